@@ -7,15 +7,15 @@ from palimpsest.files import write_json
 from palimpsest.models.decoder.correcting import train_corrector
 from palimpsest.models.decoder.decoding import Decoder
 from palimpsest.models.decoder.measure import Reconstruction, reconstruction
-from palimpsest.models.decoder.settings import DecodeSettings
+from palimpsest.models.decoder.settings import DecoderSettings, DecodeSettings
 from palimpsest.models.decoder.training import sentences_of, train_decoder
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.workspace import BASE_LM, DECODER_METRICS, DECODERS
 from stages.common import start
-from stages.encoding import OF_PUBLIC, encoders
+from stages.encoding import OF_PUBLIC, StoredEncoders, encoders
 from stages.filters import heldout_limit, public_losses
-from stages.public import heldout_texts, public_texts
+from stages.public import half_trained, heldout_texts, public_texts
 
 _READABLE = 0.95  # of the held-out public texts, by which the share of readable texts is measured
 _BATCH = 256
@@ -28,35 +28,51 @@ def run(name: str) -> None:
     settings, encode = params.decoders[name], encoders(params, _AT_ONCE, OF_PUBLIC)
     sentences = sentences_of(public_texts())[: settings.sentences]
     vectors = encode.others(sentences)
-    trained = train_decoder(BASE_LM, sentences, vectors, settings, params.seed, DECODERS / name, encode.fingerprint)
-    if settings.corrector:
-        folder, seed = DECODERS / name, params.seed
-        trained |= train_corrector(folder, sentences, vectors, settings, seed, encode.others, encode.fingerprint)
-    decoder = Decoder.load(DECODERS / name, encode.fingerprint)
+    folder, seed, mark = DECODERS / name, params.seed, encode.fingerprint
+    with half_trained(f"decoder_pretrain@{name}") as kept:
+        trained = train_decoder(BASE_LM, sentences, vectors, settings, seed, folder, mark, kept)
+        if settings.corrector:
+            trained |= train_corrector(folder, sentences, vectors, settings, seed, encode.others, mark, kept)
+        scores = measured(params, settings, Decoder.load(folder, mark), encode, vectors, int(trained["parameters"]))
+    write_json(DECODER_METRICS / f"{name}.json", {"zone": "public"} | scores.to_json() | trained)
+
+
+def measured(
+    params: Params,
+    settings: DecoderSettings,
+    decoder: Decoder,
+    encode: StoredEncoders,
+    vectors: np.ndarray,
+    parameters: int,
+) -> DecoderScores:
+    """How well it writes down held-out public sentences.
+
+    Args:
+        vectors: of the sentences that it learned.
+    """
     given = sentences_of(heldout_texts())[: settings.heldout]
     decode = DecodeSettings(
         samples=16, corrections=8, temperature=0.7, top_p=0.9, max_tokens=settings.max_tokens, batch=_BATCH
     )
-    measured = reconstruction(decoder, given, encode.others(given), decode, encode.others, params.seed, vectors)
-    scores = DecoderScores(
+    found = reconstruction(decoder, given, encode.others(given), decode, encode.others, params.seed, vectors)
+    return DecoderScores(
         encoder=params.models.encoder,
-        parameters=trained["parameters"],
-        rows=measured.sentences,
-        cosine=measured.cosine,
-        nearest=measured.nearest,
-        token_f1=measured.token_f1,
-        bleu=measured.bleu,
-        exact=measured.exact,
-        readable_share=readable_share(params, measured, settings.max_tokens),
-        samples=tuple(DecodedText(one.sentence, one.text, one.cosine) for one in measured.samples),
+        parameters=parameters,
+        rows=found.sentences,
+        cosine=found.cosine,
+        nearest=found.nearest,
+        token_f1=found.token_f1,
+        bleu=found.bleu,
+        exact=found.exact,
+        readable_share=readable_share(params, found, settings.max_tokens),
+        samples=tuple(DecodedText(one.sentence, one.text, one.cosine) for one in found.samples),
     )
-    write_json(DECODER_METRICS / f"{name}.json", {"zone": "public"} | scores.to_json() | trained)
 
 
-def readable_share(params: Params, measured: Reconstruction, max_tokens: int) -> float:
+def readable_share(params: Params, found: Reconstruction, max_tokens: int) -> float:
     """Share of the written texts that the public language model finds as likely as most held-out public texts."""
     losses = public_losses(params, max_tokens, _BATCH)
-    return float(np.mean(np.asarray(losses(measured.texts)) <= heldout_limit(losses, _READABLE)))
+    return float(np.mean(np.asarray(losses(found.texts)) <= heldout_limit(losses, _READABLE)))
 
 
 if __name__ == "__main__":

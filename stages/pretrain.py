@@ -17,6 +17,7 @@ from palimpsest.records.vouched import EMBEDDED
 from palimpsest.records.write import read_public
 from palimpsest.workspace import BASE_LM, EMBEDDINGS, METRICS, PUBLIC
 from stages.common import start
+from stages.public import half_trained
 from stages.vouching import vouched
 
 
@@ -36,7 +37,8 @@ def train(params: Params) -> dict[str, float]:
     """Train the embedded model; its measurements on public text."""
     texts = [row.text for row in read_public(PUBLIC / "train.parquet")]
     heldout = [row.text for row in read_public(PUBLIC / "heldout.parquet")]
-    return pretrain_lm(texts, heldout, params.models.embedded_lm, params.seed, BASE_LM)
+    with half_trained("pretrain") as kept:
+        return pretrain_lm(texts, heldout, params.models.embedded_lm, params.seed, BASE_LM, kept)
 
 
 def cut(folder: Path, size: int) -> int:
@@ -48,9 +50,10 @@ def warm_up(params: Params, folder: Path) -> None:
     """The model in `folder`, taught what a prompt is -> models/base."""
     rows, settings = read_public(PUBLIC / "train.parquet"), params.models.prompts
     assert settings is not None  # the caller asked
-    with atomic_path(BASE_LM) as draft:
+    texts, labels = [row.text for row in rows], guessed_labels(params, rows)
+    with half_trained("pretrain") as kept, atomic_path(BASE_LM) as draft:
         shutil.copytree(folder, draft)
-        learn_prompts(draft, [row.text for row in rows], guessed_labels(params, rows), settings, params.seed)
+        learn_prompts(draft, texts, labels, settings, params.seed, kept=kept)
 
 
 def guessed_labels(params: Params, rows: Sequence[Record]) -> list[str]:

@@ -12,6 +12,7 @@ from stages.common import start
 from stages.encode_public import public_vectors
 from stages.encoding import OF_PUBLIC, encoders
 from stages.pretrain import guessed_labels
+from stages.public import half_trained
 
 
 def run(name: str) -> None:
@@ -22,9 +23,9 @@ def run(name: str) -> None:
     labels = guessed_labels(params, rows) if params.dataset.labels else [""] * len(rows)
     vectors = public_vectors(params, texts, lambda texts: encoders(params, others=OF_PUBLIC).others(texts))
     pairs = neighbours(vectors, labels, settings.neighbours)
-    with atomic_path(TAUGHT / name) as draft:
+    with half_trained(f"teach_similar@{name}") as kept, atomic_path(TAUGHT / name) as draft:
         shutil.copytree(BASE_LM, draft)
-        learn_prompts(draft, texts, labels, settings, params.seed, pairs)
+        learn_prompts(draft, texts, labels, settings, params.seed, pairs, kept)
 
 
 if __name__ == "__main__":

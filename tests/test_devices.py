@@ -2,7 +2,6 @@
 
 import re
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -102,9 +101,11 @@ def test_a_training_in_halves_that_a_machine_emulates_is_told_of(
     body = demo()
     name = next(iter(body["lms"]))
     body["lms"][name]["train"]["precision"] = precision
-    params, due = parse(body), [SimpleNamespace(stage=stage) for stage in (f"dp_train@{name}", "select@select1")]
-    assert len(emulated(params, due)) == said  # type: ignore[arg-type]
-    assert emulated(params, due[1:]) == []  # type: ignore[arg-type]
+    body["decoders"] = {"small": {"precision": precision}}
+    params = parse(body)
+    assert len(emulated(params, [f"dp_train@{name}", "fit@select1"])) == said
+    assert len(emulated(params, [f"dp_train@{name}", "decoder_pretrain@small"])) == 2 * said
+    assert emulated(params, ["fit@select1"]) == []
 
 
 def test_nothing_else_looks_for_an_accelerator() -> None:

@@ -57,21 +57,29 @@ def check_device(workspace: Path) -> None:
         resolved(wanted, processes() - 1, processes())  # the last of them that train together
 
 
-def emulated(params: Params, spending: "Collection[Priced]") -> list[str]:
-    """Sentences about what would train in bf16 although this machine only emulates it."""
-    due = {item.stage for item in spending}
-    names = [name for name, lm in params.lms.items() if lm.train.precision == "bf16" and f"dp_train@{name}" in due]
+def emulated(params: Params, stages: Collection[str]) -> list[str]:
+    """Sentences about what would train in bf16, of the stages that run, although this machine only emulates it."""
+    private = {f"dp_train@{name}": lm.train.precision for name, lm in params.lms.items()}
+    public = {f"decoder_pretrain@{name}": decoder.precision for name, decoder in params.decoders.items()}
+    names = [
+        stage.partition("@")[2]
+        for stage, precision in (private | public).items()
+        if precision == "bf16" and stage in stages
+    ]
     if not names or halves():
         return []
     slow = "this machine emulates bf16, which takes many times as long as precision: float32."
     return [f"{name}: {slow}" for name in names]
 
 
-def due(context: Context, targets: Sequence[str], changed: Collection[str]) -> "list[Priced]":
-    """What would spend: those that `targets` need or all, of the stages that changed, with their plans."""
-    names = {name for name in changed if name.partition("@")[0] in SPENDERS}
-    if targets and names:
-        names &= upstream(context.workspace, targets)
+def needed(context: Context, targets: Sequence[str], changed: Collection[str]) -> set[str]:
+    """Those that `targets` need, or all, of the stages that changed."""
+    return {*changed} & upstream(context.workspace, targets) if targets and changed else {*changed}
+
+
+def due(context: Context, needed: Collection[str]) -> "list[Priced]":
+    """What would spend of the stages that have to run, with their plans."""
+    names = {name for name in needed if name.partition("@")[0] in SPENDERS}
     if not names:
         return []  # and the accountants need not be loaded
     from palimpsest.cli.plan import priced

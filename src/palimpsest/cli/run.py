@@ -7,7 +7,16 @@ from pathlib import Path
 
 from palimpsest.cli import repro
 from palimpsest.cli.alone import alone
-from palimpsest.cli.checks import RELEASING, check_budget, check_device, check_files, check_release, due, emulated
+from palimpsest.cli.checks import (
+    RELEASING,
+    check_budget,
+    check_device,
+    check_files,
+    check_release,
+    due,
+    emulated,
+    needed,
+)
 from palimpsest.cli.consent import Answers, asked, without_release
 from palimpsest.cli.context import Context, environment, opened
 from palimpsest.cli.first_page import Courses, Then, in_courses
@@ -89,9 +98,10 @@ def _answered(
     context: Context, targets: Sequence[str], changed: Collection[str], yes: bool, reason: str | None
 ) -> Answers:
     """What a person says, after the checks that know what changed."""
-    spending = due(context, targets, changed)
+    runs = needed(context, targets, changed)
+    spending = due(context, runs)
     check_budget(context, spending)
-    for flag in (*context.params.flags(), *emulated(context.params, spending)):
+    for flag in (*context.params.flags(), *emulated(context.params, runs)):
         print(f"flag: {flag}", file=sys.stderr)
     make_folder(context.workspace / TWINS)
     releases = RELEASING in changed and (not targets or RELEASING in targets)

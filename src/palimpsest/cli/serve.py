@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from palimpsest.cli.alone import alone
-from palimpsest.cli.checks import RELEASING, check_budget, due
+from palimpsest.cli.checks import RELEASING, check_budget, due, needed
 from palimpsest.cli.consent import without_release
 from palimpsest.cli.context import Context
 from palimpsest.cli.graph import stale
@@ -57,7 +57,7 @@ def unattended(
         with _set(workspace, overrides, keep=True):
             context = checked(workspace, targets)
             changed = stale(workspace)
-            check_budget(context, due(context, targets, changed))
+            check_budget(context, due(context, needed(context, targets, changed)))
         make_folder(workspace / TWINS)
         releases = RELEASING in changed and (not targets or RELEASING in targets)
         held_back = _held_back(context) if releases else ""

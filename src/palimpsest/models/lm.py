@@ -1,7 +1,7 @@
 """The causal language model: a small one trained on public text, and loading any."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,17 +22,16 @@ from transformers.utils import logging as transformers_logging
 from palimpsest.devices import device
 from palimpsest.errors import ModelError
 from palimpsest.files import atomic_path
+from palimpsest.models.descent import Kept, descended, key_of, length_batches, recent_mean, schedule_factor
 from palimpsest.models.logits import measured, require_plain_head, states
 from palimpsest.models.plain import loading
 from palimpsest.models.settings import EmbeddedLm, PromptWarmUp, Schooling, Similar
 from palimpsest.models.tokens import Specials, encode_texts, pad_right, specials, train_tokenizer
 from palimpsest.models.vectors import by_length
-from palimpsest.progress import track
 
 transformers_logging.disable_progress_bar()  # bars per weight tensor would drown the project's own
 IGNORED = -100  # a target that the cross entropy skips
 _HIGHEST_RATE, _COMMON_RATE, _COMMON_SIZE = 0.002, 5e-5, 270_000_000
-_BUCKET = 50  # batches whose texts are sorted by length together
 
 
 def load_lm(folder: Path, dtype: torch.dtype = torch.float32) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
@@ -62,11 +61,19 @@ def load_lm(folder: Path, dtype: torch.dtype = torch.float32) -> tuple[PreTraine
 
 
 def pretrain_lm(
-    texts: Sequence[str], heldout: Sequence[str], settings: EmbeddedLm, seed: int, folder: Path
+    texts: Sequence[str],
+    heldout: Sequence[str],
+    settings: EmbeddedLm,
+    seed: int,
+    folder: Path,
+    kept: Path | None = None,
 ) -> dict[str, float]:
     """Train a small GPT-2 on public text as `BOS text EOS` and save it as a Hugging Face folder.
 
     Ordinary training: nothing private may be among the texts.
+
+    Args:
+        kept: the folder of a long training's states; None keeps none.
 
     Returns:
         heldout_loss (nats per token), train_loss (of the last tenth of the steps), parameters, vocabulary, steps.
@@ -75,7 +82,7 @@ def pretrain_lm(
     model = _new_model(settings, len(tokenizer), specials(tokenizer), seed)
     model.to(device())  # type: ignore[arg-type]
     rows = _sequences(tokenizer, texts, settings.context)
-    losses = train(model, rows, settings, seed, private=False)
+    losses = train(model, rows, settings, seed, private=False, kept=kept)
     save_lm(model, tokenizer, folder)
     return {
         "heldout_loss": mean_loss(model, _sequences(tokenizer, heldout, settings.context), settings.batch),
@@ -93,6 +100,7 @@ def learn_prompts(
     settings: PromptWarmUp | Similar,
     seed: int,
     pairs: np.ndarray | None = None,
+    kept: Path | None = None,
 ) -> None:
     """Train the model in `folder` further on public `BOS label SEP text EOS`, in place.
 
@@ -107,6 +115,7 @@ def learn_prompts(
         labels: one for each: its own public label, or the one whose public description is nearest; "" where the task
             has none.
         pairs: `encoder.neighbours` of the texts.
+        kept: the folder of a long training's states; None keeps none.
     """
     model, tokenizer = load_lm(folder)
     model.to(device())  # type: ignore[arg-type]
@@ -119,7 +128,7 @@ def learn_prompts(
         if text:
             rows.append([*prompts[label], *text, ids.eos])
             rows += [[*prompts[label], *other, ids.sep, *text, ids.eos] for other in before if other]
-    train(model.train(), [row[:context] for row in rows], settings, seed, private=False)
+    train(model.train(), [row[:context] for row in rows], settings, seed, private=False, kept=kept)
     save_lm(model, tokenizer, folder)
 
 
@@ -156,14 +165,6 @@ def _row_losses(model: PreTrainedModel, rows: Sequence[Sequence[int]], batch: in
     return losses, counts
 
 
-def schedule_factor(schedule: str, step: int, steps: int, warmup: int = 0) -> float:
-    """What the peak learning rate is multiplied by at `step` of `steps`: linear warm-up, then the decay."""
-    if step < warmup:
-        return (step + 1) / warmup
-    done = (step - warmup) / max(1, steps - warmup)
-    return {"constant": 1.0, "linear": 1.0 - done, "cosine": 0.5 * (1.0 + math.cos(math.pi * done))}[schedule]
-
-
 def _new_model(settings: EmbeddedLm, vocabulary: int, ids: Specials, seed: int) -> GPT2LMHeadModel:
     config = GPT2Config(
         vocab_size=vocabulary,
@@ -190,8 +191,18 @@ def _sequences(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], context
     return [[ids.bos, *text, ids.eos][:context] for text in encoded if text]
 
 
-def train(model: PreTrainedModel, rows: list[list[int]], settings: Schooling, seed: int, private: bool) -> list[float]:
+def train(
+    model: PreTrainedModel,
+    rows: list[list[int]],
+    settings: Schooling,
+    seed: int,
+    private: bool,
+    kept: Path | None = None,
+) -> list[float]:
     """Ordinary training on token sequences, `private` ones for an audit alone; the loss of each step.
+
+    Args:
+        kept: the folder of a long training's states, of public text; None keeps none.
 
     Raises:
         ModelError: there is nothing to train on, or the model does more to its logits than its head and a cap.
@@ -202,28 +213,18 @@ def train(model: PreTrainedModel, rows: list[list[int]], settings: Schooling, se
     steps = max(1, round(settings.epochs * len(rows) / settings.batch))
     optimizer, warmup = _optimizer(model, settings), round(settings.warmup * steps)
     rates = LambdaLR(optimizer, lambda step: schedule_factor(settings.schedule, step, steps, warmup))
-    losses = []
-    coins = torch.Generator().manual_seed(seed)
-    batches = length_batches(list(map(len, rows)), settings.batch, steps, coins)
-    for batch in track(batches, name="pretrain", total=steps, private=private, unit="step"):
-        losses.append(descend(_loss(model, [rows[index] for index in batch]), model, rates))
-    return losses
-
-
-def descend(loss: torch.Tensor, trained: nn.Module, rates: LambdaLR) -> float:
-    """One step down the gradient, clipped to length 1, at the rate that is due; the loss before it."""
-    loss.backward()
-    nn.utils.clip_grad_norm_(trained.parameters(), 1.0)
-    rates.optimizer.step()
-    rates.optimizer.zero_grad(set_to_none=True)
-    rates.step()
-    return float(loss.detach())
-
-
-def recent_mean(losses: Sequence[float]) -> float:
-    """Mean of the last tenth."""
-    recent = losses[-max(1, len(losses) // 10) :]
-    return sum(recent) / len(recent)
+    batches = length_batches(list(map(len, rows)), settings.batch, steps, torch.Generator().manual_seed(seed))
+    return descended(
+        model,
+        batches,
+        lambda batch: _loss(model, [rows[index] for index in batch]),
+        rates,
+        name="pretrain",
+        steps=steps,
+        private=private,
+        precision=settings.precision,
+        kept=None if kept is None else Kept(kept, key_of(model, [*rows, settings, seed])),
+    )
 
 
 def _optimizer(model: nn.Module, settings: Schooling) -> torch.optim.AdamW:
@@ -259,17 +260,3 @@ def _token_losses(model: PreTrainedModel, rows: Sequence[Sequence[int]]) -> tupl
     real = targets != IGNORED
     losses = measured(model, states(model, tokens[:, :-1])[real], targets[real])
     return losses.new_zeros(real.shape).masked_scatter(real, losses), real
-
-
-def length_batches(lengths: Sequence[int], batch: int, steps: int, coins: torch.Generator) -> Iterator[list[int]]:
-    """Indices of `steps` batches of texts of similar length, in random order, epoch after epoch."""
-    done = 0
-    while done < steps:
-        order = torch.randperm(len(lengths), generator=coins).tolist()
-        for start in range(0, len(order), _BUCKET * batch):
-            bucket = slice(start, start + _BUCKET * batch)
-            order[bucket] = sorted(order[bucket], key=lambda index: lengths[index])
-        starts = list(range(0, len(order), batch))
-        for index in torch.randperm(len(starts), generator=coins).tolist()[: steps - done]:
-            yield order[starts[index] : starts[index] + batch]
-        done += len(starts)

@@ -6,6 +6,8 @@ from pydantic import Field, model_validator
 
 from palimpsest.settings import Settings
 
+Precision = Literal["float32", "bf16"]
+
 
 class Schooling(Settings):
     """How a model is trained on public text, in the ordinary way."""
@@ -20,6 +22,10 @@ class Schooling(Settings):
         default="cosine", description="Decay of the learning rate after warm-up."
     )
     weight_decay: float = Field(default=0.01, ge=0, description="Weight decay of AdamW on matrices.")
+    precision: Precision = Field(
+        default="float32",
+        description="Of products; weights are float32. bf16 suits a pretrained model on a GPU or AVX512-BF16.",
+    )
 
 
 class EmbeddedLm(Schooling):

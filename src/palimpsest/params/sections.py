@@ -11,7 +11,7 @@ from palimpsest.audit.next_token_settings import NextToken
 from palimpsest.devices import AUTO, NAMES
 from palimpsest.methods.shared.settings import Ends, Filters, UnjudgedFilters
 from palimpsest.models.chat.settings import JudgeEndpoint, LocalJudge
-from palimpsest.models.settings import EmbeddedLm, PromptWarmUp
+from palimpsest.models.settings import EmbeddedLm, Precision, PromptWarmUp
 from palimpsest.models.words import BARE, Named, Words
 from palimpsest.records import attributes
 from palimpsest.records.schema import CUSTOMER
@@ -310,7 +310,7 @@ class Compute(Settings):
     device: str = Field(default=AUTO, pattern=NAMES)
     """auto (the first CUDA device, else the CPU), cpu, cuda, cuda:1 or the like, or mps. Another device runs nothing
     anew. PALIMPSEST_DEVICE overrides it."""
-    precision: Literal["float32", "bf16"] = "float32"
+    precision: Precision = "float32"
     """In what models read texts that are only measured: the evaluators `minilm_lr` and `finetuned`, and fidelity. bf16
     is faster where the machine computes in it, and is not used elsewhere. What is charged, and what that is made of,
     stays in float32; a fit has a precision of its own."""

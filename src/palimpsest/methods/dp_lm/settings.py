@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from palimpsest.methods.shared.settings import Filters, HistogramShare, LabelCounts, PublicShares
+from palimpsest.models.settings import Precision
 from palimpsest.models.words import BARE
 from palimpsest.settings import Settings
 
@@ -119,7 +120,7 @@ class DpLmTrain(DpSgd):
         description="Vectors before every text that train in place of all weights of the language model (prompt "
         "tuning); 0 has none. They want a larger `learning_rate`, such as 0.03.",
     )
-    precision: Literal["float32", "bf16"] = Field(
+    precision: Precision = Field(
         default="float32",
         description="Of the forward and backward passes, and with `lora_rank` or `soft_prompt` of the weights that "
         "stay as they are; norms, clipping, noise and the weights that train are float32 always.",
@@ -208,7 +209,7 @@ class DpLmGenerate(Settings):
     )
     top_k: int = Field(default=0, ge=0, description="Draw from the likeliest `top_k` tokens only; 0 means all.")
     temperature: float = Field(default=1.0, gt=0, description="Divides the logits before sampling.")
-    precision: Literal["float32", "bf16"] = Field(
+    precision: Precision = Field(
         default="float32",
         description="Of the language model while it writes; bf16 is 1.6 times as fast on a processor with AVX512-BF16. "
         "Gradients that steer (pplm, multitask) need float32.",

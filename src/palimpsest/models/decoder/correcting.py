@@ -13,7 +13,7 @@ import torch
 from palimpsest.models.decoder.decoding import Decoder, Encode
 from palimpsest.models.decoder.settings import DecoderSettings, DecodeSettings
 from palimpsest.models.decoder.training import CORRECTOR, learn, save
-from palimpsest.models.lm import recent_mean
+from palimpsest.models.descent import recent_mean
 from palimpsest.models.tokens import encode_texts
 
 _BATCH = 256  # texts that are written side by side
@@ -27,6 +27,7 @@ def train_corrector(
     seed: int,
     encode: Encode,
     encoder: str,
+    kept: Path | None = None,
 ) -> dict[str, float]:
     """Teach a copy of a decoder to write a sentence, shown its embedding, the decoder's own attempt, and its embedding.
 
@@ -37,6 +38,7 @@ def train_corrector(
         seed: the attempts, order of the sentences, and noise on their embeddings.
         encode: texts to embeddings, (n, d).
         encoder: its fingerprint.
+        kept: the folder of a long training's states; None keeps none.
 
     Returns:
         corrector_sentences, corrector_loss (nats per token, of the last tenth of the steps), corrector_steps.
@@ -46,18 +48,18 @@ def train_corrector(
     """
     decoder = Decoder.load(folder, encoder)
     tokens = encode_texts(decoder.tokenizer, sentences, settings.max_tokens + 1)
-    kept = [index for index, text in enumerate(tokens) if 0 < len(text) <= settings.max_tokens][: settings.corrector]
+    short = [index for index, text in enumerate(tokens) if 0 < len(text) <= settings.max_tokens][: settings.corrector]
     how = DecodeSettings(samples=1, corrections=0, max_tokens=settings.max_tokens, batch=_BATCH)
-    wanted = np.asarray(embeddings, dtype=np.float32)[kept]
+    wanted = np.asarray(embeddings, dtype=np.float32)[short]
     attempts = decoder.decode(wanted, how, encode, seed)
     earlier = encode_texts(decoder.tokenizer, attempts.texts, settings.max_tokens)
     network = decoder.network.corrector(settings.width, settings.max_tokens)
     given = torch.from_numpy(np.hstack([wanted, attempts.embeddings])).to(network.centre.device)
     network.centre.copy_(given.mean(dim=0))
-    losses = learn(network, [tokens[index] for index in kept], given, settings, seed, earlier)
+    losses = learn(network, [tokens[index] for index in short], given, settings, seed, earlier, kept)
     save(network, decoder.tokenizer, settings, encoder, folder / CORRECTOR)
     return {
-        "corrector_sentences": len(kept),
+        "corrector_sentences": len(short),
         "corrector_loss": recent_mean(losses),
         "corrector_steps": len(losses),
     }

@@ -4,7 +4,7 @@ Ordinary training: nothing private may be among the sentences.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -21,9 +21,9 @@ from palimpsest.errors import ModelError
 from palimpsest.files import atomic_path, write_json
 from palimpsest.models.decoder.network import Network
 from palimpsest.models.decoder.settings import DecoderSettings
-from palimpsest.models.lm import descend, length_batches, load_lm, recent_mean, save_lm, schedule_factor
+from palimpsest.models.descent import Kept, descended, key_of, length_batches, recent_mean, schedule_factor
+from palimpsest.models.lm import load_lm, save_lm
 from palimpsest.models.tokens import encode_texts, specials
-from palimpsest.progress import track
 
 LM, MAPS, FACTS = "lm", "maps.safetensors", "decoder.json"  # what a decoder's folder holds
 CORRECTOR = "corrector"  # and, where one was trained, in a folder of the same form
@@ -72,6 +72,7 @@ def train_decoder(
     seed: int,
     folder: Path,
     encoder: str,
+    kept: Path | None = None,
 ) -> dict[str, float]:
     """Teach a language model to write the sentence that an embedding belongs to.
 
@@ -85,6 +86,7 @@ def train_decoder(
         seed: fresh weights, order of the sentences, and noise on their embeddings.
         folder: the decoder, written whole or not at all.
         encoder: the fingerprint of what made the embeddings (`models.vectors.fingerprint_of`); kept beside the weights.
+        kept: the folder of a long training's states; None keeps none.
 
     Returns:
         word_loss (nats per distinct token, at the end of the first part), train_loss (nats per token, of the last tenth
@@ -96,15 +98,15 @@ def train_decoder(
     """
     lm, tokenizer = load_lm(lm_folder)
     _require_room(int(lm.config.get_text_config().max_position_embeddings), settings)
-    texts, kept = _material(tokenizer, sentences, embeddings, settings)
-    vectors = kept.to(device())
+    texts, wanted = _material(tokenizer, sentences, embeddings, settings)
+    vectors = wanted.to(device())
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         network = Network(lm, specials(tokenizer), vectors.shape[1], settings.prefix, settings.width)
     network.to(vectors.device)
     network.centre.copy_(vectors.mean(dim=0))
     word_losses = _learn_words(network, texts, vectors, seed)
-    losses = learn(network, texts, vectors, settings, seed)
+    losses = learn(network, texts, vectors, settings, seed, kept=kept)
     save(network, tokenizer, settings, encoder, folder)
     return {
         "word_loss": recent_mean(word_losses),
@@ -159,15 +161,16 @@ def _learn_words(network: Network, texts: list[list[int]], vectors: torch.Tensor
     epochs = (torch.randperm(len(texts), generator=coins).split(_WORD_BATCH) for _ in range(_WORD_EPOCHS))
     steps = _WORD_EPOCHS * -(-len(texts) // _WORD_BATCH)
     rates = LambdaLR(optimizer, lambda step: schedule_factor("linear", step, steps))
-    losses = []
-    for batch in track(chain.from_iterable(epochs), name="words", total=steps, private=False, unit="step"):
-        chosen = [sorted(set(texts[index])) for index in batch.tolist()]
+    drawn = ((batch, _blurred(vectors[batch], _WORD_NOISE, coins)) for batch in chain.from_iterable(epochs))
+
+    def loss(one: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        chosen = [sorted(set(texts[index])) for index in one[0].tolist()]
         rows = torch.tensor([row for row, tokens in enumerate(chosen) for _ in tokens], device=vectors.device)
         columns = torch.tensor([token for tokens in chosen for token in tokens], device=vectors.device)
-        scores = network.words(network.scaled(_blurred(vectors[batch], _WORD_NOISE, coins))) + usual
-        loss = -functional.log_softmax(scores, dim=1)[rows, columns].mean()
-        losses.append(descend(loss, network.words, rates))
-    return losses
+        scores = network.words(network.scaled(one[1])) + usual
+        return -functional.log_softmax(scores, dim=1)[rows, columns].mean()
+
+    return descended(network.words, drawn, loss, rates, name="words", steps=steps)
 
 
 def learn(
@@ -177,26 +180,36 @@ def learn(
     settings: DecoderSettings,
     seed: int,
     earlier: Sequence[Sequence[int]] = (),
+    kept: Path | None = None,
 ) -> list[float]:
     """Fit the whole network; the loss of each step.
 
     Args:
         vectors: the wanted embeddings (n, d), behind which those of earlier texts stand where they are read: (n, 2 d).
         earlier: their tokens.
+        kept: the folder of a long training's states; None keeps none.
     """
     steps = max(1, round(settings.epochs * len(texts) / settings.batch))
     warmup, coins = round(settings.warmup * steps), torch.Generator().manual_seed(seed)
     optimizer = _optimizer(network, settings)
     rates = LambdaLR(optimizer, lambda step: schedule_factor(settings.schedule, step, steps, warmup))
-    losses = []
     batches = length_batches([len(text) for text in texts], settings.batch, steps, coins)
-    for batch in track(batches, name="decoder", total=steps, private=False, unit="step"):
-        wanted, beside = vectors[batch].tensor_split([network.dimension], dim=1)
-        read = torch.cat([_blurred(wanted, settings.noise, coins), beside], dim=1)
+
+    def drawn() -> Iterator[tuple[list[int], torch.Tensor]]:
+        for batch in batches:
+            wanted, beside = vectors[batch].tensor_split([network.dimension], dim=1)
+            yield batch, torch.cat([_blurred(wanted, settings.noise, coins), beside], dim=1)
+
+    def loss(one: tuple[list[int], torch.Tensor]) -> torch.Tensor:
+        batch, read = one
         before = [earlier[index] for index in batch] if earlier else ()
-        loss = network.loss(read, [texts[index] for index in batch], before)
-        losses.append(descend(loss, network, rates))
-    return losses
+        return network.loss(read, [texts[index] for index in batch], before)
+
+    about = (*texts, *earlier, vectors.cpu().numpy().tobytes(), settings, seed)
+    state = None if kept is None else Kept(kept, key_of(network.lm, about))
+    return descended(
+        network, drawn(), loss, rates, name="decoder", steps=steps, precision=settings.precision, kept=state
+    )
 
 
 def _optimizer(network: Network, settings: DecoderSettings) -> torch.optim.AdamW:

@@ -1,0 +1,177 @@
+"""Ordinary training on public text, a step at a time. A long one goes on where it was stopped."""
+
+import hashlib
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import LambdaLR
+
+from palimpsest.errors import ModelError
+from palimpsest.models.settings import Precision
+from palimpsest.progress import track
+from palimpsest.training.checkpoint import find_checkpoint, load_checkpoint, save_checkpoint
+from palimpsest.training.engine import EngineError
+
+Batch = TypeVar("Batch")
+_BUCKET = 50  # batches whose texts are sorted by length together
+_SECONDS = 600.0  # of a training, from one state that is kept to the next
+
+
+class _Told(nn.Module):
+    """What is trained, and the loss of each step so far: together they are what a stopped training needs."""
+
+    def __init__(self, trained: nn.Module, steps: int) -> None:
+        super().__init__()
+        self.trained = trained
+        self.losses = nn.Parameter(torch.zeros(steps))  # no optimiser knows it
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Where a training leaves its state every ten minutes, and finds it again.
+
+    Guarantee: for public text alone. A state of private text would be a look at it that no ledger has.
+
+    Attributes:
+        folder: of states.
+        key: of the training, see `key_of`; the state of another one is not gone on from.
+    """
+
+    folder: Path
+    key: str
+
+    def restored(self, told: _Told, rates: LambdaLR) -> int:
+        """Put everything back to the last state there is; how many steps it had done.
+
+        Raises:
+            ModelError: that state is broken.
+        """
+        steps = len(told.losses)
+        path = find_checkpoint(self.folder, self.key, steps)
+        if path is None:
+            return 0
+        try:
+            load_checkpoint(path, told, [rates.optimizer])
+        except EngineError as error:
+            raise ModelError(
+                "What a training on public text had kept cannot be read.",
+                f"Remove the folder {str(self.folder)!r} and run again: it begins anew, and costs nothing.",
+            ) from error
+        done = int(path.name.split(".")[1])
+        rates.last_epoch = done
+        for group, peak in zip(rates.optimizer.param_groups, rates.base_lrs, strict=True):
+            group["lr"] = peak * rates.lr_lambdas[0](done)
+        return done
+
+    def save(self, told: _Told, rates: LambdaLR, done: int) -> None:
+        """Keep the state after `done` steps in place of the one before."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        save_checkpoint(self.folder, self.key, done, told, [rates.optimizer])
+
+
+def key_of(model: nn.Module, about: Iterable[object]) -> str:
+    """What tells one training from all others.
+
+    Args:
+        model: as it is before its first step.
+        about: all else that decides what it becomes, rows and settings and seed, each by its `repr`.
+    """
+    digest = hashlib.sha256()
+    for weight in model.state_dict().values():
+        digest.update(weight.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    for part in about:
+        digest.update(part if isinstance(part, bytes) else repr(part).encode())
+    return digest.hexdigest()[:32]
+
+
+def descended(
+    trained: nn.Module,
+    batches: Iterable[Batch],
+    loss: Callable[[Batch], torch.Tensor],
+    rates: LambdaLR,
+    *,
+    name: str,
+    steps: int,
+    private: bool = False,
+    precision: Precision = "float32",
+    kept: Kept | None = None,
+) -> list[float]:
+    """Take a step down the gradient for each batch, its length clipped to 1; the loss before each step.
+
+    A training that was stopped takes the steps that are left, and becomes what it would have become.
+
+    Args:
+        batches: `steps` of them; all that is random is drawn here, since those of steps that are done are drawn again.
+        loss: of a batch.
+        name: of the progress bar.
+        private: see `track`.
+        precision: "bf16" for products in bfloat16; weights and steps are float32.
+        kept: where its state is kept; None keeps nothing.
+
+    Raises:
+        ValueError: what is private was to be kept.
+        ModelError: a state that was kept is broken.
+    """
+    if private and kept:
+        raise ValueError("a training on private rows keeps no state")
+    told, half = _Told(trained, steps), precision == "bf16"
+    done = kept.restored(told, rates) if kept else 0
+    left, since = iter(batches), time.monotonic()
+    for _ in islice(left, done):
+        pass
+    for step, batch in enumerate(track(left, name=name, total=steps - done, private=private, unit="step"), start=done):
+        with torch.autocast(_kind(trained), torch.bfloat16, enabled=half):
+            value = loss(batch)
+        told.losses.data[step] = _step(value, trained, rates)
+        if kept and time.monotonic() - since >= _SECONDS:
+            kept.save(told, rates, step + 1)
+            since = time.monotonic()
+    return told.losses.tolist()
+
+
+def _kind(trained: nn.Module) -> str:
+    return next(trained.parameters()).device.type
+
+
+def _step(loss: torch.Tensor, trained: nn.Module, rates: LambdaLR) -> float:
+    loss.backward()
+    nn.utils.clip_grad_norm_(trained.parameters(), 1.0)
+    rates.optimizer.step()
+    rates.optimizer.zero_grad(set_to_none=True)
+    rates.step()
+    return float(loss.detach())
+
+
+def recent_mean(losses: Sequence[float]) -> float:
+    """Mean of the last tenth."""
+    recent = losses[-max(1, len(losses) // 10) :]
+    return sum(recent) / len(recent)
+
+
+def schedule_factor(schedule: str, step: int, steps: int, warmup: int = 0) -> float:
+    """What the peak learning rate is multiplied by at `step` of `steps`: linear warm-up, then the decay."""
+    if step < warmup:
+        return (step + 1) / warmup
+    done = (step - warmup) / max(1, steps - warmup)
+    return {"constant": 1.0, "linear": 1.0 - done, "cosine": 0.5 * (1.0 + math.cos(math.pi * done))}[schedule]
+
+
+def length_batches(lengths: Sequence[int], batch: int, steps: int, coins: torch.Generator) -> Iterator[list[int]]:
+    """Indices of `steps` batches of texts of similar length, in random order, epoch after epoch."""
+    done = 0
+    while done < steps:
+        order = torch.randperm(len(lengths), generator=coins).tolist()
+        for start in range(0, len(order), _BUCKET * batch):
+            bucket = slice(start, start + _BUCKET * batch)
+            order[bucket] = sorted(order[bucket], key=lambda index: lengths[index])
+        starts = list(range(0, len(order), batch))
+        for index in torch.randperm(len(starts), generator=coins).tolist()[: steps - done]:
+            yield order[starts[index] : starts[index] + batch]
+        done += len(starts)
