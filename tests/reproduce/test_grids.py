@@ -45,8 +45,20 @@ def test_the_house_has_a_row_for_every_way_to_write_and_a_named_model_gets_adapt
         lot = _lot(found, "trec", cells_of(found), Asked(Path("nowhere"), model=model))
         assert {each.train.lora_rank for each in lot.params.lms.values()} == {rank}
         assert {each.train.precision for each in lot.params.lms.values()} == {"bf16" if model else "float32"}
+        assert {each.precision for each in lot.params.decoders.values()} == {"bf16" if model else "float32"}
         again = {lot.params.variants[f"{name}3"].generate.seed for name in ("plain", "plain_again", "plain_anew")}
         assert again == {0, 1, 2}
+
+
+def test_a_column_may_be_of_some_rows_alone() -> None:
+    """What a forest reads is a model, and most rows have none."""
+    cells = [cell for cell in cells_of(grid("house", "methods")) if cell.column == "forest"]
+    assert {cell.row for cell in cells} == {"pplm", "multitask"}
+    asked = [target(cell, {"pplm3": "lm3", "multitask3": "multi3"}) for cell in cells if cell.data == "trec"]
+    assert asked == ["embedding_audit@lm3", "embedding_audit@multi3"]
+    columns = {"six": {**SMALL["columns"]["six"], "rows": ["embedded"]}}  # type: ignore[index]
+    with pytest.raises(ParamsError, match="'embedded', which is no row"):
+        parsed({**SMALL, "columns": columns})
 
 
 def test_a_machine_without_half_precision_names_another_for_all_that_a_model_does() -> None:
@@ -54,6 +66,7 @@ def test_a_machine_without_half_precision_names_another_for_all_that_a_model_doe
     asked = Asked(Path("nowhere"), model=Path("named"), precision="float32")
     lot = _lot(found, "trec", cells_of(found), asked)
     assert {each.train.precision for each in lot.params.lms.values()} == {"float32"}
+    assert {each.precision for each in lot.params.decoders.values()} == {"float32"}
     assert {each.generate.precision for each in lot.params.variants.values() if each.method == "dp_lm"} == {"float32"}
     with pytest.raises(ParamsError, match="precision"):
         _lot(found, "trec", cells_of(found), replace(asked, precision="half"))

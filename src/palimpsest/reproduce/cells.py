@@ -78,8 +78,9 @@ def _cells(grid: Grid) -> Iterator[Cell]:
         for row, of in grid.rows.items():
             for epsilon in grid.epsilons if of.epsilons is None else of.epsilons:
                 values = grid.published.get(data, {}).get(row, {}).get(epsilon, (None,) * len(grid.columns))
-                for column, value in zip(grid.columns, values, strict=True):
-                    yield Cell(grid, data, row, epsilon, column, value)
+                for (column, has), value in zip(grid.columns.items(), values, strict=True):
+                    if not has.rows or row in has.rows:
+                        yield Cell(grid, data, row, epsilon, column, value)
 
 
 def chosen(cells: Sequence[Cell], patterns: Sequence[str]) -> tuple[Cell, ...]:

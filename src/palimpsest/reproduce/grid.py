@@ -90,9 +90,10 @@ class Row(_Strict):
 
 @dataclass(frozen=True)
 class Column(_Strict):
-    """What is measured of every row.
+    """What is measured of every row, or of some.
 
     Attributes:
+        rows: the names of those that have it; empty of all.
         measure: a key of `measures.MEASURES`.
         title: as the table heads it.
         unit: of the published values; percent is a hundredth of what is measured.
@@ -102,6 +103,7 @@ class Column(_Strict):
 
     measure: str
     title: str
+    rows: tuple[str, ...] = ()
     unit: Literal["share", "percent", "nats", "plain"] = "plain"
     detail: Body = field(default_factory=dict)
     needs: Mapping[Need, str] = field(default_factory=dict)
@@ -195,7 +197,8 @@ def parsed(body: Body) -> Grid:
     """A grid from what its file says.
 
     Raises:
-        ParamsError: a key is unknown, is missing or has a wrong value, or a row that is published is none of its rows.
+        ParamsError: a key is unknown, is missing or has a wrong value, or a row that is published or named by a column
+            is none of its rows.
     """
     try:
         found = TypeAdapter(Grid).validate_python(dict(body))
@@ -207,6 +210,9 @@ def parsed(body: Body) -> Grid:
 
 
 def _check(found: Grid) -> None:
+    for name, column in found.columns.items():
+        if strange := [row for row in column.rows if row not in found.rows]:
+            raise ParamsError(f"The column {name!r} names {strange[0]!r}, which is no row.", "Name rows of its grid.")
     for data, rows in found.published.items():
         for row, values in rows.items():
             known = data in found.data and row in found.rows
