@@ -8,6 +8,11 @@ import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from palimpsest.parts import in_parts
+
+if __name__ == "__main__":
+    in_parts("dp_accounting")  # every run starts this stage, which only names what spends
+
 from palimpsest.files import atomic_path
 from palimpsest.graph.closure import Look
 from palimpsest.graph.stages import STAGES

@@ -10,10 +10,10 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from palimpsest import __version__
 from palimpsest.cli.decisions import DataSource
-from palimpsest.cli.parts import in_parts
 from palimpsest.cli.signature import takes
 from palimpsest.errors import PalimpsestError, ParamsError, disk_error
 from palimpsest.files import owner_only
+from palimpsest.parts import in_parts
 
 if TYPE_CHECKING:
     from palimpsest.cli.decisions import Decided

@@ -50,11 +50,11 @@ DYNAMIC: Mapping[str, tuple[str, ...]] = {
     "palimpsest.cli.demo": (),  # the demo's params.yaml, wherever it is installed
     "palimpsest.cli.first_page": (),  # starts the stage that draws the page
     "palimpsest.cli.main": ("palimpsest/privacy/ledger/roles.sql",),  # printed for a database's owner
-    "palimpsest.cli.parts": (),  # the modules of the accountants, each by itself
     "palimpsest.cli.run": (),  # starts DVC
     "palimpsest.cli.samples": (),  # starts the program that writes the sample browser
     "palimpsest.models.chat.wire": (),  # the package openai
     "palimpsest.models.sources": (),  # the folder of a package with an encoder
+    "palimpsest.parts": (),  # the modules of the accountants, each by itself
     "palimpsest.privacy.ledger.migrations": (),  # Alembic, on the revisions beside it
     "palimpsest.report.page": ("palimpsest/report/templates/*",),
     "palimpsest.report.statement": ("palimpsest/report/*.json",),

@@ -1,5 +1,6 @@
 """A large package is imported in parts, and as a whole once something is asked of it that is no part."""
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from importlib import import_module
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.cli.parts import in_parts
+from palimpsest.parts import in_parts
 
 
 @pytest.fixture
@@ -40,3 +41,15 @@ def test_a_package_that_is_there_already_or_nowhere_stays_as_it_is(package: str)
     in_parts("there_is_no_such_package")
     assert sys.modules[package] is before
     assert "there_is_no_such_package" not in sys.modules
+
+
+def test_the_stage_that_every_run_starts_loads_no_accountant(tmp_path: Path) -> None:
+    """As a program; who imports it has the whole package."""
+    told = [
+        subprocess.run(
+            [sys.executable, "-P", "-X", "importtime", *how], cwd=tmp_path, capture_output=True, text=True
+        ).stderr
+        for how in (("-m", "stages.inputs"), ("-c", "import stages.inputs"))
+    ]
+    assert ["scipy.signal" in each for each in told] == [False, True]
+    assert all("palimpsest.methods.registry" in each for each in told)

@@ -10,7 +10,7 @@ def in_parts(name: str) -> None:
     """Let a package's modules be imported one by one; its own code runs when something else is asked of it.
 
     `dp_accounting` imports all of its accountants, and with them most of scipy. Its events, which are everywhere, need
-    none of that. Only the commands do this: who imports palimpsest finds other packages as they are.
+    none of that. Only our own programs do this: who imports palimpsest finds other packages as they are.
     """
     spec = None if name in sys.modules else find_spec(name)
     if spec is None or spec.loader is None:
