@@ -60,7 +60,7 @@ def _trained(network: nn.Module, kept: Kept | None, stop: int | None = None, pre
     )
     return descended(
         network, drawn(), lambda batch: (network(batch) - batch.sum(1, keepdim=True)).square().mean(), rates,
-        name="toy", steps=STEPS, precision=precision, kept=kept,
+        name="toy", steps=STEPS, private=False, precision=precision, kept=kept,
     )  # fmt: skip
 
 

@@ -99,7 +99,7 @@ def descended(
     *,
     name: str,
     steps: int,
-    private: bool = False,
+    private: bool,
     precision: Precision = "float32",
     kept: Kept | None = None,
 ) -> list[float]:

@@ -170,7 +170,7 @@ def _learn_words(network: Network, texts: list[list[int]], vectors: torch.Tensor
         scores = network.words(network.scaled(one[1])) + usual
         return -functional.log_softmax(scores, dim=1)[rows, columns].mean()
 
-    return descended(network.words, drawn, loss, rates, name="words", steps=steps)
+    return descended(network.words, drawn, loss, rates, name="words", steps=steps, private=False)
 
 
 def learn(
@@ -208,7 +208,15 @@ def learn(
     about = (*texts, *earlier, vectors.cpu().numpy().tobytes(), settings, seed)
     state = None if kept is None else Kept(kept, key_of(network.lm, about))
     return descended(
-        network, drawn(), loss, rates, name="decoder", steps=steps, precision=settings.precision, kept=state
+        network,
+        drawn(),
+        loss,
+        rates,
+        name="decoder",
+        steps=steps,
+        private=False,
+        precision=settings.precision,
+        kept=state,
     )
 
 
