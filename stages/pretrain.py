@@ -17,7 +17,7 @@ from palimpsest.records.vouched import EMBEDDED
 from palimpsest.records.write import read_public
 from palimpsest.workspace import BASE_LM, EMBEDDINGS, METRICS, PUBLIC
 from stages.common import start
-from stages.public import half_trained
+from stages.public import half_trained, heldout_texts, public_texts
 from stages.vouching import vouched
 
 
@@ -35,15 +35,13 @@ def run() -> None:
 
 def train(params: Params) -> dict[str, float]:
     """Train the embedded model; its measurements on public text."""
-    texts = [row.text for row in read_public(PUBLIC / "train.parquet")]
-    heldout = [row.text for row in read_public(PUBLIC / "heldout.parquet")]
     with half_trained("pretrain") as kept:
-        return pretrain_lm(texts, heldout, params.models.embedded_lm, params.seed, BASE_LM, kept)
+        return pretrain_lm(public_texts(), heldout_texts(), params.models.embedded_lm, params.seed, BASE_LM, kept)
 
 
 def cut(folder: Path, size: int) -> int:
     """Leave the model in `folder` the tokens that public text uses most; how many it has then."""
-    return cut_vocabulary(folder, [row.text for row in read_public(PUBLIC / "train.parquet")], size, folder)
+    return cut_vocabulary(folder, public_texts(), size, folder)
 
 
 def warm_up(params: Params, folder: Path) -> None:
