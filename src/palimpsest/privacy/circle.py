@@ -23,11 +23,11 @@ from numba import njit
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 WIDTH = 52  # bits that each word gives to u or t: as many as a double holds together with the middle of the cell
 
-_LOG_2 = math.log(2.0)
-_SHIFTER = 1.5 * 2.0**52  # a number below 2^51 that is added to it is rounded to a whole one
-_SHIFTER_BITS = int(np.float64(_SHIFTER).view(np.int64))
-_ROOT_BITS = int(np.float64(math.sqrt(0.5)).view(np.int64))
-_LARGEST = 2.0**62
+LOG_2 = math.log(2.0)
+SHIFTER = 1.5 * 2.0**52  # a number below 2^51 that is added to it is rounded to a whole one
+SHIFTER_BITS = int(np.float64(SHIFTER).view(np.int64))
+ROOT_BITS = int(np.float64(math.sqrt(0.5)).view(np.int64))
+LARGEST = 2.0**62
 _INTERVALS = MPIntervalContext()
 _SPARE = 64  # bits of precision beyond those of the cell
 _DOUBT = 32  # of them that mpmath may get wrong, where it should round outwards to the last one
@@ -75,7 +75,7 @@ def whole_normals(words: np.ndarray, std: float, more: Callable[[int], np.ndarra
     left = np.flatnonzero(open_cells)
     radial, angular = words[left].tolist(), words[pairs + left].tolist()  # a copy, before more words are drawn
     for index, *pair in zip(left.tolist(), radial, angular, strict=True):
-        points[index], points[pairs + index] = refine(_cells(pair, more, width), pair[1], std)
+        points[index], points[pairs + index] = refine(cells(pair, more, width), pair[1], std)
     return points
 
 
@@ -111,7 +111,7 @@ def settle(words: np.ndarray, width: int, std: float, points: np.ndarray, open_c
       for; so the test needs no division. The lowest cell, v = 1/2, has no largest radius: it is always open.
 
     A pair is settled where both coordinates are farther than all this from a half above a whole number. Where a
-    coordinate passes 2^48 the allowance alone does, so nothing is settled that `_SHIFTER` could not round.
+    coordinate passes 2^48 the allowance alone does, so nothing is settled that `SHIFTER` could not round.
 
     Args:
         points: (2n,) int64, written; what is open is without meaning.
@@ -119,25 +119,24 @@ def settle(words: np.ndarray, width: int, std: float, points: np.ndarray, open_c
     """
     pairs = words.size // 2
     shift = np.uint64(64 - width)
-    step = 0.25 * math.pi * 2.0**-width
-    share = 2.0**-49 + 2.0**-width  # of the radius, by which a coordinate may be off at this u
+    step, share = angle_step(width), radius_share(width)
     for index in range(pairs):
         v = _middle(words[index], shift)
         bits = np.float64(v).view(np.int64)
-        k = (bits - _ROOT_BITS) >> 52
+        k = (bits - ROOT_BITS) >> 52
         f = np.int64(bits - (k << 52)).view(np.float64) - 1.0
-        logarithm = np.float64(k - width) * _LOG_2 + _twice_artanh(f / (2.0 + f))
+        logarithm = np.float64(k - width) * LOG_2 + twice_artanh(f / (2.0 + f))
         radius = std * math.sqrt(-2.0 * logarithm)
         word = words[pairs + index]
         angle = _middle(word, shift) * step
-        sine, cosine = _sine(angle), _cosine(angle)
+        y, x = sine(angle), cosine(angle)
         swapped = (word & np.uint64(1)) != 0
-        first = (radius if (word & np.uint64(2)) != 0 else -radius) * (sine if swapped else cosine)
-        second = (radius if (word & np.uint64(4)) != 0 else -radius) * (cosine if swapped else sine)
-        near_first, near_second = first + _SHIFTER, second + _SHIFTER
-        points[index] = np.float64(near_first).view(np.int64) - _SHIFTER_BITS
-        points[pairs + index] = np.float64(near_second).view(np.int64) - _SHIFTER_BITS
-        room = 0.5 - max(abs(first - (near_first - _SHIFTER)), abs(second - (near_second - _SHIFTER)))
+        first = (radius if (word & np.uint64(2)) != 0 else -radius) * (y if swapped else x)
+        second = (radius if (word & np.uint64(4)) != 0 else -radius) * (x if swapped else y)
+        near_first, near_second = first + SHIFTER, second + SHIFTER
+        points[index] = np.float64(near_first).view(np.int64) - SHIFTER_BITS
+        points[pairs + index] = np.float64(near_second).view(np.int64) - SHIFTER_BITS
+        room = 0.5 - max(abs(first - (near_first - SHIFTER)), abs(second - (near_second - SHIFTER)))
         settled = (room - share * radius) * v * radius >= 2.0 * std * std
         open_cells[index] = v < 1.0 or not settled
 
@@ -180,7 +179,7 @@ def decided(radial: int, angular: int, bits: int, std: float) -> tuple[int, int]
     return (cosine, sine) if (cosine, sine) == (most_cosine, most_sine) else None
 
 
-def _cells(pair: list[int], more: Callable[[int], np.ndarray], width: int) -> Iterator[tuple[int, int, int]]:
+def cells(pair: list[int], more: Callable[[int], np.ndarray], width: int) -> Iterator[tuple[int, int, int]]:
     """The cell of two words, then ever smaller ones, each with `width` more bits of u and of t."""
     radial, angular, bits = 0, 0, 0
     while True:
@@ -202,8 +201,8 @@ def add_on_grid(values: np.ndarray, steps: np.ndarray, grid: float) -> None:
     fineness = 1.0 / grid
     for index in range(values.size):
         value = values[index] * fineness
-        value = value if value > -_LARGEST else -_LARGEST
-        value = value if value < _LARGEST else _LARGEST
+        value = value if value > -LARGEST else -LARGEST
+        value = value if value < LARGEST else LARGEST
         values[index] = np.float64(np.int64(np.rint(value)) + steps[index]) * grid
 
 
@@ -213,22 +212,34 @@ def _middle(word: np.uint64, shift: np.uint64) -> float:
     return np.float64(np.int64(word >> shift)) + 0.5
 
 
+@njit(error_model="numpy", inline="always")
+def angle_step(width: int) -> float:
+    """An angle in the octant is so many times the middle of its cell."""
+    return 0.25 * math.pi * 2.0**-width
+
+
+@njit(error_model="numpy", inline="always")
+def radius_share(width: int) -> float:
+    """Of the radius, by which a coordinate may be off at the middle u of a cell."""
+    return 2.0**-49 + 2.0**-width
+
+
 @njit(error_model="numpy", inline="always", fastmath={"contract"})
-def _twice_artanh(q: float) -> float:
+def twice_artanh(q: float) -> float:
     z = q * q
     high = 2 / 13 + z * (2 / 15 + z * (2 / 17 + z * (2 / 19 + z * (2 / 21))))
     return q * (2.0 + z * (2 / 3 + z * (2 / 5 + z * (2 / 7 + z * (2 / 9 + z * (2 / 11 + z * high))))))
 
 
 @njit(error_model="numpy", inline="always", fastmath={"contract"})
-def _sine(x: float) -> float:
+def sine(x: float) -> float:
     z = x * x
     high = -1 / 39916800 + z * (1 / 6227020800 - z / 1307674368000)
     return x * (1.0 + z * (-1 / 6 + z * (1 / 120 + z * (-1 / 5040 + z * (1 / 362880 + z * high)))))
 
 
 @njit(error_model="numpy", inline="always", fastmath={"contract"})
-def _cosine(x: float) -> float:
+def cosine(x: float) -> float:
     z = x * x
     high = 1 / 479001600 + z * (-1 / 87178291200 + z / 20922789888000)
     return 1.0 + z * (-1 / 2 + z * (1 / 24 + z * (-1 / 720 + z * (1 / 40320 + z * (-1 / 3628800 + z * high)))))

@@ -9,6 +9,7 @@ made of the bits is exact.
 import hashlib
 import math
 import os
+from importlib.util import find_spec
 
 import numpy as np
 import torch
@@ -91,8 +92,8 @@ class NoiseSource:
     def add_gaussian(self, tensor: torch.Tensor, std: float) -> None:
         """Round a contiguous `tensor` to the grid of `std` and add independent N(0, std^2), rounded to it, too.
 
-        A standard deviation of 0 leaves the tensor as it is. Noise is drawn and added on the CPU, wherever the tensor
-        lies; the sum is cast to its dtype.
+        A standard deviation of 0 leaves the tensor as it is. Noise for a CUDA device is drawn on it where torch brings
+        Triton along (`cuda_noise`), and elsewhere on the CPU, wherever the tensor lies; the sum is cast to its dtype.
 
         Guarantee: the result is a function of (rounded tensor + real Gaussian): for S on the grid, round(S + X) =
         S + round(X), and what is added is round(X), exactly (`whole_normal`). The noise therefore covers any two
@@ -107,6 +108,11 @@ class NoiseSource:
         if std == 0:
             return
         values, grid = tensor.view(-1), grid_of(std)
+        if tensor.is_cuda and torch.version.cuda and find_spec("triton"):
+            from palimpsest.privacy import cuda_noise
+
+            cuda_noise.add_gaussian(values, std, grid, self._bits)
+            return
         for start in range(0, values.numel(), _CHUNK):
             part = values[start : start + _CHUNK]
             here = part.cpu()  # itself where it is there

@@ -1,0 +1,156 @@
+"""Noise that a device draws: its keystream, double precision and grid, on a device or by Triton's interpreter."""
+
+import math
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+import torch
+
+from palimpsest.privacy import circle
+from palimpsest.privacy.entropy import grid_of
+from tests.privacy.test_circle import near_a_boundary
+
+if not find_spec("triton"):
+    pytest.skip("triton, which draws noise on devices, is not installed", allow_module_level=True)
+HERE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+with pytest.MonkeyPatch.context() as patch:
+    if HERE.type == "cpu":
+        patch.setenv("TRITON_INTERPRET", "1")  # kernels run as Python, one operation after the other
+    import triton
+    import triton.language as tl
+
+    from palimpsest.privacy import cuda_noise
+    from palimpsest.privacy.cuda_noise import DeviceNoiseError, add_gaussian, add_under, expected
+
+    @triton.jit
+    def settle_words(words, points, left_open, std, PAIRS: tl.constexpr):
+        """`circle.settle` as the device computes it."""
+        pair = tl.arange(0, PAIRS)
+        radial = tl.load(words + pair).to(tl.uint64, bitcast=True)
+        angular = tl.load(words + PAIRS + pair).to(tl.uint64, bitcast=True)
+        first, second, is_open = cuda_noise.settled(radial, angular, tl.load(std))
+        tl.store(points + pair, first)
+        tl.store(points + PAIRS + pair, second)
+        tl.store(left_open + pair, is_open.to(tl.int8))
+
+
+STEPS = 1.5 * 2.0**24
+KEY = bytes(range(7, 39))
+HARD = [0.0, -0.0, math.inf, -math.inf, math.nan, 1e300, -1e300, 3e-9, 2.0**-25, 1.5 * 2.0**-24, -2.5 * 2.0**-24]
+
+
+@pytest.fixture(autouse=True)
+def anew(monkeypatch) -> None:
+    if HERE.type == "cpu":
+        monkeypatch.setenv("TRITON_INTERPRET", "1")
+    cuda_noise.require_agreement.cache_clear()
+
+
+def counted() -> Iterator[int]:
+    yield from np.random.default_rng(3).integers(0, 2**63, 100_000).tolist()
+
+
+def words_of(source: Iterator[int]) -> cuda_noise.Words:
+    return lambda size: np.array([next(source) for _ in range(size)], dtype=np.uint64)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("size", [1, 2, 7, 8, 9, 1023, 1025])
+def test_a_device_makes_of_a_key_what_the_processor_makes_of_it(size, dtype):
+    """The processor's keystream is a library's ChaCha20."""
+    values = np.random.default_rng(size).normal(size=size).astype(dtype)
+    with np.errstate(over="ignore"):
+        values[: len(HARD)] = np.array(HARD[:size], dtype=dtype)
+    here = torch.from_numpy(values.copy()).to(HERE)
+    add_under(here, STEPS, 2.0**-24, KEY, words_of(counted()))
+    assert np.array_equal(here.cpu().numpy(), expected(values, STEPS, 2.0**-24, KEY, words_of(counted())))
+
+
+def test_pairs_that_are_left_open_are_finished_with_further_words():
+    values, steps = np.zeros(1501), 1.7 * 2.0**42
+    here = torch.from_numpy(values.copy()).to(HERE)
+    source = counted()
+    add_under(here, steps, 1.0, KEY, words_of(source))
+    assert next(source) != next(counted())  # some were drawn
+    assert np.array_equal(here.cpu().numpy(), expected(values, steps, 1.0, KEY, words_of(counted())))
+
+
+@pytest.mark.parametrize("std", [0.3, 1.0, 1000.0, 2.0**24, 2.0**25, 1.7 * 2.0**34])
+def test_what_a_device_settles_intervals_decide_alike(std):
+    """Cells that a half above a whole number crosses, their neighbours, and cells anywhere, in all octants."""
+    random = np.random.default_rng(int(std))
+    planted = np.array(list(near_a_boundary(random, std, 60)))[:400]
+    cells = np.concatenate([planted, random.integers(0, 2**52, (512 - len(planted), 2))]).astype(np.uint64)
+    words = cells.T.flatten() << np.uint64(12)
+    words[512:] |= random.integers(0, 8, 512).astype(np.uint64)
+    points, left_open = (
+        torch.empty(1024, dtype=torch.int64, device=HERE),
+        torch.empty(512, dtype=torch.int8, device=HERE),
+    )
+    settle_words[(1,)](
+        torch.from_numpy(words.view(np.int64)).to(HERE),
+        points,
+        left_open,
+        torch.tensor([std], dtype=torch.float64, device=HERE),
+        512,
+    )
+    closed = np.flatnonzero(left_open.cpu().numpy() == 0)
+    assert 100 < len(closed) < 512
+    found = points.cpu().numpy()
+    for index in closed:
+        drawn = [int(words[index]), int(words[512 + index])]
+        exact = circle.refine(circle.cells(drawn, nothing_more, circle.WIDTH), drawn[1], std)
+        assert (found[index], found[512 + index]) == exact
+
+
+def nothing_more(size: int) -> np.ndarray:
+    raise AssertionError("A cell that the device took for settled is open.")
+
+
+def test_a_key_is_drawn_for_every_tensor():
+    words, std = words_of(counted()), 1.5
+    first, second = (torch.zeros(64, device=HERE) for _ in range(2))
+    for values in (first, second):
+        add_gaussian(values, std, grid_of(std), words)
+    assert not (first == second).any()
+    again = torch.zeros(64, device=HERE)
+    add_gaussian(again, std, grid_of(std), words_of(counted()))
+    assert torch.equal(first, again)
+
+
+@pytest.mark.parametrize("name", ["_LOG_2", "_STEP"])
+def test_a_device_that_rounds_a_constant_adds_no_noise(monkeypatch, name):
+    exact = getattr(cuda_noise, name).value
+    monkeypatch.setattr(cuda_noise, name, tl.constexpr(float(np.float32(exact))))
+    values = torch.zeros(8, device=HERE)
+    with pytest.raises(DeviceNoiseError, match="is not what the processor draws"):
+        add_gaussian(values, 1.5, grid_of(1.5), words_of(counted()))
+    assert not values.any()
+
+
+COMPILE = """
+import re, sys
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from palimpsest.privacy.cuda_noise import _noise
+kinds = {"values": sys.argv[1], "open_pairs": "*i8", "key": "*i32", "scales": "*fp64", "size": "i32", "blocks": "i32"}
+source = ASTSource(_noise, kinds | {"THREADS": "constexpr"}, {"THREADS": 128})
+print(triton.compile(source, target=GPUTarget("cuda", 80, 32)).asm["ptx"])
+"""
+
+
+@pytest.mark.parametrize("kind", ["*fp32", "*fp64"])
+def test_compiled_every_operation_is_rounded_to_the_nearest_in_double_precision(kind):
+    """What the proof asks of a device, in the code that the compiler makes for one; no device is needed for it."""
+    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    command = [sys.executable, "-c", COMPILE, kind]
+    code = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    assert {"sqrt.rn.f64", "div.rn.f64"} <= set(re.findall(r"\b(?:sqrt|div)\.[a-z0-9.]*", code))
+    assert not re.search(r"approx|\.ftz|\b(?:add|sub|mul|div|fma|sqrt|neg)\.[a-z.]*f(?:16|32)\b", code)
