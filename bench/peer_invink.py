@@ -1,4 +1,4 @@
-"""What InvisibleInk's package `invink` writes per second on a CPU: one line of JSON, to set beside our own figures.
+"""What InvisibleInk's package `invink` writes per second: one line of JSON, to set beside our own figures.
 
 `invink` is under the GPL-3, so it is only run, in an environment of its own, and nothing else here imports it. Release
 0.1.0 cannot be parsed before Python 3.12. Make the environment outside the repository, with the same torch and
@@ -12,7 +12,7 @@ transformers as ours, from the root of the repository:
 MODEL is a folder with a causal language model and its tokenizer, TEXTS JSON lines with a "text" each (.gz or not). An
 example is one synthetic text of `--tokens` tokens; each of its tokens is drawn from `--batch-size` private contexts and
 one public context, the rows of one forward pass of the peer's. `seconds` is CPU time on one thread, as in
-`generation.py`, and the wall clock's on several; `wall_seconds` is always the wall clock's.
+`generation.py`, and the wall clock's on several or on a GPU; `wall_seconds` is always the wall clock's.
 
 What is in the peer's favour: float32 and the whole batch in one forward pass; short prompts, a sentence and the private
 text; the first example warms up and is not counted; neither is loading the model, finding the clipping bound, nor the
@@ -137,7 +137,7 @@ def write(peer: Any, model: Path, texts: list[str], contexts: int, tokens: int, 
             num=examples,
             max_toks=tokens,
             dtype="float32",
-            device_map=-1,  # the CPU
+            device_map=0 if torch.cuda.is_available() else -1,  # the first GPU, or the CPU
             allow_download=False,
             trust_remote_code=False,
         )
@@ -155,7 +155,7 @@ def measure(model: Path, texts: Path, contexts: int, tokens: int, examples: int)
         raise SystemExit(f"Examples of {sorted(set(lengths))} tokens, not {tokens}: the speeds cannot be compared.")
     drawn = examples * tokens
     threads = torch.get_num_threads()
-    seconds = clock.cpu if threads == 1 else clock.wall
+    seconds = clock.cpu if threads == 1 and not torch.cuda.is_available() else clock.wall
     return {
         "peer": PEER,
         "version": importlib.metadata.version(PEER),

@@ -9,7 +9,7 @@ this project's engine; by the peer `invink`, in its own environment and process 
 it); and by reading every prompt anew for each token, as the few-shot baseline must. Time is CPU time on one thread, the
 rows taking turns; `speed` is the ratio of medians. No text ends early. `memory` gives the peak of a process of its own
 for data sets of several sizes, and for several numbers of contexts that are written side by side. Utility is measured
-by `bench/prediction_utility.py`.
+by `bench/prediction_utility.py`. On a GPU, time is that which passes until the device is done.
 """
 
 import argparse
@@ -26,6 +26,7 @@ from pathlib import Path
 
 import torch
 
+from palimpsest.devices import device
 from palimpsest.methods.predict.fit import shape_of
 from palimpsest.methods.predict.plan import break_even, spend
 from palimpsest.methods.predict.settings import PredictSettings, Prompt, SparseVectorSettings
@@ -43,6 +44,7 @@ from palimpsest.privacy.rows import PrivateRow
 
 HEAD = "A sentence from a movie review.\n"  # the peer's prompt, too
 NO_TOKEN = frozenset({-1})
+HERE = device()
 
 
 @dataclass
@@ -125,20 +127,29 @@ def own(job: Job) -> float:
     wave = made(job)
     rows, source = job.rows(job.size * job.batches), NoiseSource()
     wave.run_steps(rows[: job.size], source, Meter(job.tokens))  # warms up
-    begun = time.process_time()
+    begun = clock()
     found = wave.run_steps(rows, source, Meter(job.tokens))
-    return sum(batch["private"] for batch in found) / (time.process_time() - begun)
+    return sum(batch["private"] for batch in found) / (clock() - begun)
+
+
+def clock() -> float:
+    """Seconds: of this process on a CPU, that passed on a GPU."""
+    if HERE.type == "cpu":
+        return time.process_time()
+    torch.cuda.synchronize()
+    return time.perf_counter()
 
 
 def made(job: Job) -> WriteWave:
     """The query that writes the job."""
     model, tokenizer = load_lm(job.lm)
+    model.to(HERE)
     prompts = prompter(tokenizer, HEAD + "{text}\n", HEAD, {}, chat=False, text_tokens=128)
     clipping = DifferenceClipping(1.0, 1.0, job.size, 100)
     allowed = allowed_tokens(model, tokenizer, frozenset())
     rules = Rules(clipping, None, 1.0, allowed, NO_TOKEN, job.tokens, job.tokens, 10 * job.tokens)
     cells = Cells({"": job.batches}, {"": job.batches}, bytes(32))
-    shape = shape_of(job.micro_batch, prompts.longest, job.tokens, processor=True)
+    shape = shape_of(job.micro_batch, prompts.longest, job.tokens, processor=HERE.type == "cpu")
     return WriteWave(
         name="bench", model=model, prompter=prompts, rules=rules, cells=cells, first=0, last=job.batches, shape=shape,
         stride=job.tokens,
@@ -153,21 +164,21 @@ def anew(job: Job) -> float:
     own_rows = [row.text for row in job.rows(job.size)]
     prompts = [*wave.prompter.contexts("", own_rows), list(wave.prompter.public[""])]
     text: list[int] = []
-    begun, count = time.process_time(), max(4, job.tokens // 4)
+    begun, count = clock(), max(4, job.tokens // 4)
     for _ in range(count):
         # The cost of a token in the middle of a text: those before it are there.
         written = [5] * (job.tokens // 2 - count // 2) + text
         width = max(map(len, prompts)) + len(written)
         rows = [prompt + written for prompt in prompts]
-        tokens = torch.tensor([[0] * (width - len(row)) + row for row in rows])
-        mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
+        tokens = torch.tensor([[0] * (width - len(row)) + row for row in rows], device=HERE)
+        mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows], device=HERE)
         positions = (mask.cumsum(dim=1) - 1).clamp_min(0)
         logits = model(tokens, attention_mask=mask, position_ids=positions, logits_to_keep=1).logits[:, -1]
         public = logits[-1]
         columns = clipping.candidates(public, wave.rules.allowed).nonzero().squeeze(1)
         total = clipping.contributions(logits[:-1, columns], public[columns]).sum(dim=0)
         text.append(int(columns[draw(clipping.scores(total, public[columns]), source)]))
-    return count / (time.process_time() - begun)
+    return count / (clock() - begun)
 
 
 def peer(job: Job, python: Path) -> float:

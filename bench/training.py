@@ -23,12 +23,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import torch
 from torch import nn
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import Gemma3ForCausalLM, Gemma3TextConfig, GPT2Config, GPT2LMHeadModel, PreTrainedModel
 
+from palimpsest.methods.dp_lm.model import add_adapters
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.training.bookkeeping import BookkeepingEngine
 from palimpsest.training.dpsgd import privatise
@@ -39,12 +41,20 @@ LEARNING_RATE, CLIPPING_NORM, NOISE = 1e-4, 0.1, 1.0
 WARM_UP = 2  # steps before anything is measured: Adam's moments exist then
 PLAN = TrainingPlan(0.01, 100, CLIPPING_NORM, NOISE, 64.0, "joint", 1)
 
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+BF16 = DEVICE.type == "cuda"
+
 Step = Callable[[torch.Tensor], None]
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A GPT-2 and a batch."""
+    """A model of random weights and a batch.
+
+    Attributes:
+        gemma: a Gemma 3, gated and with sliding attention, in place of a GPT-2.
+        rank: of the adapters that train in its place, which is then in bfloat16 on a GPU; 0 trains all.
+    """
 
     layers: int
     width: int
@@ -52,9 +62,17 @@ class Shape:
     vocabulary: int
     batch: int
     tokens: int
+    gemma: bool = False
+    rank: int = 0
 
-    def model(self, engine: "Engine") -> GPT2LMHeadModel:
+    def model(self, engine: "Engine") -> PreTrainedModel:
         torch.manual_seed(0)
+        model = self._gemma() if self.gemma else self._gpt2(engine)
+        if self.rank:
+            add_adapters(SimpleNamespace(lm=model.to(torch.bfloat16 if BF16 else torch.float32)), self.rank, seed=0)
+        return model.train().to(DEVICE)
+
+    def _gpt2(self, engine: "Engine") -> PreTrainedModel:
         config = GPT2Config(
             n_layer=self.layers,
             n_embd=self.width,
@@ -71,7 +89,20 @@ class Shape:
             tie_word_embeddings=engine.tied,
             activation_function="gelu_pytorch_tanh" if engine.fused_activation else "gelu_new",
         )
-        return GPT2LMHeadModel(config).train().to(DEVICE)
+        return GPT2LMHeadModel(config)
+
+    def _gemma(self) -> PreTrainedModel:
+        config = Gemma3TextConfig(
+            num_hidden_layers=self.layers,
+            hidden_size=self.width,
+            num_attention_heads=self.heads,
+            num_key_value_heads=1,
+            head_dim=256,
+            intermediate_size=2048,
+            vocab_size=self.vocabulary,
+            use_cache=False,
+        )
+        return Gemma3ForCausalLM(config)
 
     def ids(self) -> torch.Tensor:
         return torch.randint(self.vocabulary, (self.batch, self.tokens), device=DEVICE)
@@ -80,23 +111,24 @@ class Shape:
 SHAPES = {
     "distilgpt2-64": Shape(6, 768, 12, 50257, 16, 64),
     "distilgpt2-64-batch-64": Shape(6, 768, 12, 50257, 64, 64),
+    "distilgpt2-256-batch-32": Shape(6, 768, 12, 50257, 32, 256),
+    "gemma-64-batch-64": Shape(18, 640, 4, 262_144, 64, 64, gemma=True),
+    "gemma-64-batch-64-adapters": Shape(18, 640, 4, 262_144, 64, 64, gemma=True, rank=16),
     "embedded-64": Shape(3, 192, 6, 3072, 32, 64),
     "embedded-256": Shape(3, 192, 6, 3072, 8, 256),
     "embedded-512": Shape(3, 192, 6, 3072, 4, 512),
 }
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-BF16 = DEVICE.type == "cuda"
 
 
 def adam(model: nn.Module) -> torch.optim.AdamW:
-    return torch.optim.AdamW(model.parameters(), LEARNING_RATE, fused=True)
+    return torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], LEARNING_RATE, fused=True)
 
 
 def autocast() -> torch.autocast:
     return torch.autocast(DEVICE.type, torch.bfloat16, enabled=BF16)
 
 
-def plain(model: GPT2LMHeadModel) -> Step:
+def plain(model: PreTrainedModel) -> Step:
     """The transformers model's own loss, and Adam."""
     optimiser = adam(model)
 
@@ -110,16 +142,17 @@ def plain(model: GPT2LMHeadModel) -> Step:
     return step
 
 
-def ours(model: GPT2LMHeadModel, torch_noise: bool = False) -> Step:
+def ours(model: PreTrainedModel, torch_noise: bool = False) -> Step:
     """One step as `TrainQuery` takes it; with torch's noise it shows what noise from the system's entropy costs."""
     optimiser, engine, noise = adam(model), BookkeepingEngine(model), NoiseSource()
-    parameters = dict(model.named_parameters())
+    parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    frozen = not model.get_output_embeddings().weight.requires_grad
 
     def losses(ids: torch.Tensor) -> tuple[torch.Tensor]:
         with autocast():
-            hidden = model.transformer(ids, use_cache=False).last_hidden_state
+            hidden = model.base_model(ids, use_cache=False).last_hidden_state
             counted = torch.arange(ids.size(1), device=ids.device) < ids.size(1) - 1  # the last one predicts nothing
-            return (lm_head_loss(model.lm_head, hidden, ids.roll(-1, 1), counted.expand_as(ids)),)
+            return (lm_head_loss(model.lm_head, hidden, ids.roll(-1, 1), counted.expand_as(ids), frozen=frozen),)
 
     def step(ids: torch.Tensor) -> None:
         totals: list[dict[str, torch.Tensor]] = [{}]
@@ -137,7 +170,7 @@ def ours(model: GPT2LMHeadModel, torch_noise: bool = False) -> Step:
     return step
 
 
-def opacus_hooks(model: GPT2LMHeadModel) -> Step:
+def opacus_hooks(model: PreTrainedModel) -> Step:
     """Opacus's per-example gradients from hooks."""
     from opacus import GradSampleModule
     from opacus.optimizers import DPOptimizer
@@ -148,14 +181,16 @@ def opacus_hooks(model: GPT2LMHeadModel) -> Step:
     )
 
     def step(ids: torch.Tensor) -> None:
-        wrapped(ids, labels=ids, position_ids=positions(ids)).loss.backward()
+        with autocast():
+            loss = wrapped(ids, labels=ids, position_ids=positions(ids)).loss
+        loss.backward()
         optimiser.step()
         optimiser.zero_grad()
 
     return step
 
 
-def opacus_ghost(model: GPT2LMHeadModel) -> Step:
+def opacus_ghost(model: PreTrainedModel) -> Step:
     """Opacus's fast gradient clipping: norms without gradients, and two backward passes."""
     from opacus.grad_sample import GradSampleModuleFastGradientClipping
     from opacus.optimizers import DPOptimizerFastGradientClipping
@@ -172,7 +207,8 @@ def opacus_ghost(model: GPT2LMHeadModel) -> Step:
     )
 
     def step(ids: torch.Tensor) -> None:
-        logits = wrapped(ids, position_ids=positions(ids)).logits[:, :-1]
+        with autocast():
+            logits = wrapped(ids, position_ids=positions(ids)).logits[:, :-1]
         criterion(logits.flatten(0, 1), ids[:, 1:].flatten(), shape=logits.shape).backward()
         optimiser.step()
         optimiser.zero_grad()
@@ -187,7 +223,7 @@ def positions(ids: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Engine:
-    build: Callable[[GPT2LMHeadModel], Step]
+    build: Callable[[PreTrainedModel], Step]
     tied: bool = True
     fused_activation: bool = False
     baseline: str = "plain"
@@ -204,7 +240,7 @@ ENGINES = {
     "ours untied": Engine(ours, tied=False, baseline="plain untied"),
     "opacus ghost untied": Engine(opacus_ghost, tied=False, baseline="plain untied"),
 }
-NOT_MEASURED = {("distilgpt2-64-batch-64", "opacus hooks")}  # its gradients alone take 21 GB
+NOT_MEASURED = {("distilgpt2-64-batch-64", "opacus hooks")} if DEVICE.type == "cpu" else set()  # gradients of 21 GB
 
 
 def chosen(shape: str, wanted: list[str]) -> list[str]:

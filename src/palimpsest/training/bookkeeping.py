@@ -162,10 +162,11 @@ class BookkeepingEngine:
         kept = finite & (weights > 0)
         factors = (clipping_norm / norms.clamp_min(torch.finfo(norms.dtype).tiny)).clamp_max(1.0)
         factors = torch.where(kept, factors * weights, torch.zeros_like(factors))
+        all_kept = bool(kept.all())
         for parameter in sorted(contributions, key=torch.Tensor.numel, reverse=True):
             part = contributions.pop(parameter)  # the largest records are given back first
             name = self._names[parameter]
-            part = part if bool(kept.all()) else part.masked(kept)
+            part = part if all_kept else part.masked(kept)
             totals.setdefault(name, zeros(parameter))
             part.add_weighted(factors, totals[name])
         return ClippedSum(totals, norms)

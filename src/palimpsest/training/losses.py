@@ -9,7 +9,8 @@ from torch.nn import functional
 
 from palimpsest.models.attention import capped
 
-_CHUNK = 1 << 18  # logits worked on at once: few enough to stay in a processor's cache
+_CHUNK = 1 << 18  # logits worked on at once: few enough to stay in a processor's cache,
+_CUDA_CHUNK = 1 << 26  # and enough to keep a CUDA device at work
 _LARGE = 1 << 15  # tokens; the logits of a larger frozen head are computed example by example
 _MOST = 1 << 24  # logits that are there at once then
 
@@ -113,7 +114,7 @@ def _cross_entropies(
     rows: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor, losses: torch.Tensor, cap: float | None
 ) -> None:
     """`_cross_entropy` of all rows (n, V), a few at a time."""
-    parts = max(1, _CHUNK // rows.size(1))
+    parts = max(1, (_CUDA_CHUNK if rows.is_cuda else _CHUNK) // rows.size(1))
     columns = targets.split(parts), weights.split(parts), losses.split(parts)
     for part, target, weight, loss in zip(rows.split(parts), *columns, strict=True):
         _cross_entropy(part, target, weight, loss, cap)
