@@ -124,6 +124,7 @@ def test_a_key_is_drawn_for_every_tensor():
     assert torch.equal(first, again)
 
 
+@pytest.mark.skipif(HERE.type == "cuda", reason="what is compiled keeps its constants")
 @pytest.mark.parametrize("name", ["_LOG_2", "_STEP"])
 def test_a_device_that_rounds_a_constant_adds_no_noise(monkeypatch, name):
     exact = getattr(cuda_noise, name).value
@@ -140,7 +141,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from palimpsest.privacy.cuda_noise import _noise
-kinds = {"values": sys.argv[1], "open_pairs": "*i8", "key": "*i32", "scales": "*fp64", "size": "i32", "blocks": "i32"}
+kinds = {"values": sys.argv[1], "open_pairs": "*i8", "told": "*i64", "size": "i32", "blocks": "i32"}
 source = ASTSource(_noise, kinds | {"THREADS": "constexpr"}, {"THREADS": 128})
 print(triton.compile(source, target=GPUTarget("cuda", 80, 32)).asm["ptx"])
 """

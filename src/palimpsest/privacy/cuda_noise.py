@@ -103,10 +103,10 @@ def add_under(values: torch.Tensor, steps: float, grid: float, key: bytes, words
     """What `expected` says, in place on the device of `values`."""
     blocks = -(-values.numel() // (2 * _PAIRS))
     open_pairs = torch.empty(blocks * _PAIRS, dtype=torch.int8, device=values.device)
-    scales = torch.tensor([steps, grid, 1.0 / grid], dtype=torch.float64, device=values.device)
-    secret = torch.from_numpy(np.frombuffer(key, dtype=np.int32).copy()).to(values.device)
+    numbers = key + np.array([steps, grid, 1.0 / grid]).tobytes()
+    told = torch.from_numpy(np.frombuffer(numbers, dtype=np.int64).copy()).to(values.device)  # one copy: each one waits
     with torch.cuda.device_of(values):
-        _noise[(-(-blocks // _THREADS),)](values, open_pairs, secret, scales, values.numel(), blocks, _THREADS)
+        _noise[(-(-blocks // _THREADS),)](values, open_pairs, told, values.numel(), blocks, _THREADS)
     _finish(values, open_pairs.nonzero().flatten(), steps, grid, key, words)
 
 
@@ -133,15 +133,18 @@ def _keystream(key: bytes, block: int, blocks: int) -> np.ndarray:
 
 
 @triton.jit
-def _noise(values, open_pairs, key, scales, size, blocks, THREADS: tl.constexpr):
-    """Add noise to `size` values, 8 by each block of the keystream, and mark the pairs that are left open."""
+def _noise(values, open_pairs, told, size, blocks, THREADS: tl.constexpr):
+    """Add noise to `size` values, 8 by each block of the keystream, and mark the pairs that are left open.
+
+    What is `told` are seven words of 64 bits: the key, then the bits of std in steps, of the grid and of its inverse.
+    """
     block = tl.program_id(0) * THREADS + tl.arange(0, THREADS)
-    steps, grid, fineness = tl.load(scales), tl.load(scales + 1), tl.load(scales + 2)
+    steps, grid, fineness = _number(told + 4), _number(told + 5), _number(told + 6)
     nothing = tl.full([THREADS], 0, tl.uint32)
     counter = nothing + block.to(tl.uint32)
     c0, c1, c2, c3 = nothing + 0x61707865, nothing + 0x3320646E, nothing + 0x79622D32, nothing + 0x6B206574
-    k0, k1, k2, k3 = _key(key, nothing)
-    k4, k5, k6, k7 = _key(key + 4, nothing)
+    k0, k1, k2, k3 = _key(told, nothing)
+    k4, k5, k6, k7 = _key(told + 2, nothing)
     x0, x1, x2, x3, x4, x5, x6, x7 = c0, c1, c2, c3, k0, k1, k2, k3
     x8, x9, x10, x11, x12, x13, x14, x15 = k4, k5, k6, k7, counter, nothing, nothing, nothing
     for _ in range(10):
@@ -165,19 +168,16 @@ def _noise(values, open_pairs, key, scales, size, blocks, THREADS: tl.constexpr)
 
 
 @triton.jit
-def _key(key, nothing):
-    """Four words of the key, the same in every block."""
-    return (
-        _key_word(key, nothing),
-        _key_word(key + 1, nothing),
-        _key_word(key + 2, nothing),
-        _key_word(key + 3, nothing),
-    )
+def _key(told, nothing):
+    """Four words of the key of 32 bits, the same in every block."""
+    first, second = tl.load(told).to(tl.uint64, bitcast=True), tl.load(told + 1).to(tl.uint64, bitcast=True)
+    low, high = nothing + first.to(tl.uint32), nothing + (first >> 32).to(tl.uint32)
+    return low, high, nothing + second.to(tl.uint32), nothing + (second >> 32).to(tl.uint32)
 
 
 @triton.jit
-def _key_word(key, nothing):
-    return nothing + tl.load(key).to(tl.uint32, bitcast=True)
+def _number(told):
+    return tl.load(told).to(tl.float64, bitcast=True)
 
 
 @triton.jit

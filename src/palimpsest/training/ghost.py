@@ -19,9 +19,11 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import torch
+from torch.nn import functional
 
 LONGEST_PRODUCT = 1 << 16  # tokens that one product of matrices adds up
 _RUN = 128  # columns whose products are added up before they meet others
+_CUDA_RUNS = 32  # of them that one product does on a CUDA device, whose time is the number of its kernels
 _CHUNK = 1 << 22  # numbers that are widened to float64 at once
 
 GhostRule = Callable[[int, int, int], bool]  # (tokens, rows, columns) -> whether norms come from Gram matrices
@@ -191,10 +193,20 @@ def _left_gram(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 
 def _gram(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """(B, T1, T2) inner products of rows, in runs of columns that are added up: see `_roundings`."""
-    runs = [torch.bmm(left, right.mT) for left, right in zip(one.split(_RUN, 2), other.split(_RUN, 2), strict=True)]
-    for run in runs[1:]:
-        runs[0] += run
-    return runs[0]
+    width = _RUN * _CUDA_RUNS if one.is_cuda else _RUN
+    parts = [_of_runs(left, right) for left, right in zip(one.split(width, 2), other.split(width, 2), strict=True)]
+    for part in parts[1:]:
+        parts[0] += part
+    return parts[0]
+
+
+def _of_runs(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """The same of a few runs, in one product."""
+    width = left.size(2)
+    if width <= _RUN:
+        return torch.bmm(left, right.mT)
+    filled = (functional.pad(part, (0, -width % _RUN)).unflatten(2, (-1, _RUN)) for part in (left, right))
+    return torch.einsum("btrn,bsrn->brts", *filled).sum(1)
 
 
 def _dots(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
