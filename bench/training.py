@@ -6,9 +6,10 @@
 
 Time is the median CPU time of a whole step (forward, backward, clipping, noise, Adam) on one thread, the engines taking
 turns in one process. Memory is the highest resident set above the loaded model, in a fresh process for each engine. On
-a GPU, under bfloat16 autocast, time is that which passes until the device is done, and memory is the device's. Ratios are to plain Adam on the same weights: `untied` rows are measured against an untied
-baseline, because those engines refuse tied weights. Rows with a fused activation use torch's kernel of GPT-2's
-activation, as `load_lm` does; their ratio is to plain Adam without it.
+a GPU, under bfloat16 autocast, time is that which passes until the device is done, and memory is the device's. Ratios
+are to plain Adam on the same weights: `untied` rows are measured against an untied baseline, because those engines
+refuse tied weights. Rows with a fused activation use torch's kernel of GPT-2's activation, as `load_lm` does; their
+ratio is to plain Adam without it.
 """
 
 import argparse
