@@ -68,7 +68,8 @@ class Shape:
 
     def model(self, engine: "Engine") -> PreTrainedModel:
         torch.manual_seed(0)
-        model = self._gemma() if self.gemma else self._gpt2(engine)
+        with DEVICE:
+            model = self._gemma() if self.gemma else self._gpt2(engine)
         if self.rank:
             add_adapters(SimpleNamespace(lm=model.to(torch.bfloat16 if BF16 else torch.float32)), self.rank, seed=0)
         return model.train().to(DEVICE)
