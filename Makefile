@@ -72,6 +72,7 @@ $(TEST): pyproject.toml constraints.txt | $(BIN)/python  # in one go, the demo's
 	$(INSTALL) torch
 	$(INSTALL) --editable '.[embedded,prefect,postgres,docs,test]'
 	$(COMPILE)
+	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $(VENV)/share/triton triton==3.9.0 || true  # there for Linux; apart, or each import of torch's users takes it along
 	touch $(DEMO) $@
 
 $(TOOLS):
