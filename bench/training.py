@@ -116,6 +116,10 @@ SHAPES = {
     "distilgpt2-256-batch-32": Shape(6, 768, 12, 50257, 32, 256),
     "gemma-64-batch-64": Shape(18, 640, 4, 262_144, 64, 64, gemma=True),
     "gemma-64-batch-64-adapters": Shape(18, 640, 4, 262_144, 64, 64, gemma=True, rank=16),
+    **{
+        f"gemma-english-40-batch-{rows}-adapters": Shape(18, 640, 4, 64_000, rows, 40, gemma=True, rank=16)
+        for rows in (16, 32, 64, 128)
+    },
     "embedded-64": Shape(3, 192, 6, 3072, 32, 64),
     "embedded-256": Shape(3, 192, 6, 3072, 8, 256),
     "embedded-512": Shape(3, 192, 6, 3072, 4, 512),
