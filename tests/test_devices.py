@@ -8,7 +8,7 @@ import torch
 from ruamel.yaml import YAML
 
 from palimpsest.cli import checks
-from palimpsest.cli.checks import check_device, emulated
+from palimpsest.cli.checks import check_device, emulated, idle
 from palimpsest.devices import VARIABLE, device, exact_device, resolved
 from palimpsest.errors import ParamsError
 from palimpsest.graph import render
@@ -106,6 +106,28 @@ def test_a_training_in_halves_that_a_machine_emulates_is_told_of(
     assert len(emulated(params, [f"dp_train@{name}", "fit@select1"])) == said
     assert len(emulated(params, [f"dp_train@{name}", "decoder_pretrain@small"])) == 2 * said
     assert emulated(params, ["fit@select1"]) == []
+
+
+@pytest.mark.parametrize(
+    ("lm", "place", "rows", "said"),
+    [
+        ("models/base", "auto", 16, 1),
+        ("models/base", "auto", 128, 0),
+        ("models/base", "cpu", 16, 0),
+        ("embedded", "auto", 16, 0),
+    ],
+)
+def test_a_training_that_leaves_a_gpu_idle_is_told_of_before_it_is_charged(
+    machine: pytest.MonkeyPatch, lm: str, place: str, rows: int, said: int
+) -> None:
+    machine.setenv(VARIABLE, place)
+    body = demo()
+    body["models"]["lm"] = lm
+    name = next(iter(body["lms"]))
+    body["lms"][name]["train"]["micro_batch"] = rows
+    params = parse(body)
+    assert len(idle(params, [f"dp_train@{name}", "fit@select1"])) == said
+    assert idle(params, ["fit@select1"]) == []
 
 
 def test_nothing_else_looks_for_an_accelerator() -> None:

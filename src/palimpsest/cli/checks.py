@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 from palimpsest.cli.context import Context
 from palimpsest.cli.graph import upstream
-from palimpsest.devices import AUTO, CPU, halves, resolved
+from palimpsest.devices import AUTO, CPU, CUDA, device, halves, resolved
 from palimpsest.errors import BudgetExceeded, DataError, ParamsError
 from palimpsest.graph.stages import SPENDERS
 from palimpsest.params.load import device_of
 from palimpsest.params.schema import Params
+from palimpsest.records.vouched import EMBEDDED
 from stages import finished
 from stages.common import processes
 from stages.vouching import require_vouched
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 RELEASING = "release"  # the stage
 _FREE_BYTES = 300 * 1024**2
+_BUSY = 128  # rows that keep a GPU at work
 
 
 def check_release(params: Params, targets: Sequence[str]) -> None:
@@ -70,6 +72,17 @@ def emulated(params: Params, stages: Collection[str]) -> list[str]:
         return []
     slow = "this machine emulates bf16, which takes many times as long as precision: float32."
     return [f"{name}: {slow}" for name in names]
+
+
+def idle(params: Params, stages: Collection[str]) -> list[str]:
+    """Sentences about private trainings of a named model, of the stages that run, that leave a CUDA device idle."""
+    sizes = {name: lm.train.micro_batch for name, lm in params.lms.items() if f"dp_train@{name}" in stages}
+    small = [name for name, size in sizes.items() if size < _BUSY]
+    if params.models.lm == EMBEDDED or not small or device().type != CUDA:
+        return []
+    slow = f"leaves a GPU idle, which reads {_BUSY} rows in little more time than 16."
+    now = "Raise it now if memory allows: once this training is charged, another micro_batch is another training."
+    return [f"{name}: micro_batch {sizes[name]} {slow} {now}" for name in small]
 
 
 def needed(context: Context, targets: Sequence[str], changed: Collection[str]) -> set[str]:

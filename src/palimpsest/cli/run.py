@@ -15,6 +15,7 @@ from palimpsest.cli.checks import (
     check_release,
     due,
     emulated,
+    idle,
     needed,
 )
 from palimpsest.cli.consent import Answers, asked, without_release
@@ -101,7 +102,7 @@ def _answered(
     runs = needed(context, targets, changed)
     spending = due(context, runs)
     check_budget(context, spending)
-    for flag in (*context.params.flags(), *emulated(context.params, runs)):
+    for flag in (*context.params.flags(), *emulated(context.params, runs), *idle(context.params, runs)):
         print(f"flag: {flag}", file=sys.stderr)
     make_folder(context.workspace / TWINS)
     releases = RELEASING in changed and (not targets or RELEASING in targets)
