@@ -61,6 +61,7 @@ install: $(DEMO)  ## into .venv, with what the demo needs
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
+	$(INSTALL) --upgrade pip  # what a Python of today brings along takes twice as long for the rest
 
 $(DEMO): pyproject.toml constraints.txt | $(BIN)/python
 	$(INSTALL) torch
