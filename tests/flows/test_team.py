@@ -131,7 +131,9 @@ def test_a_run_is_started_cancelled_and_retried_in_the_interface(
         confirm(browser, "Retry")
         wait_until(lambda: not client.read_flow_run(run).state.is_cancelled())
         browser.get("about:blank")  # what the page draws of a run takes a core from it
-        wait_until(lambda: client.read_flow_run(run).state.is_completed())
+        wait_until(lambda: client.read_flow_run(run).state.is_final())
+        state = client.read_flow_run(run).state
+        assert state.is_completed(), state.message
         assert client.read_flow_run(run).state.message == "2 stages up to date"
     assert (deployed / "data/private/train.parquet").exists()
 

@@ -9,7 +9,8 @@ made of the bits is exact.
 import hashlib
 import math
 import os
-from importlib.util import find_spec
+from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import torch
@@ -108,10 +109,8 @@ class NoiseSource:
         if std == 0:
             return
         values, grid = tensor.view(-1), grid_of(std)
-        if tensor.is_cuda and torch.version.cuda and find_spec("triton"):
-            from palimpsest.privacy import cuda_noise
-
-            cuda_noise.add_gaussian(values, std, grid, self._bits)
+        if tensor.is_cuda and (add := _device_noise()):
+            add(values, std, grid, self._bits)
             return
         for start in range(0, values.numel(), _CHUNK):
             part = values[start : start + _CHUNK]
@@ -137,6 +136,18 @@ class NoiseSource:
         while (rejected := words > limit).any():
             words[rejected] = self._bits(int(rejected.sum()))
         return (words % np.uint64(high)).astype(np.int64)
+
+
+@cache
+def _device_noise() -> Callable[[torch.Tensor, float, float, Callable[[int], np.ndarray]], None] | None:
+    """What adds noise on a CUDA device; None where torch is not CUDA's or brings no Triton along."""
+    if not torch.version.cuda:
+        return None
+    try:
+        from palimpsest.privacy import cuda_noise
+    except ImportError:
+        return None
+    return cuda_noise.add_gaussian
 
 
 def grid_of(std: float) -> float:

@@ -23,7 +23,6 @@ from torch.nn import functional
 
 LONGEST_PRODUCT = 1 << 16  # tokens that one product of matrices adds up
 _RUN = 128  # columns whose products are added up before they meet others
-_CUDA_RUNS = 32  # of them that one product does on a CUDA device, whose time is the number of its kernels
 _CHUNK = 1 << 22  # numbers that are widened to float64 at once
 
 GhostRule = Callable[[int, int, int], bool]  # (tokens, rows, columns) -> whether norms come from Gram matrices
@@ -193,11 +192,16 @@ def _left_gram(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 
 def _gram(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """(B, T1, T2) inner products of rows, in runs of columns that are added up: see `_roundings`."""
-    width = _RUN * _CUDA_RUNS if one.is_cuda else _RUN
+    width = _RUN * _runs_at_once(one)
     parts = [_of_runs(left, right) for left, right in zip(one.split(width, 2), other.split(width, 2), strict=True)]
     for part in parts[1:]:
         parts[0] += part
     return parts[0]
+
+
+def _runs_at_once(values: torch.Tensor) -> int:
+    """How many runs one product does: the time of a CUDA device is the number of its kernels."""
+    return 32 if values.is_cuda else 1
 
 
 def _of_runs(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
