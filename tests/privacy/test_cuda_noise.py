@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from palimpsest.privacy import circle
-from palimpsest.privacy.entropy import grid_of
+from palimpsest.privacy.entropy import device_noise, grid_of
 from tests.privacy.test_circle import near_a_boundary
 
 HERE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -137,6 +137,18 @@ def test_a_device_that_rounds_a_constant_adds_no_noise(monkeypatch, name):
     with pytest.raises(DeviceNoiseError, match="is not what the processor draws"):
         add_gaussian(values, 1.5, grid_of(1.5), words_of(counted()))
     assert not values.any()
+
+
+@pytest.mark.parametrize(
+    ("cuda", "there", "drawn"), [(None, True, False), ("13.0", False, False), ("13.0", True, True)]
+)
+def test_a_device_draws_where_torch_is_cudas_and_triton_is_there(monkeypatch, cuda, there, drawn):
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    if not there:
+        monkeypatch.delattr("palimpsest.privacy.cuda_noise")
+        monkeypatch.setitem(sys.modules, "palimpsest.privacy.cuda_noise", None)
+    found = device_noise.__wrapped__()
+    assert found is (add_gaussian if drawn else None)
 
 
 COMPILE = """

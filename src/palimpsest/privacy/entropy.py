@@ -109,7 +109,7 @@ class NoiseSource:
         if std == 0:
             return
         values, grid = tensor.view(-1), grid_of(std)
-        if tensor.is_cuda and (add := _device_noise()):
+        if tensor.is_cuda and (add := device_noise()):
             add(values, std, grid, self._bits)
             return
         for start in range(0, values.numel(), _CHUNK):
@@ -139,7 +139,7 @@ class NoiseSource:
 
 
 @cache
-def _device_noise() -> Callable[[torch.Tensor, float, float, Callable[[int], np.ndarray]], None] | None:
+def device_noise() -> Callable[[torch.Tensor, float, float, Callable[[int], np.ndarray]], None] | None:
     """What adds noise on a CUDA device; None where torch is not CUDA's or brings no Triton along."""
     if not torch.version.cuda:
         return None
