@@ -140,19 +140,26 @@ def test_a_device_that_rounds_a_constant_adds_no_noise(monkeypatch, name):
 
 
 @pytest.mark.parametrize(
-    ("cuda", "there", "drawn"), [(None, True, False), ("13.0", False, False), ("13.0", True, True)]
+    ("cuda", "there", "compiles", "drawn"),
+    [(None, True, True, False), ("13.0", False, True, False), ("13.0", True, False, False), ("13.0", True, True, True)],
 )
-def test_a_device_draws_where_torch_is_cudas_and_triton_is_there(monkeypatch, cuda, there, drawn):
+def test_a_device_draws_where_torch_is_cudas_and_triton_compiles(monkeypatch, cuda, there, compiles, drawn):
     monkeypatch.setattr(torch.version, "cuda", cuda)
     if not there:
         monkeypatch.delattr("palimpsest.privacy.cuda_noise")
         monkeypatch.setitem(sys.modules, "palimpsest.privacy.cuda_noise", None)
-    found = device_noise.__wrapped__()
+    if not compiles:
+        monkeypatch.setattr(cuda_noise, "add_under", no_compiler)
+    found = device_noise.__wrapped__(HERE)
     assert found is (add_gaussian if drawn else None)
 
 
+def no_compiler(*arguments: object) -> None:
+    raise RuntimeError("Failed to find C compiler.")
+
+
 COMPILE = """
-import re, sys
+import sys
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource

@@ -17,6 +17,7 @@ import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from palimpsest import validate
+from palimpsest.errors import PalimpsestError
 from palimpsest.privacy.circle import add_on_grid, uniforms, whole_normals
 from palimpsest.privacy.grid import GRID_BITS
 
@@ -109,7 +110,7 @@ class NoiseSource:
         if std == 0:
             return
         values, grid = tensor.view(-1), grid_of(std)
-        if tensor.is_cuda and (add := device_noise()):
+        if tensor.is_cuda and (add := device_noise(tensor.device)):
             add(values, std, grid, self._bits)
             return
         for start in range(0, values.numel(), _CHUNK):
@@ -139,13 +140,24 @@ class NoiseSource:
 
 
 @cache
-def device_noise() -> Callable[[torch.Tensor, float, float, Callable[[int], np.ndarray]], None] | None:
-    """What adds noise on a CUDA device; None where torch is not CUDA's or brings no Triton along."""
+def device_noise(
+    device: torch.device,
+) -> Callable[[torch.Tensor, float, float, Callable[[int], np.ndarray]], None] | None:
+    """What adds noise on this CUDA device; None where torch is not CUDA's or Triton cannot compile, for want of a C
+    compiler say: the processor draws then.
+
+    Raises:
+        DeviceNoiseError: it draws, and not what the processor draws.
+    """
     if not torch.version.cuda:
         return None
     try:
         from palimpsest.privacy import cuda_noise
-    except ImportError:
+
+        cuda_noise.require_agreement(device)
+    except PalimpsestError:
+        raise
+    except Exception:  # Triton, compilers and drivers have errors of their own
         return None
     return cuda_noise.add_gaussian
 
