@@ -19,6 +19,7 @@ from palimpsest.params.load import LEDGER_VARIABLE
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.report.release.word import VARIABLE as WORD
 from tests.artifacts import read_artifacts
+from tests.chromium import press
 from tests.flows.notes import PLANTED, STAGE, held_env, made, wait_until, write_private
 
 pytestmark = pytest.mark.usefixtures("api")
@@ -139,7 +140,7 @@ def test_the_interface_shows_name_sentence_charges_and_schedule(
 
     browser.get(f"{place}/runs/flow-run/{told['run'].id}")
     shows(told["run"].name, "Logs", SENTENCE)
-    browser.find_elements(By.XPATH, "//*[normalize-space(.)='Artifacts']")[-1].click()
+    press(browser, (By.XPATH, "(//*[normalize-space(.)='Artifacts'])[last()]"))
     shows("stages", "charges", "of 10 is left for notes", "report")
     browser.get(f"{place}/deployments/deployment/{told['deployment'].id}")
     shows("notes", "At 03:00 AM every day")

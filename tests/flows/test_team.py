@@ -16,13 +16,14 @@ from ruamel.yaml import YAML
 from selenium import webdriver
 from selenium.common.exceptions import TimeoutException
 from selenium.webdriver.common.by import By
-from selenium.webdriver.support.expected_conditions import element_to_be_clickable, presence_of_element_located
+from selenium.webdriver.support.expected_conditions import presence_of_element_located
 from selenium.webdriver.support.ui import WebDriverWait
 
 from palimpsest.errors import ParamsError
 from palimpsest.params.override import overridden
 from palimpsest.privacy.ledger.ledger import Ledger
 from tests.artifacts import read_artifacts
+from tests.chromium import press
 from tests.flows.notes import STAGE, held_env, made, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -85,21 +86,16 @@ def deployed(home: Path, api: str, mailbox: Mailbox) -> Iterator[Path]:
     print((home / "worker.log").read_text())  # shown where a test failed
 
 
-def press(browser: webdriver.Chrome, words: str, kind: str = "") -> None:
-    """Press the button that says this and is of this kind, once it can be pressed."""
-    WebDriverWait(browser, 60).until(element_to_be_clickable(_button(words, kind))).click()
-
-
 def confirm(browser: webdriver.Chrome, words: str, kind: str = "p-button--default") -> None:
     """Press the button of a question until the question is gone: while it is still being drawn, it may hear nothing."""
-    press(browser, words, kind)
+    press(browser, _button(words, kind))
     try:
         WebDriverWait(browser, 20).until_not(presence_of_element_located(_button(words, kind)))
     except TimeoutException:
         confirm(browser, words, kind)
 
 
-def _button(words: str, kind: str) -> tuple[str, str]:
+def _button(words: str, kind: str = "") -> tuple[str, str]:
     return By.XPATH, f"//button[normalize-space(.)='{words}' and contains(@class, '{kind}')]"
 
 
@@ -114,13 +110,13 @@ def test_a_run_is_started_cancelled_and_retried_in_the_interface(
         deployment = client.read_deployment_by_name("palimpsest/notes-process")
         assert [one.schedule.cron for one in deployment.schedules] == ["0 3 * * *"]
         browser.get(f"{place}/deployments/deployment/{deployment.id}")
-        press(browser, "Run")
-        press(browser, "Quick run")
+        press(browser, _button("Run"))
+        press(browser, _button("Quick run"))
         confirm(browser, "Run")
         wait_until((deployed / "held").exists)
         run = next(one.id for one in client.read_flow_runs() if one.deployment_id == deployment.id and one.start_time)
         browser.get(f"{place}/runs/flow-run/{run}")
-        press(browser, "Cancel")
+        press(browser, _button("Cancel"))
         confirm(browser, "Confirm", "")
         wait_until(lambda: client.read_flow_run(run).state.is_final())
         assert client.read_flow_run(run).state.is_cancelled()
@@ -128,7 +124,7 @@ def test_a_run_is_started_cancelled_and_retried_in_the_interface(
         (deployed / "go").touch()
         for _ in range(3):
             browser.get(f"{place}/runs/flow-run/{run}")
-            press(browser, "Retry")
+            press(browser, _button("Retry"))
             confirm(browser, "Retry")
             wait_until(lambda: not client.read_flow_run(run).state.is_cancelled())
             browser.get("about:blank")  # what the page draws of a run takes a core from it
