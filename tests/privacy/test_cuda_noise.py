@@ -150,8 +150,10 @@ def test_a_device_draws_where_torch_is_cudas_and_triton_compiles(monkeypatch, cu
         monkeypatch.setitem(sys.modules, "palimpsest.privacy.cuda_noise", None)
     if not compiles:
         monkeypatch.setattr(cuda_noise, "add_under", no_compiler)
-    found = device_noise.__wrapped__(HERE)
-    assert found is (add_gaussian if drawn else None)
+    agree = cuda_noise.require_agreement
+    monkeypatch.setattr(cuda_noise, "require_agreement", lambda device: agree(HERE))
+    assert device_noise.__wrapped__(torch.device("cuda")) is (add_gaussian if drawn else None)
+    assert device_noise.__wrapped__(torch.device("cpu")) is None
 
 
 def no_compiler(*arguments: object) -> None:

@@ -16,6 +16,7 @@ import torch
 from scipy.stats import beta, norm
 from torch import nn
 
+from palimpsest.errors import PalimpsestError
 from palimpsest.privacy import accounting
 from palimpsest.privacy.entropy import NoiseSource, grid_of
 from palimpsest.privacy.query import is_registered
@@ -277,13 +278,23 @@ def test_the_number_of_losses_is_the_plans():
         make_query(make_plan(), losses=two_losses).run(rows_of("abc"), NoiseSource())
 
 
+class Unread(list):
+    def __len__(self) -> int:
+        raise AssertionError("rows were read")
+
+
+def test_a_device_without_the_processors_noise_is_refused_before_a_private_row_is_read(monkeypatch):
+    def refused(device: torch.device) -> None:
+        raise PalimpsestError(f"{device.type} draws other noise.", "Train elsewhere.")
+
+    monkeypatch.setattr(dpsgd, "device_noise", refused)
+    with pytest.raises(PalimpsestError, match="cpu draws other noise"):
+        make_query(make_plan()).run(Unread(), NoiseSource())
+
+
 def test_an_unsound_loss_is_found_before_a_private_row_is_read():
     def mean(model, ids):
         return (own_logit(model, ids)[0] / len(ids),)
-
-    class Unread(list):
-        def __len__(self) -> int:
-            raise AssertionError("rows were read")
 
     probe = (Record("abc", "a"), Record("de", "a"), Record("fghij", "a"))
     with pytest.raises(EngineError, match="size of the batch"):

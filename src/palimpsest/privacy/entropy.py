@@ -110,7 +110,7 @@ class NoiseSource:
         if std == 0:
             return
         values, grid = tensor.view(-1), grid_of(std)
-        if tensor.is_cuda and (add := device_noise(tensor.device)):
+        if add := device_noise(tensor.device):
             add(values, std, grid, self._bits)
             return
         for start in range(0, values.numel(), _CHUNK):
@@ -143,13 +143,13 @@ class NoiseSource:
 def device_noise(
     device: torch.device,
 ) -> Callable[[torch.Tensor, float, float, Callable[[int], np.ndarray]], None] | None:
-    """What adds noise on this CUDA device; None where torch is not CUDA's or Triton cannot compile, for want of a C
-    compiler say: the processor draws then.
+    """What adds noise on this device; None where the processor draws: no CUDA, or Triton cannot compile, for want of a
+    C compiler say.
 
     Raises:
         DeviceNoiseError: it draws, and not what the processor draws.
     """
-    if not torch.version.cuda:
+    if device.type != "cuda" or not torch.version.cuda:
         return None
     try:
         from palimpsest.privacy import cuda_noise

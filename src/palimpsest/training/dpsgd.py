@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from palimpsest import validate
-from palimpsest.privacy.entropy import NoiseSource
+from palimpsest.privacy.entropy import NoiseSource, device_noise
 from palimpsest.privacy.query import Meter, bounds_persons, registered
 from palimpsest.privacy.rows import PrivateRow, by_person
 from palimpsest.progress import track
@@ -119,6 +119,7 @@ class TrainQuery:
 
         Raises:
             EngineError: the model or a loss cannot be clipped exactly, or a checkpoint cannot be continued from.
+            DeviceNoiseError: the model's device does not draw the processor's noise.
         """
         self._check()
         return _Trainer(self, rows).lead(noise, meter)
@@ -170,6 +171,7 @@ class TrainQuery:
         return values
 
     def _check(self) -> None:
+        device_noise(next(self.model.parameters()).device)
         if self.probe:
             rows = [PrivateRow(record.text, record.label) for record in self.probe]
             encode = self.encode_probe or self.encode
