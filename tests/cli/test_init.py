@@ -11,7 +11,7 @@ import pytest
 from cli_place import Place, call, init, write_files
 from ruamel.yaml import YAML
 
-from palimpsest.cli.context import environment
+from palimpsest.cli.context import asset_of, environment
 from palimpsest.cli.decisions import DataSource
 from palimpsest.cli.init import check_payable, check_source, read_label, read_labels, read_schema, rendered
 from palimpsest.errors import ParamsError
@@ -19,7 +19,10 @@ from palimpsest.params.load import load, loads
 from palimpsest.params.schema import Params
 from palimpsest.params.text import scalar
 from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.rules import preview
 from palimpsest.records.schema import default_delta
+from stages.pricing import Prices
+from stages.spenders import spenders
 
 
 def source(**changes: object) -> DataSource:
@@ -519,6 +522,17 @@ def test_a_preset_is_written_with_its_own_epsilon_and_its_flags_are_in_the_plan(
     assert (params.preset, params.variants["evolve1"].epsilon) == ("paper-002", 1.0)
     planned = call("plan", "--workspace", home / "work", ledger=home / "ledger.db")
     assert "flag: paper-002: Its noise of 15.34" in planned.output
+
+
+@pytest.mark.parametrize("wanted", ["select", "dp_lm", "predict", "evolve", "embed", "steer", "phrases"])
+def test_what_init_writes_costs_the_total_little_more_than_its_epsilon(wanted: str) -> None:
+    """A delta that no event carries, and a cover's, have a tenth of an asset's together."""
+    params = settings(wanted=wanted, n_public=10_000)
+    prices = Prices(params)
+    (name,) = (each.name for each in spenders(params) if each.target.purpose == "release")
+    balance = preview(asset_of(params), [], {(name, 1): prices.planned(name).queries})
+    assert 3.0 <= balance.spent <= 3.2
+    assert balance.beside < balance.most_beside
 
 
 def test_all_rows_of_a_preset_must_fit_the_budget() -> None:

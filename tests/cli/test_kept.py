@@ -1,5 +1,6 @@
 """What commands keep is shown while nothing changed that it follows from."""
 
+import math
 from pathlib import Path
 
 from palimpsest.cli.kept import kept, stamp
@@ -24,6 +25,10 @@ def test_it_is_worked_out_anew_when_what_it_follows_from_is_another(tmp_path: Pa
     assert told("a") == "edited", "it is for the eye alone"
     path.write_text("{", encoding="utf-8")
     assert told("a") == "of a"
+
+
+def test_what_costs_without_end_is_shown_a_second_time(tmp_path: Path) -> None:
+    assert [kept(tmp_path, "name", "a", lambda: {"spent": math.inf}) for _ in range(2)] == [{"spent": math.inf}] * 2
 
 
 def test_a_stamp_is_another_when_a_file_was_written(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from palimpsest.errors import DataError, ParamsError
 from palimpsest.graph.render import document
 from palimpsest.graph.stage import Feature
 from palimpsest.graph.taint import Flow, Node, narrowed, nodes, taint
-from palimpsest.params.load import load
+from palimpsest.params.load import load, parse
+from palimpsest.params.sources import public_sources
 from palimpsest.workspace import Zone
 from stages.release import chosen, sources
 from tests.report.release_world import STAGES
@@ -420,6 +421,25 @@ def test_a_models_folder_is_read_by_whatever_names_it(
 @pytest.mark.parametrize("name", ["embedded", "someone/model@main", "/elsewhere/model", "models2/gpt2"])
 def test_a_model_that_no_stage_wrote_is_no_way(name: str):
     assert taint(naming("models", lm=name, encoder=name, classifier=name)) == []
+
+
+def test_every_key_that_names_a_model_is_read_where_a_stage_depends_on_it(tmp_path: Path):
+    judge, writer = ({"kind": "local", "model": name} for name in ("models/judge", "models/writer"))
+    others = {
+        "lm": "models/lm",
+        "encoder": "models/e",
+        "classifier": "models/c",
+        "next_token": "models/small",
+        "judge": judge,
+    }
+    params = PARAMS | {"models": PARAMS["models"] | others, "authors": PARAMS["authors"] | {"other": writer}}
+    named = [source for source in public_sources(parse(params)) if source.kind == "model"]
+    assert len(named) == 6
+    for source in named:
+        section = source.key.removesuffix(".model")
+        stage = {"copy": {"params": [section], "outs": ["release"], "meta": {"zone": "public"}}}
+        (node,) = nodes(stage, params, tmp_path)
+        assert source.name in node.reads, source.key
 
 
 def test_an_author_that_nothing_asks_is_not_read():

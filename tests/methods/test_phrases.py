@@ -18,6 +18,7 @@ from palimpsest.methods.phrases.voice import Voice
 from palimpsest.methods.shared.base import Budget, Made, Plan
 from palimpsest.methods.shared.coins import coins
 from palimpsest.methods.shared.postprocess import PersonalData
+from palimpsest.methods.shared.settings import DELTA_SHARE
 from palimpsest.privacy.accounting import epsilon, is_private
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.rows import PrivateRow
@@ -82,7 +83,7 @@ def asked(
 @pytest.mark.parametrize("target", [0.5, 3.0])
 def test_both_questions_spend_the_budget_by_both_accountants(changes, target) -> None:
     plan = plan_of(target, **changes)
-    assert plan.own_delta == DELTA * changes.get("delta_share", 0.1)
+    assert plan.own_delta == DELTA * changes.get("delta_share", DELTA_SHARE)
     left = DELTA - plan.own_delta
     assert target * (1 - 5e-3) <= epsilon(plan.event, left) <= target
     assert target <= epsilon(plan.event, left, "rdp") <= 1.4 * target
@@ -129,7 +130,7 @@ def test_prompts_are_tried_before_a_row_is_read(base) -> None:
 
 def test_phrases_of_many_units_come_out_and_are_charged(tmp_path, base) -> None:
     _, told, charged = asked(tmp_path, base, 30.0)
-    assert charged == [("label_histogram", 0.0, "committed"), ("key_phrases", DELTA / 10, "committed")]
+    assert charged == [("label_histogram", 0.0, "committed"), ("key_phrases", DELTA * DELTA_SHARE, "committed")]
     own = {label: set(weights) - {"order"} for label, weights in told.weights.items()}  # which all rows have
     assert own == {"refund": {"lamp", "leaks"}, "praise": {"oven", "hums"}}
     assert sum(told.counts.values()) == 12

@@ -17,6 +17,7 @@ from palimpsest.methods.restate.fit import Restate
 from palimpsest.methods.restate.plan import plan as planned
 from palimpsest.methods.restate.quotas import Quotas, assigned
 from palimpsest.methods.shared.base import Budget, Plan
+from palimpsest.methods.shared.settings import DELTA_SHARE
 from palimpsest.privacy.accounting import epsilon, is_private
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.records.record import Record
@@ -67,7 +68,10 @@ def fitted(
         answer = fit.ask(view)
     if purpose == "release":
         asked = [(charge.query, charge.own_delta, charge.state) for charge in ledger.charges("tickets")]
-        assert asked == [("statement_phrases", DELTA / 10, "committed"), ("statement_counts", 0.0, "committed")]
+        assert asked == [
+            ("statement_phrases", DELTA * DELTA_SHARE, "committed"),
+            ("statement_counts", 0.0, "committed"),
+        ]
     return list(fit.made(answer).rows)
 
 
@@ -86,7 +90,7 @@ def test_questions_and_source_spend_the_budget_together(attributes, more) -> Non
     target = epsilon(GAUSSIAN, DELTA) + more
     plan = plan_of(target, attributes=attributes)
     whole = dpa.ComposedDpEvent([GAUSSIAN, *(query.event for query in plan.queries)])
-    assert plan.own_delta == (DELTA / 10 if "name" in attributes else 0.0)
+    assert plan.own_delta == (DELTA * DELTA_SHARE if "name" in attributes else 0.0)
     assert target * (1 - 2e-3) <= epsilon(whole, DELTA - plan.own_delta) <= target
     assert [query.name for query in plan.queries][-1] == "statement_counts"
     assert len(plan.queries) == len(attributes)

@@ -134,7 +134,7 @@ def check_budget(context: Context, spending: "Sequence[Priced]") -> None:
         raise BudgetExceeded(
             f"The deltas that no event carries would add up to {after.beside:.3g}; all releases of asset "
             f"{context.asset.name!r} together may take {after.most_beside:.3g}.",
-            "Nothing was charged and no row was read. Lower selection.delta_share of a variant of method embed.",
+            "Nothing was charged and no row was read. Lower delta_share of a variant.",
         )
     balance = context.ledger.balance(context.asset.name)
     raise BudgetExceeded(

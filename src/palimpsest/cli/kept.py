@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from palimpsest.files import read_json, write_json
+from palimpsest.files import read_json, write_text
 from palimpsest.workspace import SEEN
 
 _OURS, _LIBRARIES = ("palimpsest", "stages"), ("dp_accounting", "numpy", "scipy")
@@ -36,7 +36,7 @@ def kept(workspace: Path, name: str, about: object, compute: Callable[[], Any]) 
             return body["value"]
     value = compute()
     with suppress(OSError):  # a workspace that cannot be written can be looked at
-        write_json(path, {"key": key, "value": value})
+        write_text(path, json.dumps({"key": key, "value": value}))  # a cost may be infinite, which `write_json` loses
     return value
 
 

@@ -25,7 +25,8 @@ RELEASE, PRIVATE = FOLDER.as_posix(), SPLITS.as_posix()
 DOOR = (f"{PRIVATE}/train.parquet", str(MANIFEST))
 GATES = (FACTS.as_posix(),)
 _WORDS = re.compile(r"[^\w./~-]+")
-_MODEL = re.compile(r"models\.(lm|encoder|classifier)|authors\.\w+\.model")  # keys of what may be a local folder
+# Keys of what may be a local folder.
+_MODEL = re.compile(r"models\.(lm|encoder|classifier|next_token|judge\.model)|authors\.\w+\.model")
 _KEYS = {"desc", "cmd", "params", "deps", *MADE, "meta", "matrix", "foreach", "do"}
 _ALWAYS = INPUTS.name  # the one stage that may run every time: it looks at facts, not at rows
 _SECRET, _DECLARED = ("private", "test"), ("private", "test", "public", "public_test")

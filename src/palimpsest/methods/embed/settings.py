@@ -4,7 +4,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from palimpsest.methods.shared.settings import ClassMeansSettings, Filters, InRounds, ModelFreeFilters, VotesEach
+from palimpsest.methods.shared.settings import (
+    DELTA_SHARE,
+    ClassMeansSettings,
+    Filters,
+    InRounds,
+    ModelFreeFilters,
+    VotesEach,
+)
 from palimpsest.models.decoder.settings import DecodeSettings
 from palimpsest.settings import Settings
 
@@ -22,11 +29,11 @@ class LimitedDomainSettings(Settings):
     kind: Literal["limited_domain"] = Field(description="How parents are selected.")
     domain: int = Field(default=300, ge=1, description="Candidates with the most votes that can be picked, Kbar.")
     delta_share: float = Field(
-        default=0.1,
+        default=DELTA_SHARE,
         gt=0,
         le=0.5,
-        description="Share of delta that the thresholds of all rounds may take; the rest converts rho. All releases of "
-        "a data set together may take half, and a small share costs few votes.",
+        description="Share of delta that the thresholds of all rounds may take; the rest converts rho. A small share "
+        "costs few votes.",
     )
 
 

@@ -8,6 +8,7 @@ from palimpsest.methods.shared.base import Budget, Fit, Plan
 from palimpsest.methods.shared.columns import CHOSEN
 from palimpsest.methods.shared.method import Basis, Family, Method
 from palimpsest.methods.shared.settings import (
+    DELTA_SHARE,
     Ends,
     Filters,
     HistogramShare,
@@ -51,7 +52,10 @@ class PhrasesSettings(Settings):
         default=0.1, gt=0, le=1, description="No phrase has a word that is in a larger share of the public texts."
     )
     delta_share: float = Field(
-        default=0.1, gt=0, lt=1, description="Share of delta for the chance that a phrase of one unit alone comes out."
+        default=DELTA_SHARE,
+        gt=0,
+        lt=1,
+        description="Share of delta for the chance that a phrase of one unit alone comes out.",
     )
     shown: int = Field(default=3, ge=1, description="Phrases that a prompt shows.")
     prompt: PhrasesPrompt = PhrasesPrompt()

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from palimpsest.methods.shared.base import Budget, Fit, Plan
 from palimpsest.methods.shared.columns import CHOSEN
 from palimpsest.methods.shared.method import Basis, Family, Method
+from palimpsest.methods.shared.settings import DELTA_SHARE
 from palimpsest.methods.shared.tools import Reads, Tools
 from palimpsest.records.schema import PublicSchema
 from palimpsest.records.statements import Attribute
@@ -53,7 +54,10 @@ class RestateSettings(Settings):
         default=0.1, gt=0, lt=1, description="Share of the budget that it takes to find the values of patterns."
     )
     delta_share: float = Field(
-        default=0.1, gt=0, lt=1, description="Share of delta for the chance that a value of one unit alone is found."
+        default=DELTA_SHARE,
+        gt=0,
+        lt=1,
+        description="Share of delta for the chance that a value of one unit alone is found.",
     )
     label_share: float = Field(
         default=0.2, ge=0, lt=0.9, description="Share of the rest for the counts by label; without labels it is none."

@@ -7,6 +7,9 @@ from pydantic import AfterValidator, Field, model_validator
 
 from palimpsest.settings import Settings
 
+# An asset that counts in Gaussian DP keeps a tenth of delta for all that its releases spend so: this is paid from it.
+DELTA_SHARE = 0.02
+
 FilterName = Literal["length", "personal_data", "duplicates", "perplexity", "label"]
 
 

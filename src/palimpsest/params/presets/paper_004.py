@@ -91,7 +91,7 @@ PAPER_004 = Preset(
     entries=(*_MEASURED, *_EVOLUTION, *_SENTDP, *_FEWSHOT, *_CUSTEXT),
     beyond=(
         "Its Theorem 3 counts T calls of LimitedDomain as if each picked once. Charged for every pick, its settings on "
-        "TREC at epsilon 1 need a gap of 318 votes where a candidate has 0.3, each label apart. `palimpsest plan` says "
+        "TREC at epsilon 1 need a gap of 355 votes where a candidate has 0.3, each label apart. `palimpsest plan` says "
         "so of each row.",
         "CusText's epsilon is that of one word. No record is protected.",
     ),
