@@ -312,6 +312,27 @@ def test_rounded_products_are_refused():
         torch.set_float32_matmul_precision("highest")
 
 
+@pytest.mark.parametrize("bits", [1, 8, 13, 16])
+@pytest.mark.parametrize("sides", [(0,), (1,), (0, 1)])
+def test_a_device_that_multiplies_with_fewer_digits_is_refused(monkeypatch, bits, sides):
+    """TF32 leaves off 13 of the 23 bits behind the leading one, bfloat16 leaves off 16."""
+
+    def multiply(*factors: torch.Tensor) -> torch.Tensor:
+        cut = [~((1 << bits) - 1) if side in sides else -1 for side in (0, 1)]
+        left, right = (
+            (each.contiguous().view(torch.int32) & kept).view(torch.float32)
+            for each, kept in zip(factors, cut, strict=True)
+        )
+        return left.double().bmm(right.double()).float()
+
+    monkeypatch.setattr(torch, "bmm", multiply)
+    if bits < 12:  # the numbers have 12
+        BookkeepingEngine(nn.Linear(2, 2))
+        return
+    with pytest.raises(EngineError, match="on cpu have fewer digits than float32"):
+        BookkeepingEngine(nn.Linear(2, 2))
+
+
 def test_dropout_runs_in_train_mode():
     torch.manual_seed(0)
     model = Tagger(tied=True, dropout=0.3).train()

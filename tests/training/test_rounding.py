@@ -197,6 +197,32 @@ def test_a_norm_is_never_below_that_of_what_is_summed(seed, shape, spread, scale
     assert exact.norm() <= float(found) * (1 + 1e-12)
 
 
+NEAR_SQUARES = ((1.0402182, 1.7733532e19), (1.040224, -1.7733435e19))  # (left, right): each is just below the largest
+NEAR_ROWS = ((1.3043818e19, 1.3043818e19), (-1.3043813e19, -1.3043822e19))  # the square of each, too
+
+
+@pytest.mark.parametrize("padding", [0, 1])
+def test_tokens_whose_product_passes_the_largest_number_hide_no_other(padding):
+    """Two tokens that nearly cancel: their own squares are finite, and in float32 their product would not be."""
+    (one, pull), (other, back) = NEAR_SQUARES
+    left = torch.tensor([[[one, 0.0], [other, 0.0], [0.0, 1.0], *[[0.0, 0.0]] * padding]])
+    right = torch.tensor([[[pull, 0.0], [back, 0.0], [0.0, 1.2e19], *[[0.0, 0.0]] * padding]])
+    exact = left[0].double().mT @ right[0].double()
+    found = Ghost((WeightUse(left, right),)).squared_norms(torch.empty(2, 2)).sqrt()
+    assert exact.norm() <= float(found) < math.inf
+
+
+@pytest.mark.parametrize("padding", [0, 1])
+def test_where_an_inner_product_overflows_the_norm_is_not_finite(padding):
+    one, other = NEAR_ROWS
+    right = torch.tensor([[one, other, (0.0, 0.0), *[(0.0, 0.0)] * padding]])
+    gram = torch.bmm(right, right.mT)[0]
+    assert gram.diagonal().isfinite().all()
+    assert gram[0, 1] == -math.inf
+    left = torch.ones(1, right.size(1), 2)
+    assert not Ghost((WeightUse(left, right),)).squared_norms(torch.empty(2, 2)).isfinite()
+
+
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**31), tokens=st.integers(1, 30), spread=st.floats(-6, 0).map(lambda power: 10.0**power))
 def test_a_tied_weight_s_norm_is_never_below_that_of_what_is_summed(seed, tokens, spread):

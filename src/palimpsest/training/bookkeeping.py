@@ -43,7 +43,7 @@ class BookkeepingEngine:
 
     Raises:
         EngineError: a trainable parameter sits in a layer without a rule or is narrower than float32, a layer mixes
-            examples, or torch is set to round products of float32 matrices.
+            examples, or products of float32 matrices are rounded to fewer digits.
     """
 
     def __init__(self, model: nn.Module, prefer_ghost: GhostRule = ghost_is_cheaper) -> None:
@@ -51,7 +51,7 @@ class BookkeepingEngine:
         self._prefer_ghost = prefer_ghost
         self._names: dict[torch.Tensor, str] = {p: name for name, p in model.named_parameters() if p.requires_grad}
         _refuse_half_precision(self._names)
-        _refuse_rounded_products()
+        _refuse_rounded_products(next(iter(self._names)).device)
         self._rules = _rules(model, self._names)
         self._flattened = {
             layer for block in model.modules() if isinstance(block, OPTDecoderLayer) for layer in block.modules()
@@ -338,11 +338,24 @@ def _refuse_half_precision(trainable: Mapping[torch.Tensor, str]) -> None:
             )
 
 
-def _refuse_rounded_products() -> None:
+# Whole numbers of up to 12 bits. A row is shorter than 2^12, so that float32 holds every sum of an inner product.
+_KNOWN = 3001.0 * torch.eye(64, 128, dtype=torch.float64)
+_KNOWN += torch.arange(64 * 128, dtype=torch.float64).mul(37).remainder(199).sub(99).view(64, 128)
+
+
+def _refuse_rounded_products(device: torch.device) -> None:
     if torch.get_float32_matmul_precision() != "highest":
         raise EngineError(
             "torch is set to compute products of float32 matrices with fewer digits: norms would be wrong.",
             "Call torch.set_float32_matmul_precision('highest').",
+        )
+    here = _KNOWN.to(device, torch.float32)[None]
+    with torch.autocast(device.type, enabled=False):
+        found = torch.bmm(here, here.mT)[0].cpu().double()
+    if not torch.equal(found, _KNOWN @ _KNOWN.T):  # environment variables can lower the precision unseen
+        raise EngineError(
+            f"Products of float32 matrices on {device} have fewer digits than float32: norms would be wrong.",
+            "Unset NVIDIA_TF32_OVERRIDE and MKL_BLAS_COMPUTE_MODE, or use another device.",
         )
 
 

@@ -123,7 +123,8 @@ class Ghost:
             squares, sizes = squares + own, sizes + own_sizes
         for one, other in itertools.combinations(uses, 2):
             squares = squares + 2 * _inner(one, other)
-        return squares.clamp_min(0.0) + _allowance(sizes, like)
+        # A sum of entries that overflowed may be negative: the norm is then unknown, and not zero.
+        return torch.where(squares.isfinite(), squares.clamp_min(0.0), torch.inf) + _allowance(sizes, like)
 
     def masked(self, keep: torch.Tensor) -> "Ghost":
         return Ghost(tuple(use.masked(keep) for use in self.uses))
@@ -214,8 +215,8 @@ def _of_runs(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
 
 
 def _dots(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """(B,) float64 inner products of matrices."""
-    return (left * right).sum((1, 2), dtype=torch.float64)
+    """(B,) float64 inner products of float32 matrices: each product is exact."""
+    return (left.double() * right.double()).sum((1, 2))
 
 
 def _sizes(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
@@ -234,11 +235,12 @@ def _allowance(sizes: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 
     Proof. Let u be the unit roundoff, a_t and g_t the records' rows, k the sum over all tokens of |a_t||g_t|. Added up
     in any order, a Gram entry of rows of m numbers is off by at most gamma_p |a_t||a_s|, with p = `_roundings(m)` and
-    gamma_p = p u / (1 - p u) (Higham 2002, section 3.1, and Cauchy and Schwarz). The product of two entries adds one
-    rounding, and its sum in float64 less than another. So the squared norm is off by at most
+    gamma_p = p u / (1 - p u) (Higham 2002, section 3.1, and Cauchy and Schwarz). The product of two entries is exact in
+    float64, and the sum of all adds less than one rounding. So the squared norm is off by at most
     ((1 + gamma_p)(1 + gamma_q)(1 + u)^2 - 1) k^2, below 1.02 (p + q + 2) u k^2 for p + q below 10^5. The rows' lengths
     come from rounded Gram entries themselves, which is within the remaining 2 u k^2 (p + q + 4 stands below). Each of
-    the up to max(m, n) products of an entry may underflow and lose the smallest normal number.
+    the up to max(m, n) products of an entry may underflow and lose the smallest normal number. Where an entry
+    overflows, the sum is not finite, and the example is dropped.
     """
     numbers, longest = torch.finfo(like.dtype), max(like.shape)
     product, left, right = sizes.square()
