@@ -132,7 +132,7 @@ def _keystream(key: bytes, block: int, blocks: int) -> np.ndarray:
     return np.frombuffer(stream.update(bytes(64 * blocks)), dtype=np.uint64)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["size", "blocks"])  # what is tried is then what is run, whatever the size
 def _noise(values, open_pairs, told, size, blocks, THREADS: tl.constexpr):
     """Add noise to `size` values, 8 by each block of the keystream, and mark the pairs that are left open.
 
@@ -244,6 +244,9 @@ def _add_on_grid(values, place, steps, is_open, grid, fineness, size):
     value = tl.load(values + place, mask=inside, other=0.0).to(tl.float64) * fineness
     value = tl.where(value > -_LARGEST, value, -_LARGEST)
     value = tl.where(value < _LARGEST, value, _LARGEST)
-    # From 2^51 steps on a double has no more than halves, and to cut one moves it by half a step at most, too.
-    whole = tl.where(tl.abs(value) < _ROUNDED_BY_SHIFTER, (value + _SHIFTER) - _SHIFTER, value).to(tl.int64)
+    cut = value.to(tl.int64)
+    half = 2.0 * (value - cut.to(tl.float64))  # from 2^51 steps on a double has no more than halves: 0, 1 or -1
+    even = cut + tl.where((cut & 1) == 0, 0.0, half).to(tl.int64)
+    near = ((value + _SHIFTER) - _SHIFTER).to(tl.int64)
+    whole = tl.where(tl.abs(value) < _ROUNDED_BY_SHIFTER, near, even)
     tl.store(values + place, (whole + steps).to(tl.float64) * grid, mask=inside & (is_open == 0))
