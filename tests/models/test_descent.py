@@ -12,7 +12,7 @@ from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 
 from palimpsest.errors import ModelError
-from palimpsest.models import descent
+from palimpsest.models import descent, lm
 from palimpsest.models.decoder.settings import DecoderSettings
 from palimpsest.models.decoder.training import train_decoder
 from palimpsest.models.descent import Kept, descended, key_of, length_batches, schedule_factor
@@ -185,6 +185,21 @@ def test_language_models_go_on(shape: EmbeddedLm, tmp_path: Path) -> None:
         )
     one, other = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "pieces"))
     assert one == other
+
+
+def test_prompts_are_learned_without_dropout(
+    shape: EmbeddedLm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What draws its masks from nowhere would become another model each time; OPT's layers ask the mode alone."""
+    texts, modes = sentences()[0][:16], list[bool]()
+    pretrain_lm(texts, texts[:4], shape, 1, tmp_path / "lm")
+
+    def spy(model: nn.Module, *_: object, **__: object) -> None:
+        modes.append(model.training)
+
+    monkeypatch.setattr(lm, "train", spy)
+    learn_prompts(tmp_path / "lm", texts, ["a"] * 16, PromptWarmUp(batch=8, epochs=1), 1)
+    assert modes == [False]
 
 
 @pytest.mark.usefixtures("always")

@@ -66,7 +66,7 @@ def next_token(
         test = token_rows(tokenizer, test_texts, most)
         if not rows or not test:
             raise DataError("There are no texts to train or to test on.", "Generate some, or enlarge the test share.")
-        train(model.train(), rows, schooling, seed, private=True)
+        train(model.eval(), rows, schooling, seed, private=True)
         readings.append(read(model.eval(), test))
     return evaluate(readings, bootstrap)
 

@@ -128,7 +128,7 @@ def learn_prompts(
         if text:
             rows.append([*prompts[label], *text, ids.eos])
             rows += [[*prompts[label], *other, ids.sep, *text, ids.eos] for other in before if other]
-    train(model.train(), [row[:context] for row in rows], settings, seed, private=False, kept=kept)
+    train(model.eval(), [row[:context] for row in rows], settings, seed, private=False, kept=kept)
     save_lm(model, tokenizer, folder)
 
 
@@ -202,6 +202,7 @@ def train(
     """Ordinary training on token sequences, `private` ones for an audit alone; the loss of each step.
 
     Args:
+        model: without dropout, whose masks no seed and no state would bring again.
         kept: the folder of a long training's states, of public text; None keeps none.
 
     Raises:
