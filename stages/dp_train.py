@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 
+from palimpsest.errors import LedgerError
 from palimpsest.files import write_json
 from palimpsest.methods.shared.base import Plan, Saved, Training
 from palimpsest.methods.shared.method import Basis
@@ -64,14 +65,16 @@ def fit(
         assumptions: what this training assumes of it, ids of `privacy.assumptions`.
 
     Raises:
-        LedgerError: before a row is read: the budget does not allow it, or `before` is not this ledger's; or before a
-            query is asked: a process has other rows than the run's.
+        LedgerError: before a row is read: the budget does not allow it, `before` is not this ledger's, or a process is
+            at another run than the one that leads; or before a query is asked: a process has other rows than the run's.
     """
     with joined() as team:
         if not team.leads:
-            key = team.share(None)  # once the leader has reserved
-            if not key:
+            told = team.share(None)  # once the leader has reserved
+            if not told:
                 return  # it put back what a run before this had written
+            key, leading = told
+            _require_same(run, leading)
             rows = verified(private_rows(), run, key)
             team.meet()
             ask(Follower(rows, team))
@@ -81,7 +84,7 @@ def fit(
         paid = [charge.id for charge in paid_charges(ledger, asset.name, before, run.purpose)] if before else []
         again = finished.restored(run, ledger.charges(asset.name))
         if again:
-            team.share(b"")
+            team.share(None)
         session, facts = again or _fitted(params, ledger, run, plan, ask, team, assumptions)
         for charge in session.reservation.charges:
             forget_checkpoints(CHECKPOINTS, charge.id)
@@ -91,6 +94,19 @@ def fit(
         written = replace(written, plan=dict(plan.numbers), weights=weights(MODELS / name))
         write_json(MODEL_RECEIPTS / f"{name}.json", written.to_json())
         finished.note(run, MODEL_RECEIPTS / f"{name}.json")
+
+
+def _require_same(run: Run, leading: str) -> None:
+    """A process that follows is at the run of this key, which the one that leads is at.
+
+    Raises:
+        LedgerError: it has other settings, code, public models or rows.
+    """
+    if run.key != leading:
+        raise LedgerError(
+            "A process is at another run than the one that leads it: settings, code, public models or rows differ.",
+            "No query was asked. Give every machine the same workspace and the same version, then run again.",
+        )
 
 
 def _fitted(
@@ -105,7 +121,7 @@ def _fitted(
     """Reserve, train together, save the model; what is known of it then."""
     folder = MODELS / run.variant
     with charged(params, ledger, run, plan, continues) as session:
-        team.share(ledger.asset(params.dataset.asset).key)
+        team.share((ledger.asset(params.dataset.asset).key, run.key))
         team.meet()  # nothing begins before every process has the run's rows
         ask(Leader(session.view, team)).save(folder)
         note_fitted(folder)

@@ -4,6 +4,7 @@ import ast
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -288,14 +289,39 @@ def test_the_rows_of_the_split_are_read(place: Place):
     assert [charge.state for charge in place.ledger.charges("demo")] == ["committed"]
 
 
+@dataclass(frozen=True)
 class Following(Team):
-    """A process that another one leads, which has sent the asset's key."""
+    """A process that another one leads, which has sent the asset's key and its run's."""
+
+    run: str = ""
 
     def share(self, value: Any) -> Any:
-        return Ledger.open(f"sqlite:///{Path.cwd().parent / 'first.db'}").asset("demo").key
+        return Ledger.open(f"sqlite:///{Path.cwd().parent / 'first.db'}").asset("demo").key, self.run
 
     def meet(self) -> None:
         Path("met").touch()
+
+
+def led_by(run: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def joined() -> Iterator[Team]:
+        yield Following(rank=1, size=2, run=run)
+
+    monkeypatch.setattr(dp_train, "joined", joined)
+
+
+@pytest.mark.parametrize("edit", [{"dataset": {"test_share": 0.9}}, {"seed": 77}])
+def test_a_process_that_is_at_another_run_than_its_leader_does_not_take_part(
+    place: Place, monkeypatch: pytest.MonkeyPatch, edit: Edit
+):
+    """A second machine's own split, or its own settings."""
+    place.split()
+    led_by(identify(load(), spender(load(), "dp3"), PLAN).key, monkeypatch)
+    place.split(edit)
+    asked: list[Any] = []
+    with pytest.raises(LedgerError, match="at another run than the one that leads it"):
+        dp_train.fit(load(), identify(load(), spender(load(), "dp3"), PLAN), PLAN, asked.append)
+    assert (asked, Path("met").exists()) == ([], False)
 
 
 @pytest.mark.parametrize("change", [None, swapped])
@@ -306,11 +332,7 @@ def test_a_process_that_follows_has_the_same_rows_or_does_not_take_part(
     params = load()
     identity = identify(params, spender(params, "dp3"), PLAN)
 
-    @contextmanager
-    def joined() -> Iterator[Team]:
-        yield Following(rank=1, size=2)
-
-    monkeypatch.setattr(dp_train, "joined", joined)
+    led_by(identity.key, monkeypatch)
     asked: list[Any] = []
     if change is None:
         dp_train.fit(params, identity, PLAN, asked.append)

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -10,14 +11,15 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
 from palimpsest.errors import ModelError, ParamsError
-from palimpsest.methods.dp_lm import fit
+from palimpsest.methods.dp_lm import fit, losses
 from palimpsest.methods.dp_lm.artifact import DpLmArtifact
 from palimpsest.methods.dp_lm.fit import DpLm
-from palimpsest.methods.dp_lm.fitting import HEAD, optimiser_of
+from palimpsest.methods.dp_lm.fitting import HEAD, optimiser_of, shapes
 from palimpsest.methods.dp_lm.model import new_model
 from palimpsest.methods.dp_lm.plan import plan as planned
 from palimpsest.methods.dp_lm.plan import training_plan
 from palimpsest.methods.dp_lm.sampling import Sampler
+from palimpsest.methods.dp_lm.serialise import serialiser
 from palimpsest.methods.shared.base import Budget
 from palimpsest.methods.shared.postprocess import FilterChain
 from palimpsest.models.tokens import train_tokenizer
@@ -26,6 +28,7 @@ from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
+from palimpsest.training.engine import EngineError
 from palimpsest.training.rounding import eta
 from palimpsest.training.team import joined
 from tests.methods.two_classes import WORDS, two_class_records
@@ -197,6 +200,29 @@ def test_models_that_are_not_supported_are_refused_before_anything_is_charged(
     generator = DpLm(make_train(), schema, planned(make_train(), schema, BUDGET), tmp_path / kind, 5, None)
     with pytest.raises(ModelError, match=message):
         generator.assumptions()
+
+
+def test_losses_that_mix_the_rows_of_a_batch_are_refused_before_anything_is_charged(
+    make_train, schema, base, monkeypatch
+) -> None:
+    def mixed(model, batch, **settings):
+        return tuple(loss + loss.mean() for loss in joint(model, batch, **settings))
+
+    joint = losses.joint_losses
+    monkeypatch.setattr(losses, "joint_losses", mixed)
+    generator = DpLm(make_train(), schema, planned(make_train(), schema, BUDGET), base, 5, None)
+    with pytest.raises(EngineError, match="depends on another example"):
+        generator.assumptions()
+
+
+@pytest.mark.parametrize("most", [8, 13, 21, 29, 32])
+@pytest.mark.parametrize("labels", [{"a": "A"}, {"a": "A", "b": "B"}, {"a": "A", "quite a long one": "B"}])
+def test_two_public_records_have_each_width_that_a_row_can_have(most: int, labels: dict[str, str]) -> None:
+    rows = serialiser(train_tokenizer(["I say what a word I say is, a word.\n"] * 9, 320, 64), labels, most, "text")
+    tried = Counter(rows.widths(shapes(tuple(labels), most)))
+    words = [" ".join(["word"] * many) + "Z" * more for many in range(most) for more in (0, 1)]
+    assert {*rows.widths([Record(text, label) for text in words for label in labels])} <= {*tried}
+    assert min(many for width, many in tried.items() if width > min(tried)) > 1  # of the least, only "" may be
 
 
 def test_gpt2_without_separator_and_padding(make_train, make_generate, schema, open_view, tmp_path) -> None:

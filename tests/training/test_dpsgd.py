@@ -27,6 +27,7 @@ from palimpsest.training.dpsgd import TrainQuery
 from palimpsest.training.engine import EngineError
 from palimpsest.training.optimiser import Optimiser
 from palimpsest.training.plan import TrainingPlan
+from palimpsest.training.team import Team
 
 # With these the weights move by minus the privatised gradient, so that the released model shows it.
 PLAIN = Optimiser(
@@ -276,6 +277,18 @@ def test_frozen_parameters_stay():
 def test_the_number_of_losses_is_the_plans():
     with pytest.raises(EngineError, match="returned 2 losses where the plan accounts for 1"):
         make_query(make_plan(), losses=two_losses).run(rows_of("abc"), NoiseSource())
+
+
+def test_processes_share_the_units_in_whatever_order_each_has_read_them():
+    rows, query = rows_of("ab", "cde", "f", "ghij"), make_query(make_plan())
+
+    def summed(own: Sequence[PrivateRow], rank: int, size: int) -> torch.Tensor:
+        trainer = dpsgd._Trainer(query, own)
+        trainer._team = Team(rank, size)
+        return trainer._clipped_sums(trainer._units[rank::size])[0]["table.weight"]
+
+    shared = summed(rows, 0, 2) + summed(rows[::-1], 1, 2)
+    assert torch.allclose(shared, summed(rows, 0, 1), rtol=0, atol=1e-12)
 
 
 class Unread(list):

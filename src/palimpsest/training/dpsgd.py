@@ -121,12 +121,12 @@ class TrainQuery:
             EngineError: the model or a loss cannot be clipped exactly, or a checkpoint cannot be continued from.
             DeviceNoiseError: the model's device does not draw the processor's noise.
         """
-        self._check()
+        self.check()
         return _Trainer(self, rows).lead(noise, meter)
 
     def follow(self, rows: Sequence[PrivateRow]) -> nn.Module:
         """The same in a process that another one leads: no ledger, no coins and no noise here."""
-        self._check()
+        self.check()
         return _Trainer(self, rows).follow()
 
     def batch_bits(self) -> bool:
@@ -152,7 +152,7 @@ class TrainQuery:
         of_width: dict[int, list[PrivateRow]] = {}
         for row, width in zip(rows, self.widths(rows), strict=True):
             of_width.setdefault(width, []).append(row)
-        return [(alike[0], alike[-1]) for alike in of_width.values() if len(alike) > 1]
+        return [(alike[0], alike[-1]) for alike in of_width.values()]
 
     def per_example(self, model: nn.Module, batch: Any) -> tuple[torch.Tensor, ...]:
         """The losses, in the planned precision and number.
@@ -170,7 +170,14 @@ class TrainQuery:
             )
         return values
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Try engine, losses and the device's noise on public records: asked for before anything is reserved, a fault
+        of them costs nothing.
+
+        Raises:
+            EngineError: the model or a loss cannot be clipped exactly.
+            DeviceNoiseError: the model's device does not draw the processor's noise.
+        """
         device_noise(next(self.model.parameters()).device)
         if self.probe:
             rows = [PrivateRow(record.text, record.label) for record in self.probe]
@@ -202,7 +209,7 @@ class _Trainer:
     """One attempt: a copy of the model, its engine and optimisers, and the team that shares the batches."""
 
     def __init__(self, query: TrainQuery, rows: Sequence[PrivateRow]) -> None:
-        self._query, self._units, self._team = query, by_person(rows), Team.here()
+        self._query, self._units, self._team = query, sorted(by_person(rows), key=_place), Team.here()
         self._model = copy.deepcopy(query.model).eval()
         self._engine = query.engine(self._model)
         self._parameters = {name: p for name, p in self._model.named_parameters() if p.requires_grad}
@@ -324,6 +331,12 @@ def _apply(
         group["lr"] = learning_rate * group["share"]
     update.step()
     update.zero_grad()
+
+
+def _place(unit: Sequence[PrivateRow]) -> tuple[str, str, str]:
+    """By what units are ordered: each has the same place in every process, in whatever order its rows were read."""
+    first = unit[0]
+    return first.person or "", first.label or "", first.text
 
 
 def _released(original: nn.Module, trained: nn.Module) -> nn.Module:

@@ -95,6 +95,7 @@ class Discriminator:
 
         Raises:
             ModelError: the model cannot read texts of this length.
+            EngineError, DeviceNoiseError: see `TrainQuery.check`.
         """
         return assumed(self._training_query(self.fitted.model.to(exact_device()), 0.0, self._trial))
 

@@ -62,7 +62,8 @@ class DpLm:
     def ask(self, view: View) -> DpLmArtifact:
         """Ask what was planned, in order, and return the fitted model.
 
-        Everything that can fail for public reasons (the base model, its context, the engine) is tried first.
+        What can fail for public reasons is tried before a query is asked: the base model and its context here, engine
+        and losses by `assumptions`, before anything is reserved.
 
         Raises:
             ModelError: the base model cannot be used with these settings.
@@ -88,6 +89,7 @@ class DpLm:
 
         Raises:
             ModelError: the base model cannot be used with these settings.
+            EngineError, DeviceNoiseError: see `TrainQuery.check`.
         """
         return assumed(self._training_query(0.0)[0])
 

@@ -43,14 +43,23 @@ def _share(own: float, separate: bool, which: int, name: str) -> float:
 
 
 def assumed(query: TrainQuery) -> tuple[str, ...]:
-    """What a training has to assume of this machine, ids of `privacy.assumptions`; no private row decides."""
+    """What a training has to assume of this machine, ids of `privacy.assumptions`; no private row decides.
+
+    Raises:
+        EngineError, DeviceNoiseError: see `TrainQuery.check`.
+    """
+    query.check()
     return () if query.batch_bits() else (BATCH_BITS,)
 
 
 def shapes(names: Sequence[str], max_tokens: int) -> tuple[Record, ...]:
-    """Public records of every length, two of each label in turn, so that there are two for every padded width."""
-    labels = names or (None,)
-    return tuple(Record("a " * length, labels[length % len(labels)]) for length in range(max_tokens + 1))
+    """Public records of every length with every label, so that there are two for every width that a row is padded to.
+
+    Two of each length have the same words in another order, and so as many tokens. The longest are cut to `max_tokens`.
+    """
+    endings, labels = ("", "I a ", "a I "), names or (None,)
+    lengths = range(max_tokens + 2)
+    return tuple(Record("a " * many + end, label) for many in lengths for label in labels for end in endings)
 
 
 def probe(names: Sequence[str], max_tokens: int) -> tuple[Record, ...]:

@@ -74,6 +74,7 @@ class TunedDiscriminator:
 
         Raises:
             ModelError: the model cannot read texts of this length.
+            EngineError, DeviceNoiseError: see `TrainQuery.check`.
         """
         return assumed(self._training_query(0.0))
 
