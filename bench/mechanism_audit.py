@@ -20,7 +20,7 @@ from palimpsest.audit.mechanism import MechanismAudit, Sizing
 from palimpsest.prediction.mechanism import draw
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.limited_domain import LimitedDomain
-from palimpsest.privacy.mechanisms import gumbel_top_k, noisy_top_k
+from palimpsest.privacy.mechanisms import gumbel_top_k
 from palimpsest.progress import track
 
 FACTORS = (1.1, 1.25, 1.5)
@@ -89,7 +89,6 @@ def cases(sizing: Sizing) -> dict[tuple[str, str], Callable[[], MechanismAudit]]
         ("votes", ""): lambda: mechanism.audit_votes(sizing, one()),
         ("class means", ""): lambda: mechanism.audit_means(sizing, one()),
         ("statements", ""): lambda: mechanism.audit_statements(sizing, one()),
-        ("noisy top k", ""): lambda: mechanism.audit_noisy_top_k(sizing),
         ("Gumbel top k", ""): lambda: mechanism.audit_gumbel_top_k(sizing),
         ("limited domain", ""): lambda: mechanism.audit_limited_domain(sizing),
         ("limited domain", "no offset"): lambda: mechanism.audit_limited_domain(sizing, without_offset),
@@ -111,9 +110,6 @@ def weaker_cases(sizing: Sizing, factor: float) -> dict[tuple[str, str], Callabl
         ("votes", fault): lambda: mechanism.audit_votes(sizing, one(), quieter_vote(factor)),
         ("class means", fault): lambda: mechanism.audit_means(sizing, one(), quieter(factor)),
         ("statements", fault): lambda: mechanism.audit_statements(sizing, one(), quieter(factor)),
-        ("noisy top k", fault): lambda: mechanism.audit_noisy_top_k(
-            sizing, lambda scores, k, scale: noisy_top_k(scores, k, scale / factor)
-        ),
         ("Gumbel top k", fault): lambda: mechanism.audit_gumbel_top_k(
             sizing, lambda scores, k, scale: gumbel_top_k(scores, k, scale / factor)
         ),

@@ -32,7 +32,7 @@ def run(name: str, model: str) -> None:
     sides, texts, params = target.guess.sides, target.guess.texts, target.params
     base, _ = new_model(BASE_LM, max(1, len(params.dataset.labels)), 1, params.seed)
     before, after = (losses(fitted, which, sides) for which in (base, fitted.model))
-    surprises = [token_scores(fitted.model, _rows(fitted), side) for side in sides]
+    surprises = [token_scores(fitted.model, fitted.serialiser(), side) for side in sides]
     attacks = {
         "loss": loss_attack(after),
         "reference": reference_attack(after, before),
@@ -44,7 +44,7 @@ def run(name: str, model: str) -> None:
 
 def losses(fitted: DpLmArtifact, model: ConditionalLm, sides: Sequence[Sequence[Record]]) -> Scores:
     """The loss of each record, serialised as in training."""
-    rows = _rows(fitted)
+    rows = fitted.serialiser()
     model.to(device())
     return record_losses(lambda records: likelihood.record_losses(model, rows, records, _BATCH), *sides)
 
@@ -76,10 +76,6 @@ def standardised(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     mean = (p * log_p).sum(dim=-1)
     variance = (p * (log_p - mean[:, None]).square()).sum(dim=-1)
     return (log_p.gather(1, targets[:, None]).squeeze(1) - mean) / variance.clamp_min(_LEAST).sqrt()
-
-
-def _rows(fitted: DpLmArtifact) -> Serialiser:
-    return fitted.serialiser()
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from palimpsest.methods.shared.counts import GenerationCounts
 from palimpsest.methods.shared.removed import NotingChain
 from palimpsest.params.load import load
 from palimpsest.params.schema import DpLmVariant, Params
+from palimpsest.records.vouched import contents_of
 from palimpsest.records.write import write_synthetic
 from palimpsest.training.dpsgd import PRECISIONS
 from palimpsest.workspace import METRICS, MODELS, RECEIPTS, SHARDS, SYNTHETIC
@@ -59,8 +60,7 @@ def digest(params: Params, name: str, model: str, encoder: str) -> str:
     """What the shards of a stopped run must have in common with this one."""
     known = hashlib.sha256(closure.digest("stages.pplm_generate").encode())
     known.update(repr((params.seed, encoder, params.variants[name].model_dump_json())).encode())
-    for path in sorted(path for path in Path(MODELS / model).rglob("*") if path.is_file()):
-        known.update(path.read_bytes())
+    known.update(contents_of(MODELS / model).encode())
     return known.hexdigest()[:16]
 
 

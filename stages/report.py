@@ -11,7 +11,7 @@ from typing import Any
 from ruamel.yaml import YAML
 
 import palimpsest
-from palimpsest.files import atomic_path, read_json, write_json
+from palimpsest.files import read_json, write_json, write_text
 from palimpsest.graph.expand import MADE, expand, unrepeated
 from palimpsest.params.file import RESOLVED
 from palimpsest.params.load import ledger_url, load
@@ -57,7 +57,7 @@ def run(*awaited: str) -> None:
     document = statement(
         receipts, books, asdict(params.schema_of_data), stages, sources=told(params), swept=params.swept
     )
-    _write(PAGE, render_internal(summary, results, receipts, books, document, stages, provenance(), still))
+    write_text(PAGE, render_internal(summary, results, receipts, books, document, stages, provenance(), still))
     write_json(SUMMARY, table(summary, still))
     if awaited:
         return
@@ -66,7 +66,7 @@ def run(*awaited: str) -> None:
         document, books, receipts, stages, provenance(), variants=params.may_leave, scores=scores, twins=twins,
         samples=read_samples(params, receipts),
     )  # fmt: skip
-    _write(CARD, card)
+    write_text(CARD, card)
     write_json(STATEMENT, document)
     page = Page(summary, results, receipts, books)
     for name, rows in (plot for section in sections.SECTIONS for plot in section.plots.items()):
@@ -77,11 +77,6 @@ def table(summary: Summary, still: Sequence[Coming]) -> dict[str, Any]:
     """What the terminal shows of the page: the final table, the conclusions, and what is still to come."""
     told = conclusions(summary, unattacked(still))
     return {**summary.to_json(), "conclusions": told, "coming": [one.words for one in still]}
-
-
-def _write(path: Path, page: str) -> None:
-    with atomic_path(path) as draft:
-        draft.write_text(page, encoding="utf-8")
 
 
 def read_scores(params: Params) -> dict[str, Any] | None:

@@ -16,7 +16,7 @@ from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.records import keyed
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
-from palimpsest.records.vouched import fingerprint_of, sha256
+from palimpsest.records.vouched import contents_of, fingerprint_of, sha256
 from palimpsest.records.write import read_public, read_synthetic
 from palimpsest.workspace import BASE_LM, CHECKPOINTS, DECODERS, EMBEDDINGS, MODELS, PUBLIC, SYNTHETIC, ZERO_SHOT
 from stages.public import heldout_texts, public_texts
@@ -194,7 +194,7 @@ class Artifacts:
                 rows = {name: Path(f"{SYNTHETIC / name}.parquet") for name in self.spender.origins}
                 return " ".join(f"{name} {sha256(path)}" for name, path in rows.items())
             case Reads.DECODER:
-                return _whole(self.decoder())
+                return contents_of(self.decoder())
             case Reads.AUTHOR:
                 return self._digest_of_author()
             case Reads.BASE:
@@ -227,10 +227,3 @@ class Artifacts:
         if self.spender.origin is None:
             raise ValueError(f"{self.spender.name} is drawn from nothing")
         return self.spender.origin
-
-
-def _whole(folder: Path) -> str:
-    """Of every file in a folder."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    lines = (f"{path.relative_to(folder).as_posix()} {sha256(path)}\n" for path in files)
-    return hashlib.sha256("".join(lines).encode()).hexdigest()

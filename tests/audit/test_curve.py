@@ -10,7 +10,6 @@ from scipy.stats import binom, norm
 
 from palimpsest.audit.curve import (
     CurveTest,
-    approximate_curve,
     curve_test,
     event_curve,
     zcdp_curve,
@@ -28,7 +27,6 @@ RATES = np.array([1e-3, 0.01, 0.1, 0.3, 0.5, 0.8, 0.99])
 SAMPLED = dpa.SelfComposedDpEvent(dpa.PoissonSampledDpEvent(0.3, dpa.GaussianDpEvent(1.2)), 5)
 CURVES = {
     "gaussian": gaussian_curve(1.3),
-    "approximate": approximate_curve(1.0, 0.01),
     "zcdp": zcdp_curve(0.5),
     "sampled": event_curve(SAMPLED),
     "relaxed": zcdp_curve(0.2, 0.02),

@@ -15,7 +15,6 @@ from palimpsest.audit.mechanism import (
     audit_histogram,
     audit_limited_domain,
     audit_means,
-    audit_noisy_top_k,
     audit_statements,
     audit_token,
     audit_training,
@@ -180,7 +179,7 @@ def test_each_label_of_a_vote_has_many_records_and_no_trial_sees_another():
 # --- selections ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("audit", [audit_noisy_top_k, audit_gumbel_top_k, audit_limited_domain])
+@pytest.mark.parametrize("audit", [audit_gumbel_top_k, audit_limited_domain])
 def test_selections_are_not_refuted(audit):
     assert not audit(SIZING).refuted
 
@@ -242,10 +241,8 @@ def test_a_bottom_that_hides_nothing_is_seen_by_what_enters(fault):
     assert looks["entering"].false_positives.count == 0
 
 
-@pytest.mark.parametrize("audit", [audit_noisy_top_k, audit_gumbel_top_k])
-def test_broken_selections_are_refuted(audit):
-    own = mechanism.noisy_top_k if audit is audit_noisy_top_k else gumbel_top_k
-    assert audit(SELECTIONS, lambda scores, k, scale: own(scores, k, scale / WEAKER)).refuted
+def test_a_broken_selection_is_refuted():
+    assert audit_gumbel_top_k(SELECTIONS, lambda scores, k, scale: gumbel_top_k(scores, k, scale / WEAKER)).refuted
 
 
 def first_best(scores, k, scale):
@@ -256,10 +253,9 @@ def last_best(scores, k, scale):
     return np.argsort(scores, kind="stable")[::-1][:k]
 
 
-@pytest.mark.parametrize("audit", [audit_noisy_top_k, audit_gumbel_top_k])
 @pytest.mark.parametrize("fault", [first_best, last_best])
-def test_selections_without_noise_are_refuted_however_they_break_ties(audit, fault):
-    assert audit(SIZING, fault).refuted
+def test_a_selection_without_noise_is_refuted_however_it_breaks_ties(fault):
+    assert audit_gumbel_top_k(SIZING, fault).refuted
 
 
 # --- prediction ------------------------------------------------------------------------------------------------------

@@ -2,12 +2,13 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from cli_place import Place
 
-from palimpsest.cli import sweep
+from palimpsest.cli import consent, sweep
 from palimpsest.cli.scores import CHOICE
 from palimpsest.files import write_json
 from palimpsest.params.file import FILE
@@ -84,8 +85,8 @@ def test_without_a_word_nothing_is_written(place: Place, ran: list[str], monkeyp
     before = (place.workspace / FILE).read_bytes()
     done = place.call("sweep", *DRAWN)
     assert (done.exit_code, "nobody can be asked" in done.stderr) == (1, True)
-    monkeypatch.setattr(sweep, "_on_a_terminal", lambda: True)
-    monkeypatch.setattr(sweep, "said_yes", lambda _: False)
+    monkeypatch.setattr(consent, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
+    monkeypatch.setattr(consent, "said_yes", lambda _: False)
     assert "params.yaml is as it was" in place.call("sweep", *DRAWN).stdout
     assert ((place.workspace / FILE).read_bytes(), ran) == (before, [])
 

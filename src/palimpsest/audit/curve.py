@@ -67,15 +67,6 @@ def curve_test(without: np.ndarray, present: np.ndarray, curve: Curve, delta: fl
 # --- claims ----------------------------------------------------------------------------------------------------------
 
 
-def approximate_curve(epsilon: float, delta: float) -> Curve:
-    """The curve of (epsilon, delta)-DP (Wasserman and Zhou 2010): two lines.
-
-    >>> round(approximate_curve(1.0, 0.0)(0.1), 4)
-    0.7282
-    """
-    return _lines(np.array([epsilon]), np.array([delta]))
-
-
 def event_curve(event: dpa.DpEvent) -> Curve:
     """The curve that the ledger's events promise: what its primary accountant proves.
 

@@ -19,13 +19,13 @@ from scipy.stats import norm
 from torch import nn
 
 from palimpsest import validate
-from palimpsest.audit.curve import Curve, CurveTest, approximate_curve, curve_test, event_curve, zcdp_curve
+from palimpsest.audit.curve import Curve, CurveTest, curve_test, event_curve, zcdp_curve
 from palimpsest.prediction.mechanism import Clipping, DifferenceClipping, draw
 from palimpsest.privacy.accounting import total_rho
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.limited_domain import LimitedDomain
 from palimpsest.privacy.means import ClassMeans
-from palimpsest.privacy.mechanisms import gumbel_top_k, noisy_top_k
+from palimpsest.privacy.mechanisms import gumbel_top_k
 from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.statements import StatementCounts
@@ -208,17 +208,12 @@ def _vectors(texts: Sequence[str]) -> np.ndarray:
 # --- selections ------------------------------------------------------------------------------------------------------
 
 
-def audit_noisy_top_k(sizing: Sizing, pick: PickTop = noisy_top_k) -> MechanismAudit:
-    """Report noisy max with exponential noise, two candidates at 0 of which the record raises one to 1.
+def audit_gumbel_top_k(sizing: Sizing, pick: PickTop = gumbel_top_k) -> MechanismAudit:
+    """The exponential mechanism by Gumbel noise, two candidates at 0 of which the record raises one to 1.
 
     In two experiments of the same size it is the first and the second: one of them sees a choice without noise,
     whichever way it breaks ties.
     """
-    return _audit(approximate_curve(1.0 / SCALE, 0.0), _picked(sizing, pick), sizing)  # 1 / SCALE-DP
-
-
-def audit_gumbel_top_k(sizing: Sizing, pick: PickTop = gumbel_top_k) -> MechanismAudit:
-    """The exponential mechanism by Gumbel noise, as `audit_noisy_top_k`."""
     return _audit(zcdp_curve(1.0 / (8.0 * SCALE**2)), _picked(sizing, pick), sizing)
 
 

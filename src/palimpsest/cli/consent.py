@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from palimpsest.cli.checks import RELEASING
 from palimpsest.cli.context import Context
 from palimpsest.cli.graph import stage_names
+from palimpsest.errors import LedgerError
 from palimpsest.files import read_json
 from palimpsest.privacy.ledger import again
 from palimpsest.privacy.ledger.records import Charge
@@ -28,6 +29,17 @@ _AGAIN = (
     "would go from epsilon {:.3f} to {:.3f} of {:g}."
 )
 _CHARGE = "What DVC's cache still has costs nothing all the same. Charge again? [y/N]"
+
+
+def may_charge(who: str, charge: str, kept: str) -> bool:
+    """Ask a terminal whether `who` may charge what is said; `kept` says what a refusal has left.
+
+    Raises:
+        LedgerError: there is no terminal.
+    """
+    if not sys.stdin.isatty():
+        raise LedgerError(f"{who} would charge {charge}, and nobody can be asked.", f"Give the word with --yes. {kept}")
+    return said_yes(f"{who} charges {charge}. What is charged is never given back. Go on? [y/N]")
 
 
 @dataclass(frozen=True)

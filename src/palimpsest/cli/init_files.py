@@ -75,9 +75,7 @@ def _check_first(file: Named, source: DataSource) -> None:
     missing = None
     try:
         next(iter_rows(file.path, file.columns, max_length=1, bad=_columns_alone), None)
-    except MissingColumn as error:
-        missing = error.column
-    except RecordError as error:
+    except (MissingColumn, RecordError) as error:
         missing = error.column
     if missing is not None:
         there = _there(names(file.path), source.labels) if owners_terminal() else ""

@@ -290,14 +290,9 @@ def serve(
     A run where nothing changed takes seconds and charges nothing. Nobody is asked: what needs the owner's word, a
     release or a second charge of one run, does not happen.
     """
-    from palimpsest.cli.processes import leave
-    from palimpsest.cli.repro import STOPPED
     from palimpsest.cli.serve import serve_workspace
 
-    code = serve_workspace(workspace, targets or [], cron=cron, timezone=timezone, workers=workers)
-    if code == STOPPED:
-        leave(code)
-    raise typer.Exit(code)
+    _end(serve_workspace(workspace, targets or [], cron=cron, timezone=timezone, workers=workers))
 
 
 @app.command()

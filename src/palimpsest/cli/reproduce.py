@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from palimpsest.cli.consent import said_yes
+from palimpsest.cli.consent import may_charge
 from palimpsest.cli.console import Rows, console, show
 from palimpsest.cli.context import asset_of, opened
 from palimpsest.cli.graph import stage_names, standings, upstream
@@ -17,7 +17,7 @@ from palimpsest.cli.reproduction import Asked, Place, made_params, make, params_
 from palimpsest.cli.run import run_workspace
 from palimpsest.cli.timing import expected
 from palimpsest.devices import AUTO, CPU, resolved
-from palimpsest.errors import LedgerError, PalimpsestError, ParamsError
+from palimpsest.errors import PalimpsestError, ParamsError
 from palimpsest.files import read_json, write_json, write_text
 from palimpsest.graph.state import State
 from palimpsest.methods.shared.base import Plan
@@ -278,15 +278,8 @@ def _beyond(lot: Lot) -> str:
 
 
 def _may_charge(lots: Sequence[Lot], *, yes: bool) -> bool:
-    if yes:
-        return True
     asked = ", ".join(f"{lot.place.name}: at most epsilon {lot.total:.3f}" for lot in lots)
-    if not sys.stdin.isatty():
-        raise LedgerError(
-            f"This run would charge ({asked}), and nobody can be asked.",
-            "Give the word with --yes. The workspaces are made, and nothing was charged.",
-        )
-    return said_yes(f"This run charges ({asked}). What is charged is never given back. Go on? [y/N]")
+    return yes or may_charge("This run", f"({asked})", "The workspaces are made, and nothing was charged.")
 
 
 def _run(lots: Sequence[Lot], *, yes: bool) -> tuple[dict[str, str], int]:

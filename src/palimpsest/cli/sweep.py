@@ -10,7 +10,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from palimpsest.cli.consent import said_yes
+from palimpsest.cli.consent import may_charge
 from palimpsest.cli.console import Rows, console, show
 from palimpsest.cli.context import Context, opened
 from palimpsest.cli.graph import stage_names, standings
@@ -19,7 +19,7 @@ from palimpsest.cli.render import render
 from palimpsest.cli.repro import STOPPED
 from palimpsest.cli.run import run_workspace
 from palimpsest.cli.scores import CHOICE, show_scores
-from palimpsest.errors import LedgerError, PalimpsestError, ParamsError
+from palimpsest.errors import PalimpsestError, ParamsError
 from palimpsest.files import write_text
 from palimpsest.graph.state import Standing, State
 from palimpsest.params.file import FILE
@@ -254,16 +254,7 @@ def _sentences(asked: Sweep, offers: Sequence[Offer]) -> Iterator[str]:
 def _may_charge(added: float, *, yes: bool) -> bool:
     if yes or added <= 0.0:
         return True
-    if not _on_a_terminal():
-        raise LedgerError(
-            f"This sweep would charge epsilon {added:.3f}, and nobody can be asked.",
-            "Give the word with --yes. Nothing was written and nothing was charged.",
-        )
-    return said_yes(f"This sweep charges epsilon {added:.3f}. What is charged is never given back. Go on? [y/N]")
-
-
-def _on_a_terminal() -> bool:
-    return sys.stdin.isatty()
+    return may_charge("This sweep", f"epsilon {added:.3f}", "Nothing was written and nothing was charged.")
 
 
 def _run(asked: Sweep, wanted: Sequence[Point], *, yes: bool) -> int:

@@ -1,18 +1,17 @@
 """`palimpsest synth`: from a file to rows, by what `init`, `plan`, `run` and `report` do."""
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from palimpsest.cli.consent import said_yes
+from palimpsest.cli.consent import may_charge
 from palimpsest.cli.context import opened
 from palimpsest.cli.decisions import DataSource, Decided, params_text
 from palimpsest.cli.init import check_source, init_workspace
 from palimpsest.cli.plan import show_plan, summarised
 from palimpsest.cli.run import run_workspace
 from palimpsest.cli.sample import show_sample, with_rows
-from palimpsest.errors import LedgerError, ParamsError
+from palimpsest.errors import ParamsError
 from palimpsest.params.file import FILE
 from palimpsest.params.load import file_of, read, written
 from palimpsest.workspace import SYNTHETIC
@@ -86,12 +85,7 @@ def _may_charge(workspace: Path, *, yes: bool) -> bool:
     if yes or round(asked, 6) <= 0 or not plan.fits:
         return True
     charge = f"epsilon {asked:.3f} of the {plan.left:.3f} that is left of the budget of {plan.asset}"
-    if not sys.stdin.isatty():
-        raise LedgerError(
-            f"This run would charge {charge}, and nobody can be asked.",
-            "Give the word with --yes. The workspace is made, and nothing was charged.",
-        )
-    return said_yes(f"This run charges {charge}. What is charged is never given back. Go on? [y/N]")
+    return may_charge("This run", charge, "The workspace is made, and nothing was charged.")
 
 
 def _show_first(workspace: Path) -> None:

@@ -1,6 +1,6 @@
 """Noise on counts and selection among candidates, through OpenDP's exact samplers (operating system entropy)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache, lru_cache
 from typing import Any
 
@@ -20,21 +20,6 @@ def discrete_gaussian(counts: Sequence[int], sigma: float) -> list[int]:
     return list(_gaussian(float(sigma))([int(count) for count in counts]))
 
 
-def noisy_top_k(scores: Sequence[int], k: int, scale: float) -> list[int]:
-    """Indices of the k largest scores after exponential noise of `scale`, best first.
-
-    Guarantee: (k / scale)-DP when adding one unit only raises scores, each by at most one (monotone, L-infinity
-    sensitivity 1): report noisy max with exponential noise is the permute-and-flip mechanism (McKenna and Sheldon
-    2020; Ding et al. 2021), peeled k times.
-
-    Raises:
-        ValueError: if scale is not positive or k is not between 1 and the number of scores.
-    """
-    validate.positive(scale=scale)
-    validate.in_range(1, len(scores), k=k)
-    return list(_top_k(k, float(scale), _opendp().max_divergence)([int(score) for score in scores]))
-
-
 def gumbel_top_k(scores: Sequence[int], k: int, scale: float) -> list[int]:
     """Indices of the k largest scores after Gumbel noise of `scale`, best first.
 
@@ -50,7 +35,7 @@ def gumbel_top_k(scores: Sequence[int], k: int, scale: float) -> list[int]:
     """
     validate.positive(scale=scale)
     validate.in_range(1, len(scores), k=k)
-    return list(_top_k(k, float(scale), _opendp().zero_concentrated_divergence)([int(score) for score in scores]))
+    return list(_top_k(k, float(scale))([int(score) for score in scores]))
 
 
 @cache
@@ -70,8 +55,8 @@ def _gaussian(sigma: float) -> Any:
 
 
 @lru_cache(maxsize=64)
-def _top_k(k: int, scale: float, measure: Callable[[], Any]) -> Any:
-    """Noisy maxima, by the noise that suits the measure: exponential for pure DP, Gumbel for zCDP."""
+def _top_k(k: int, scale: float) -> Any:
+    """Noisy maxima, by the noise that suits zCDP: Gumbel's."""
     dp = _opendp()
     space = dp.vector_domain(dp.atom_domain(T="i64")), dp.linf_distance(T="i64", monotonic=True)
-    return dp.m.make_noisy_top_k(*space, measure(), k=k, scale=scale)
+    return dp.m.make_noisy_top_k(*space, dp.zero_concentrated_divergence(), k=k, scale=scale)

@@ -24,6 +24,7 @@ from palimpsest.privacy.ledger.rules import composed
 from palimpsest.privacy.planned import ADJACENCY
 from palimpsest.workspace import INTERNAL, Zone
 
+GROUPS = (1, 2, 5, 10)  # units of privacy: records of one person, or persons where the person is the unit
 # How far the stated epsilon may be from what other accountants say. PLDs round up on a grid; RDP, a looser bound of the
 # same, is never below them. Of the Fourier accountant both ends are bounds: the true epsilon is not below the lower one
 # but for rounding, and the upper one counts its own error, of which a part is absolute.

@@ -13,13 +13,11 @@ from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Asset, Charge, Reservation, Run, require_unit
 from palimpsest.privacy.ledger.rules import composed, never
 from palimpsest.privacy.planned import PlannedQuery
-from palimpsest.privacy.receipt import Curve, Group, QueryLine, Receipt, stated
+from palimpsest.privacy.receipt import GROUPS, Curve, Group, QueryLine, Receipt, stated
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.view import PrivateView
 from palimpsest.records.keyed import fingerprint
 from palimpsest.records.schema import PublicSchema
-
-_GROUPS = (1, 2, 5, 10)  # units of privacy: records of one person, or persons where the person is the unit
 
 
 @dataclass(frozen=True)
@@ -162,7 +160,7 @@ def receipt(
         epsilon=_finite(accounting.epsilon(event, delta)),
         epsilon_rdp=_finite(accounting.epsilon(event, delta, "rdp")),
         queries=tuple(map(QueryLine.of, own)),
-        group=tuple(Group(k, _finite(accounting.group_epsilon(event, k, asset.delta, beside))) for k in _GROUPS),
+        group=tuple(Group(k, _finite(accounting.group_epsilon(event, k, asset.delta, beside))) for k in GROUPS),
         curve=Curve(tuple(alpha), tuple(beta)),
         ledger_head=books.head,
         seconds=round(time.monotonic() - session.started, 1),

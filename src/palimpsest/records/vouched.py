@@ -154,6 +154,13 @@ def fingerprint_of(folder: Path) -> str:
     return whole.hexdigest()
 
 
+def contents_of(folder: Path) -> str:
+    """A digest of every file in a folder with its name: 64 hexadecimal digits."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    lines = (f"{path.relative_to(folder).as_posix()} {sha256(path)}\n" for path in files)
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
 def sha256(path: Path) -> str:
     """Of a file, read in pieces: 64 hexadecimal digits."""
     with path.open("rb") as file:

@@ -14,14 +14,13 @@ from palimpsest.privacy.accounting import NAMES
 from palimpsest.privacy.assumptions import KNOWN
 from palimpsest.privacy.fourier import Bracket
 from palimpsest.privacy.ledger.summary import ChargeLine, LedgerSummary
-from palimpsest.privacy.receipt import QueryLine, Receipt
+from palimpsest.privacy.receipt import GROUPS, QueryLine, Receipt
 from palimpsest.report.formats import number
 from palimpsest.report.tradeoff import TradeOff, read_tradeoff
 from palimpsest.report.unit import Unit
 from palimpsest.workspace import Zone
 
 STATEMENT_VERSION = 4
-GROUP_SIZES = (1, 2, 5, 10)
 _PRIOR = _FPR = 0.01
 _REPLACED = 2  # units: one less and one more
 
@@ -139,7 +138,7 @@ def release_of(receipt: Receipt, unit: Unit, units: int, second: Bracket | None)
         "accounting": _accounting(receipt, second),
         "mechanisms": receipt.to_json()["queries"],
         "partitions": _partitions(receipt.queries, unit),
-        "group": [asdict(row) for row in receipt.group if row.k in GROUP_SIZES],
+        "group": [asdict(row) for row in receipt.group if row.k in GROUPS],
         "changed_row": _changed_row(receipt, unit),
         "curve": {"alpha": list(stated.alpha), "beta": list(stated.beta)},
         "meaning": words,
