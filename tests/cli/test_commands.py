@@ -515,7 +515,7 @@ def test_the_final_table_is_whole_at_its_width(place: Place, monkeypatch: pytest
     assert [word for word in words if word not in done.stdout] == []
     tables = [line for line in done.stdout.splitlines() if "internal.html" not in line]
     assert max(map(len, tables)) <= width
-    assert len(result_tables(summary().to_json()["rows"], width)) == (2 if width == 80 else 1)
+    assert len(result_tables(summary().rows, width)) == (2 if width == 80 else 1)
     assert json.loads(place.call("report", "--json").stdout) == read_json(place.workspace / SUMMARY)
 
 

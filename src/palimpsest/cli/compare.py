@@ -10,7 +10,7 @@ from palimpsest.cli.console import Rows, console, show, show_json
 from palimpsest.cli.report import read_summary
 from palimpsest.cli.scores import CHOICE, is_workspace, show_scores
 from palimpsest.errors import ParamsError
-from palimpsest.report.formats import MISSING, number, percent
+from palimpsest.report.formats import MISSING, number, percent, shown_epsilon
 from palimpsest.report.row import BASELINES, Membership, Row
 
 
@@ -131,11 +131,7 @@ def _compared(row: Row, conclusion: str | None) -> Compared:
 
 
 def _epsilon(one: Compared) -> str:
-    if one.epsilon is not None:
-        return f"{one.epsilon:.3f}"
-    if one.token_epsilon is not None:
-        return f"{number(one.token_epsilon)} a\nword"  # another unit: never beside the others without its name
-    return {"public_only": "0", "public_lm": "0", "reference": "∞"}.get(one.role, MISSING)
+    return shown_epsilon(one.epsilon, one.token_epsilon, one.role)
 
 
 def _utility(one: Compared) -> str:

@@ -1,7 +1,7 @@
 """`palimpsest report`: the final table and the pages."""
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,17 +9,19 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
+from palimpsest.audit.statistics import Estimate
 from palimpsest.cli.console import console, table
 from palimpsest.cli.context import opened
 from palimpsest.errors import DataError
 from palimpsest.files import read_json
-from palimpsest.report.formats import MISSING, number, percent, points
+from palimpsest.report.formats import MISSING, number, percent, points, shown_epsilon
+from palimpsest.report.row import ATTACKS, BASELINES, Fraction, Row
 from palimpsest.workspace import PAGE, SUMMARY
 
-Row = dict[str, Any]
 Columns = Sequence[tuple[str, Callable[[Row], str]]]
 
 _ONE_TABLE = 120  # columns of text from which the whole result fits on a line
+_MARKS = dict(zip(ATTACKS, ("", "rows ", "shadow ", "prompt "), strict=True))
 
 
 def show_report(workspace: Path, *, as_json: bool = False) -> None:
@@ -33,11 +35,11 @@ def show_report(workspace: Path, *, as_json: bool = False) -> None:
     if as_json:
         print(json.dumps(summary, indent=2, ensure_ascii=False))
         return
-    rows = summary["rows"]
+    rows = [Row.from_json(row) for row in summary["rows"]]
     show_conclusions(summary)
     for part in result_tables(rows, out.width):
         out.print(part)
-    refuted = [row["variant"] for row in rows if row["role"] == "release" and _verdict(row) == "refuted"]
+    refuted = [row.variant for row in rows if row.role == "release" and row.verdict == "refuted"]
     for name in refuted:
         out.print(f"[bold red]An attack refuted the privacy claim of {escape(name)}: a proof or the code is wrong.[/]")
     out.print("Second lines are 95% intervals. n-gram excess is in percentage points: members minus a holdout.")
@@ -62,7 +64,7 @@ def read_summary(workspace: Path) -> dict[str, Any]:
     return dict(read_json(path))
 
 
-def show_conclusions(summary: Row) -> None:
+def show_conclusions(summary: Mapping[str, Any]) -> None:
     """Print a sentence or two about each release, and what is still to be measured."""
     out = console()
     for name, sentence in summary.get("conclusions", {}).items():
@@ -71,9 +73,9 @@ def show_conclusions(summary: Row) -> None:
         out.print(f"Still to come: {escape('; '.join(coming))}.", soft_wrap=True)
 
 
-def result_tables(rows: list[Row], width: int) -> list[Table]:
+def result_tables(rows: Sequence[Row], width: int) -> list[Table]:
     """The final table, or, where it does not fit on a line, its two halves: usefulness, then attacks."""
-    first: Columns = [("variant", lambda row: escape(row["variant"])), ("ε", _epsilon)]
+    first: Columns = [("variant", lambda row: escape(row.variant)), ("ε", _epsilon)]
     useful, attacked = _utility_columns(rows), _AUDIT
     if width >= _ONE_TABLE:
         return [_table("Result", [*first, *useful, *attacked], rows)]
@@ -90,16 +92,12 @@ def _table(title: str, columns: Columns, rows: Iterable[Row]) -> Table:
 
 
 def _epsilon(row: Row) -> str:
-    if row["epsilon_proved"] is not None:
-        return f"{row['epsilon_proved']:.3f}"
-    if row.get("token_epsilon") is not None:
-        return f"{row['token_epsilon']:g} a\nword"  # another unit: never beside the others without its name
-    return {"public_only": "0", "public_lm": "0", "reference": "∞"}.get(row["role"], MISSING)
+    return shown_epsilon(row.epsilon_proved, row.token_epsilon, row.role)
 
 
-def _utility_columns(rows: list[Row]) -> Columns:
+def _utility_columns(rows: Sequence[Row]) -> Columns:
     """Two columns per evaluator, and one where it predicts tokens."""
-    names = list(dict.fromkeys(score["evaluator"] for row in rows for score in row["scores"]))
+    names = list(dict.fromkeys(score.evaluator for row in rows for score in row.scores))
     foretold = [name for name in names if any(_perplexity(row, name) != MISSING for row in rows)]
     shares = [
         (f"{heading}\n{name}", lambda row, name=name, field=field: _ratio(row, name, field))  # type: ignore[misc]
@@ -110,67 +108,47 @@ def _utility_columns(rows: list[Row]) -> Columns:
 
 
 def _perplexity(row: Row, evaluator: str) -> str:
-    found = next((score.get("perplexity") for score in row["scores"] if score["evaluator"] == evaluator), None)
-    return MISSING if found is None else f"{number(found['value'])}\n{number(found['low'])} to {number(found['high'])}"
+    score = row.score(evaluator)
+    found = None if score is None else score.perplexity
+    return MISSING if found is None else f"{number(found.value)}\n{number(found.low)} to {number(found.high)}"
 
 
 def _ratio(row: Row, evaluator: str, field: str) -> str:
-    score = next((score for score in row["scores"] if score["evaluator"] == evaluator), None)
-    if score is None or (field == "gap_closed" and row["role"] in ("real", "public_only", "public_lm")):
+    score = row.score(evaluator)
+    if score is None or (field == "gap_closed" and row.role in BASELINES):
         return MISSING
-    found = score[field]
+    found = score.gap_closed if field == "gap_closed" else score.retention
     if found is None:
         return "n/a"
-    return f"{percent(found['value'])}\n{100 * found['low']:.0f} to {percent(found['high'], 0)}"
-
-
-_ATTACKED = {
-    "membership": "",
-    "text_membership": "rows ",
-    "shadow_membership": "shadow ",
-    "prompt_membership": "prompt ",
-}
-_WORST = ("refuted", "not refuted", "inconclusive")
+    return f"{percent(found.value)}\n{100 * found.low:.0f} to {percent(found.high, 0)}"
 
 
 def _membership(row: Row) -> str:
     """The model's AUC and its interval, what other attacks reach, and the verdict over all of them."""
-    found = {mark: row[kind] for kind, mark in _ATTACKED.items() if row.get(kind)}
-    if not found:
-        return MISSING
-    lines = [line for mark, one in found.items() for line in _auc(mark, one["auc"])]
-    return "\n".join([*lines, str(_verdict(row))])
+    lines = [line for name, audit in row.audits.items() for line in _auc(_MARKS[name], audit.auc)]
+    return "\n".join([*lines, str(row.verdict)]) if lines else MISSING
 
 
-def _verdict(row: Row) -> str | None:
-    """Over all membership audits; None where there is none."""
-    verdicts = {row[kind]["verdict"] for kind in _ATTACKED if row.get(kind)}
-    return next((word for word in _WORST if word in verdicts), None)
-
-
-def _auc(mark: str, auc: Row) -> list[str]:
-    interval = [] if mark else [f"{auc['low']:.3f} to {auc['high']:.3f}"]
-    return [f"{mark}{auc['value']:.3f}", *interval]
+def _auc(mark: str, auc: Estimate) -> list[str]:
+    interval = [] if mark else [f"{auc.low:.3f} to {auc.high:.3f}"]
+    return [f"{mark}{auc.value:.3f}", *interval]
 
 
 def _excess(row: Row) -> str:
-    if row["ngram_excess"] is None:
+    if row.ngram_excess is None:
         return MISSING
-    rate = row["ngram_excess"]["rate"]
-    return f"{points(rate['value'])}\n{points(rate['low'])} to {points(rate['high'])}"
+    rate = row.ngram_excess.rate
+    return f"{points(rate.value)}\n{points(rate.low)} to {points(rate.high)}"
 
 
-def _share(field: str) -> Callable[[Row], str]:
-    def cell(row: Row) -> str:
-        return MISSING if row[field] is None else f"{row[field]['count']}/{row[field]['total']}"
-
-    return cell
+def _share(found: Fraction | None) -> str:
+    return MISSING if found is None else f"{found.count}/{found.total}"
 
 
 _AUDIT: Columns = (
     ("membership\nAUC", _membership),
     ("5-gram\nexcess", _excess),
-    ("facts\ncarried", _share("facts_carried")),
-    ("facts\nleaked", _share("individual_leaked")),
-    ("canaries\nleaked", _share("canaries_leaked")),
+    ("facts\ncarried", lambda row: _share(row.facts_carried)),
+    ("facts\nleaked", lambda row: _share(row.individual_leaked)),
+    ("canaries\nleaked", lambda row: _share(row.canaries_leaked)),
 )

@@ -42,6 +42,19 @@ def per_word(epsilon: float, unit: str) -> str:
     return f"{number(float(epsilon))} per word (not per {unit})"
 
 
+def shown_epsilon(proved: float | None, per_word: float | None, role: str) -> str:
+    """The epsilon of a row of the final table, by its role where none is proved.
+
+    >>> shown_epsilon(2.98123, None, "release"), shown_epsilon(None, None, "reference")
+    ('2.981', '∞')
+    """
+    if proved is not None:
+        return f"{proved:.3f}"
+    if per_word is not None:
+        return f"{number(per_word)} a\nword"  # another unit: never beside the others without its name
+    return {"public_only": "0", "public_lm": "0", "reference": "∞"}.get(role, MISSING)
+
+
 def points(value: float | None, digits: int = 2) -> str:
     """A difference of shares in percentage points, with its sign.
 
