@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from palimpsest.files import atomic_path, make_folder, read_json
-from palimpsest.privacy.ledger.records import Charge, Reservation, Run
-from palimpsest.privacy.session import Closed
+from palimpsest.privacy.ledger.records import Charge, Closed, Reservation, Run
 from palimpsest.records.vouched import sha256
 from palimpsest.workspace import CHECKPOINTS, LOCK
 

@@ -17,11 +17,11 @@ from palimpsest.params.schema import Params
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.ledger import again
 from palimpsest.privacy.ledger.ledger import Ledger
-from palimpsest.privacy.ledger.records import Charge, Reservation, Run
+from palimpsest.privacy.ledger.records import Charge, Closed, Reservation, Run
 from palimpsest.privacy.ledger.rules import TEAM, never
 from palimpsest.privacy.ledger.witness import receipt_heads
 from palimpsest.privacy.rows import PrivateRow
-from palimpsest.privacy.session import Closed, Session, metered, receipt
+from palimpsest.privacy.session import Session, metered, receipt
 from palimpsest.records.write import read_split
 from palimpsest.workspace import MANIFEST, METRICS, PRIVATE, RECEIPTS
 from stages.spenders import Spender, modules

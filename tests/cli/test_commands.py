@@ -556,6 +556,12 @@ def test_heavy_packages_wait_until_they_are_needed(place: Place, arguments: list
     assert run_python(code, place).stdout.splitlines()[-1] == "loaded: []"
 
 
+@pytest.mark.parametrize("module", ["run", "synth", "sweep", "reproduce"])
+def test_what_starts_stages_loads_nothing_that_trains(place: Place, module: str) -> None:
+    code = f"import sys, palimpsest.cli.{module}\nprint({{'torch', 'transformers', 'sklearn'}} & set(sys.modules))"
+    assert run_python(code, place).stdout == "set()\n"
+
+
 def test_a_target_means_all_that_it_needs(place: Place) -> None:
     assert "dp_train@dp3" in upstream(place.workspace, ["pplm_generate@dp3"])
     assert "dp_train@dp3" not in upstream(place.workspace, ["pretrain"])

@@ -10,7 +10,7 @@ from palimpsest.errors import LedgerError
 from palimpsest.privacy import accounting
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.ledger.ledger import Ledger
-from palimpsest.privacy.ledger.records import Asset, Charge, Reservation, Run, require_unit
+from palimpsest.privacy.ledger.records import Asset, Charge, Closed, Run, require_unit
 from palimpsest.privacy.ledger.rules import composed, never
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.receipt import GROUPS, Curve, Group, QueryLine, Receipt, stated
@@ -18,14 +18,6 @@ from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.view import PrivateView
 from palimpsest.records.keyed import fingerprint
 from palimpsest.records.schema import PublicSchema
-
-
-@dataclass(frozen=True)
-class Closed:
-    """A committed run, or one that will be: what was reserved for it, and when it began, by the monotonic clock."""
-
-    reservation: Reservation
-    started: float
 
 
 @dataclass(frozen=True)

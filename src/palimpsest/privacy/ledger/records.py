@@ -267,6 +267,14 @@ class Reservation:
 
 
 @dataclass(frozen=True)
+class Closed:
+    """A committed run, or one that will be: what was reserved for it, and when it began, by the monotonic clock."""
+
+    reservation: Reservation
+    started: float
+
+
+@dataclass(frozen=True)
 class Balance:
     """What an asset has spent: the filter's view, which holds for plans chosen adaptively.
 
