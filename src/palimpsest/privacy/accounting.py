@@ -37,7 +37,7 @@ _MOST_RHO = 1e6  # beyond it the tight conversion gains next to nothing
 _TOLERANCE = 1e-3  # relative width at which the search for a noise multiplier stops
 _SLACK = 2e-3  # of a target that a search may leave
 # Steps of losses: of what is stated, of what is planned, of what a search looks at first.
-_GRID, _PLANNED_GRID, _COARSE_GRID = 1e-4, 5e-4, 2e-3
+_GRID, PLANNED_GRID, _COARSE_GRID = 1e-4, 5e-4, 2e-3
 _LEAST_EPSILON = 1e-9  # below it a search sees none
 _FEW_ORDERS = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 128, 256, 1024)
 
@@ -161,30 +161,22 @@ def _rho(leaf: dpa.DpEvent) -> float:
     return 0.5 / sigma / sigma
 
 
-def pld(event: dpa.DpEvent) -> "PrivacyLossDistribution":
+def pld(event: dpa.DpEvent, grid: float = _GRID) -> "PrivacyLossDistribution":
     """The composed privacy-loss distribution of `event` (pessimistic: its epsilon is an upper bound).
+
+    Args:
+        grid: of losses; on a coarser one, as `PLANNED_GRID`, it may only say more, and sooner.
 
     Raises:
         ValueError: if a part of `event` adds no noise: the library leaves such a part out of its distribution.
     """
     if not is_private(event):
         raise ValueError("an event without noise has no privacy-loss distribution")
-    return _pld(json.dumps(events.to_json(event)))
-
-
-def planned_pld(event: dpa.DpEvent) -> "PrivacyLossDistribution":
-    """The same on a coarser grid of losses, which may only say more, sooner.
-
-    Raises:
-        ValueError: if a part of `event` adds no noise.
-    """
-    if not is_private(event):
-        raise ValueError("an event without noise has no privacy-loss distribution")
-    return _pld(json.dumps(events.to_json(event)), _PLANNED_GRID)
+    return _pld(json.dumps(events.to_json(event)), grid)
 
 
 @functools.lru_cache(maxsize=64)
-def _pld(body: str, grid: float = _GRID) -> "PrivacyLossDistribution":
+def _pld(body: str, grid: float) -> "PrivacyLossDistribution":
     """Of an event in its JSON form, on a grid of losses; a coarser one gives a larger epsilon, sooner."""
     parts = list(leaves(events.from_json(json.loads(body)))) or [(dpa.NoOpDpEvent(), 1)]
     each = (_leaf_pld(json.dumps(events.to_json(leaf)), count, grid) for leaf, count in parts)
@@ -312,7 +304,10 @@ def _bracket(make_event: Callable[[float], dpa.DpEvent], target: float, at_delta
     low = high / 2.0
     while passes(low):
         low, high = low / 2.0, low
-    return _bisect(low, high, passes, tolerance=0.05)[1]
+    while high - low > 0.05 * high:
+        middle = 0.5 * (low + high)
+        low, high = (low, middle) if passes(middle) else (middle, high)
+    return high
 
 
 def _root(excess: Callable[[float], float], start: float) -> float:
@@ -336,7 +331,7 @@ def planned_epsilon(event: dpa.DpEvent, at_delta: float) -> float:
     It is worked out on two coarser grids of losses, which may only say more. Where the two differ, as of very many
     mechanisms, it is `epsilon`.
     """
-    quick = _coarse(event, at_delta, _PLANNED_GRID)
+    quick = _coarse(event, at_delta, PLANNED_GRID)
     return quick if _coarse(event, at_delta) <= quick * (1.0 + _SLACK) else epsilon(event, at_delta)
 
 
@@ -352,13 +347,6 @@ def _bound(event: dpa.DpEvent, at_delta: float) -> float:
     from dp_accounting.rdp import compute_epsilon
 
     return float(compute_epsilon(_FEW_ORDERS, rdp_at(event, _FEW_ORDERS), at_delta)[0])
-
-
-def _bisect(low: float, high: float, passes: Callable[[float], bool], tolerance: float) -> tuple[float, float]:
-    while high - low > tolerance * high:
-        middle = 0.5 * (low + high)
-        low, high = (low, middle) if passes(middle) else (middle, high)
-    return low, high
 
 
 def gdp_delta(mu: float, at_epsilon: float) -> float:

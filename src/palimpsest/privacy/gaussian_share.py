@@ -111,7 +111,7 @@ def _end(profile: Profile, beside: float) -> float:
 def bounds(event: dpa.DpEvent, accountant: str) -> Profile:
     """Upper bounds of delta at each epsilon, for both orders of neighbours, by one accountant."""
     if accountant == "pld":
-        loss = accounting.planned_pld(event)
+        loss = accounting.pld(event, accounting.PLANNED_GRID)
         return lambda at: np.asarray(loss.get_delta_for_epsilon(at))
     if accountant == "zcdp":
         rho = accounting.total_rho(event)
