@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from report_world import page_of, results, text_membership, world_of_audits, world_receipts
+from report_world import page_of, results, svg, text_membership, world_of_audits, world_receipts
 
 from palimpsest.report.row import Membership, Summary
 from palimpsest.report.sections import anonymity, bracket, fidelity, membership, memorisation
@@ -35,6 +35,17 @@ def test_a_place_lies_between_the_floor_and_public_text() -> None:
     assert found["frechet"] == (0.5 - 0.2) / (0.9 - 0.2)
     assert found["coverage"] == (0.6 - 0.9) / (0.3 - 0.9)
     assert (found["precision"], found["length"]) == (None, None)
+
+
+def test_measures_that_tell_nothing_apart_keep_their_lines() -> None:
+    metrics = world_of_audits()["metrics"]
+    for body in metrics.values():
+        for one in body["fidelity"]["measures"].values() if "fidelity" in body else ():
+            one["public"] = one["floor"]
+    (figure,) = (one for one in fidelity.SECTION.figures(page_of(metrics, world_receipts())) if "as sets" in one.title)
+    assert {row["place"] for row in figure.rows} == {None}
+    assert "frechet" in svg(figure.chart)
+    assert figure.alt == "No measure can tell public text from private."
 
 
 def test_the_bracket_shows_the_stronger_of_the_attacks() -> None:

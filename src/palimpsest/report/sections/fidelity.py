@@ -116,19 +116,18 @@ def labels_chart(rows: Rows) -> Chart:
 
 def _figures(page: Page) -> Iterator[Figure]:
     rows, labels, sizes = fidelity(page.results), label_shares(page.results), lengths(page.results)
-    drawn = [row for row in rows if row["place"] is not None]
-    if drawn:
-        yield Figure(
-            section="Fidelity",
-            title="How like the private rows the synthetic ones are, as sets",
-            caption="Each measure at one number of rows, between what two halves of the private rows measure (0) and "
-            "what public text does (1). Left of 0 is nearer to the members than private rows are to each other: look "
-            "at the column unseen, against the holdout. What cannot tell public text from private is not drawn.",
-            alt=draw.listed("Place", drawn, "variant", "measure", value="place"),
-            chart=likeness_chart(drawn),
-            rows=rows,
-            wide=True,
-        )
+    yield from Figure.of(
+        rows,
+        likeness_chart,
+        section="Fidelity",
+        title="How like the private rows the synthetic ones are, as sets",
+        caption="Each measure at one number of rows, between what two halves of the private rows measure (0) and "
+        "what public text does (1). Left of 0 is nearer to the members than private rows are to each other: look "
+        "at the column unseen, against the holdout. A line without a mark is a measure that cannot tell public text "
+        "from private.",
+        alt=_places(rows),
+        wide=True,
+    )
     yield from Figure.of(
         labels,
         labels_chart,
@@ -145,6 +144,14 @@ def _figures(page: Page) -> Iterator[Figure]:
         caption="Share of rows per word of length, beside that of the private rows.",
         alt=f"Length distributions of {', '.join(draw.names(sizes, 'variant'))}.",
     )
+
+
+def _places(rows: Rows) -> str:
+    """The figure of likeness, for those who cannot see it."""
+    drawn = [row for row in rows if row["place"] is not None]
+    if not drawn:
+        return "No measure can tell public text from private."
+    return draw.listed("Place", drawn, "variant", "measure", value="place")
 
 
 _PLOTS = {"fidelity": lambda page: fidelity(page.results)}
