@@ -37,7 +37,7 @@ def run() -> None:
 
 def by_prompt(settings: PublicLm) -> Base:
     """The author that writes behind the prompt alone."""
-    told = settings.model_dump(include={"prompt", "ends", "temperature", "top_p", "max_tokens", "batch"})
+    told = settings.model_dump(include={"prompt", "ends", "temperature", "top_p", "max_tokens", "batch", "precision"})
     return Base(kind="base", start="prompt", **told)
 
 

@@ -108,6 +108,19 @@ def test_a_training_in_halves_that_a_machine_emulates_is_told_of(
     assert emulated(params, ["fit@select1"]) == []
 
 
+@pytest.mark.parametrize(("precision", "said"), [("bf16", 2), ("float32", 0)])
+def test_what_writes_in_halves_that_a_machine_emulates_is_told_of(
+    precision: str, said: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "halves", lambda: False)
+    body = demo()
+    names = [name for name, own in body["variants"].items() if own["method"] == "predict"]
+    body["variants"][names[0]]["predict"]["precision"] = precision
+    body["public_lm"] = {"max_tokens": 16, "precision": precision}
+    params = parse(body)
+    assert len(emulated(params, [f"private_predict@{names[0]}", "public_lm", "fit@select1"])) == said
+
+
 @pytest.mark.parametrize(
     ("lm", "place", "rows", "said"),
     [

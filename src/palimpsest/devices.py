@@ -15,6 +15,8 @@ if TYPE_CHECKING:  # heavy, and most of a command's start needs none of it
 
 VARIABLE = "PALIMPSEST_DEVICE"
 AUTO, CPU, CUDA, MPS = "auto", "cpu", "cuda", "mps"
+HALF = "bf16"
+PRECISIONS = ("float32", HALF)
 NAMES = r"^(auto|cpu|cuda(:[0-9]+)?|mps)$"
 
 
@@ -49,6 +51,13 @@ def halves() -> bool:
         return torch.cuda.is_bf16_supported(including_emulation=False)
     # What has AMX has these instructions, too. Later versions of torch have a public name for this.
     return here.type == CPU and torch.cpu._is_avx512_bf16_supported()  # noqa: SLF001
+
+
+def dtype_of(precision: str) -> "torch.dtype":
+    """The type of numbers that one of `PRECISIONS` stands for."""
+    import torch
+
+    return torch.bfloat16 if precision == HALF else torch.float32
 
 
 def resolved(wanted: str, rank: int = 0, size: int = 1) -> str:

@@ -252,7 +252,7 @@ def fitted(ledger, schema, folder: Path, settings, budget: Budget = BUDGET, kept
         return fit_of(plan, schema, folder, settings, kept).ask(view)
 
 
-@pytest.mark.parametrize("changes", [{}, DIFFERENCE, {"sparse_vector": VECTOR, "most_tokens": 30}])
+@pytest.mark.parametrize("changes", [{}, DIFFERENCE, {"sparse_vector": VECTOR, "most_tokens": 30}, {"precision": "bf16"}])
 def test_a_fit_asks_what_was_planned_and_writes_from_every_batch(ledger, schema, base, changes, tmp_path) -> None:
     settings = predict_settings(**changes, label_counts="noisy")
     found = fitted(ledger, schema, base, settings, kept=tmp_path / "kept")
@@ -409,7 +409,7 @@ def test_class_means_leave_something_for_the_text() -> None:
 
 def test_a_processor_reads_few_rows_of_public_widths_and_other_devices_many_of_one() -> None:
     assert shape_of(256, 139, 64, processor=True).widths == [32, 64, 128, 139]
-    assert (shape_of(256, 139, 64, processor=True).rows, shape_of(7, 20, 64, processor=True).rows) == (32, 7)
+    assert (shape_of(256, 139, 64, processor=True).rows, shape_of(7, 20, 64, processor=True).rows) == (128, 7)
     assert shape_of(7, 20, 64, processor=True).widths == [20]
     assert (shape_of(256, 139, 64, processor=False).rows, shape_of(256, 139, 64, processor=False).widths) == (
         256,

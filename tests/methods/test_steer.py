@@ -167,6 +167,14 @@ def test_a_moved_model_writes_what_lies_nearer_to_the_private_rows(schema, steer
         assert np.linalg.norm(found - exact.mean) < np.linalg.norm(own - exact.mean)
 
 
+def test_states_in_halves_are_near_and_have_a_memory_of_their_own(base: Path, schema, voice: Voice) -> None:
+    half, texts = Voice(settings_of(precision="bf16"), base, schema.labels, 5), ["superb stay", "awful", "the end"]
+    states, wanted = (one.reader.encode_batch(texts) for one in (half, voice))
+    assert 0.0 < np.abs(states - wanted).max() < 0.05 * np.abs(wanted).max()
+    assert half.told != voice.told
+    assert all(half.texts("praise", range(3), np.ones(voice.reader.dimension)))
+
+
 def test_strength_zero_is_kept_where_the_model_is_there_already(schema, steer, exact):
     plan = planned(schema, Budget(math.inf, 1e-3))
     there = replace(exact, own=np.stack([exact.mean] * 2), sums=ClassSums(NAMES, np.zeros_like(exact.sums.sums)))

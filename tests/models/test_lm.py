@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from palimpsest.errors import ModelError
-from palimpsest.models.lm import load_lm, mean_loss, pretrain_lm, schedule_factor, text_losses
+from palimpsest.models.lm import give_dtype, load_lm, mean_loss, pretrain_lm, schedule_factor, text_losses
 from palimpsest.models.settings import EmbeddedLm
 from palimpsest.models.tokens import encode_texts, specials, train_tokenizer
+from tests.families import family
 
 TEXTS = [f"The {thing} {verb} in the {place}." for thing in ("lamp", "kettle", "radio") for verb in ("hums", "leaks")
          for place in ("hall", "kitchen", "garden", "office")]  # fmt: skip
@@ -112,6 +113,18 @@ def test_loading_fuses_gpt2s_activation_and_changes_no_number(tmp_path: Path) ->
     assert "NewGELU" in repr(saved)
     assert "NewGELU" not in repr(model)
     torch.testing.assert_close(model(tokens).logits, saved(tokens).logits)
+
+
+@pytest.mark.parametrize("kind", ["gemma3_text", "qwen3", "phi"])
+def test_weights_that_are_given_a_type_are_those_that_would_have_been_read_in_it(kind: str, tmp_path: Path) -> None:
+    """Positions as well: 200 of them turn by frequencies that keep their digits."""
+    family(kind, 300, 32, 256).save_pretrained(tmp_path)
+    train_tokenizer(TEXTS, 300, 8).save_pretrained(tmp_path)
+    (given, _), (read, _) = load_lm(tmp_path), load_lm(tmp_path, torch.bfloat16)
+    give_dtype(given, torch.bfloat16)
+    tokens = torch.arange(200)[None]
+    assert torch.equal(given(tokens).logits, read(tokens).logits)
+    assert given.dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize(("schedule", "middle"), [("constant", 1.0), ("linear", 0.5), ("cosine", 0.5)])

@@ -138,13 +138,14 @@ def test_models_that_fit_are_let_through(kind: str) -> None:
     require_exact(model(kind), PROMPTS, [5, 7], shape(PROMPTS, 3), 0.0)
 
 
-def test_models_that_read_side_by_side_otherwise_are_refused() -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_models_that_read_side_by_side_otherwise_are_refused(dtype: torch.dtype) -> None:
     granite = GraniteConfig(
         num_hidden_layers=1, hidden_size=16, intermediate_size=16, num_attention_heads=2, num_key_value_heads=2,
         vocab_size=270, logits_scaling=8.0, bos_token_id=0, eos_token_id=0,
     )  # fmt: skip
     with pytest.raises(ModelError, match="side by side"):
-        require_exact(GraniteForCausalLM(granite).eval(), PROMPTS, [5], shape(PROMPTS, 3), 0.0)
+        require_exact(GraniteForCausalLM(granite).eval(), PROMPTS, [5], shape(PROMPTS, 3), 0.0, dtype)
 
 
 def test_a_model_with_full_context_is_read_to_its_last_position() -> None:

@@ -1,5 +1,6 @@
 """What rounding of logits may move is nothing, or charged: the formula, enumerated, and the trial of a model."""
 
+import copy
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,8 +9,10 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import PreTrainedModel
 
 from palimpsest.errors import ModelError
+from palimpsest.models.lm import give_dtype
 from palimpsest.prediction.contexts import Contexts, Shape, head_of, logits_of, moved, require_exact, rung
 from palimpsest.prediction.mechanism import EXACT, FixedClipping, Rounding, SparseVector, token_rho
 from palimpsest.privacy.accounting import total_rho
@@ -86,6 +89,46 @@ def test_numbers_that_the_accounting_does_not_hold_for_are_refused(wrong: Any) -
 def test_bits_do_not_move_at_fixed_shapes(kind: str, rows: int) -> None:
     assert moved(model(kind), PROMPTS, [5, 7], replace(SHAPE, rows=rows)) == 0.0
     assert moved(model(kind), PROMPTS, [5], Shape(rows, 4, 50, 2)) == 0.0
+
+
+@pytest.fixture(params=KINDS)
+def halved(request: pytest.FixtureRequest) -> PreTrainedModel:
+    """A model with weights in bf16."""
+    half = copy.deepcopy(model(request.param))
+    give_dtype(half, torch.bfloat16)
+    return half
+
+
+def test_bits_of_halves_do_not_move_where_the_trial_says_so(halved: PreTrainedModel) -> None:
+    """Where the trial finds that they move, it refuses, as some processors that emulate bf16 may make it."""
+    shape, own = replace(SHAPE, threads=torch.get_num_threads()), copy.deepcopy(halved).float()
+    if moved(halved, PROMPTS, [5, 7], SHAPE):
+        with pytest.raises(ModelError, match="with the contexts beside it"):
+            require_exact(own, PROMPTS, [5, 7], SHAPE, 0.0, torch.bfloat16)
+        return
+    assert require_exact(own, PROMPTS, [5, 7], SHAPE, 0.0, torch.bfloat16) == shape
+    assert {weight.dtype for weight in own.parameters()} == {torch.bfloat16}
+    together = Contexts(own, PROMPTS, shape).hidden(0, len(PROMPTS))
+    for place, prompt in enumerate(PROMPTS):
+        alone = Contexts(own, [PROMPTS[-1], prompt], shape).hidden(1, 2)
+        assert torch.equal(alone[0], together[place])
+
+
+def test_bits_are_tried_in_the_type_that_will_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[torch.dtype] = []
+    monkeypatch.setattr("palimpsest.prediction.contexts.moved", lambda own, *_: seen.append(own.dtype) or 0.0)
+    require_exact(copy.deepcopy(model()), PROMPTS, [5], SHAPE, 0.0, torch.bfloat16)
+    assert seen == [torch.bfloat16]
+
+
+@torch.no_grad()
+def test_the_head_keeps_its_digits_behind_halves(halved: PreTrainedModel) -> None:
+    states = Contexts(halved, PROMPTS, SHAPE).hidden(0, len(PROMPTS))
+    logits = torch.cat(list(logits_of(head_of(halved), states, SHAPE.rows)))
+    wanted = states @ halved.get_output_embeddings().weight.float().T
+    assert states.dtype == logits.dtype == torch.float32
+    torch.testing.assert_close(logits, wanted)
+    assert not torch.equal(logits, logits.bfloat16().float())
 
 
 @contextmanager

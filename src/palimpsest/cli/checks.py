@@ -12,6 +12,7 @@ from palimpsest.devices import AUTO, CPU, CUDA, device, halves, resolved
 from palimpsest.errors import BudgetExceeded, DataError, ParamsError
 from palimpsest.graph.stages import SPENDERS
 from palimpsest.params.load import device_of
+from palimpsest.params.needs import in_halves
 from palimpsest.params.schema import Params
 from palimpsest.records.vouched import EMBEDDED
 from stages import finished
@@ -60,14 +61,8 @@ def check_device(workspace: Path) -> None:
 
 
 def emulated(params: Params, stages: Collection[str]) -> list[str]:
-    """Sentences about what would train in bf16, of the stages that run, although this machine only emulates it."""
-    private = {f"dp_train@{name}": lm.train.precision for name, lm in params.lms.items()}
-    public = {f"decoder_pretrain@{name}": decoder.precision for name, decoder in params.decoders.items()}
-    names = [
-        stage.partition("@")[2]
-        for stage, precision in (private | public).items()
-        if precision == "bf16" and stage in stages
-    ]
+    """Sentences about what would train or write in bf16, of the stages that run, although this machine emulates it."""
+    names = [stage.partition("@")[2] or stage for stage in in_halves(params) if stage in stages]
     if not names or halves():
         return []
     slow = "this machine emulates bf16, which takes many times as long as precision: float32."

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from palimpsest.audit.incontext_settings import InContext
 from palimpsest.audit.next_token_settings import NextToken
 from palimpsest.devices import AUTO, NAMES
-from palimpsest.methods.shared.settings import Ends, Filters, UnjudgedFilters
+from palimpsest.methods.shared.settings import Ends, Filters, UnjudgedFilters, WritesIn
 from palimpsest.models.chat.settings import JudgeEndpoint, LocalJudge
 from palimpsest.models.settings import EmbeddedLm, Precision, PromptWarmUp
 from palimpsest.models.words import BARE, Named, Words
@@ -223,6 +223,7 @@ class PublicLm(Settings):
     )
     max_tokens: int = Field(ge=1, description="Longest text in tokens.")
     batch: int = Field(default=128, ge=1, description="Texts that are written side by side.")
+    precision: WritesIn = "float32"
     filters: UnjudgedFilters = Filters()
 
 

@@ -19,6 +19,7 @@ from transformers.cache_utils import CacheLayerMixin
 from palimpsest import validate
 from palimpsest.errors import ModelError
 from palimpsest.models.attention import cap_of, capped, masks_of
+from palimpsest.models.lm import give_dtype
 from palimpsest.shards import Here, Posts, There, posts
 
 _LARGEST_GAP = 5e-4  # nats: what two ways to read one context may differ by; no privacy rests on it
@@ -133,7 +134,10 @@ class _Shelf(CacheLayerMixin):
 
 
 class _ContextDesk:
-    """Contexts that one forward pass reads: their cache, where each stands, and its state behind the prompt."""
+    """Contexts that one forward pass reads: their cache, where each stands, and its state behind the prompt.
+
+    States are float32, whatever the model computes in.
+    """
 
     @torch.no_grad()
     def __init__(self, model: PreTrainedModel, prompts: Sequence[Sequence[int]], width: int, shape: Shape) -> None:
@@ -151,7 +155,7 @@ class _ContextDesk:
         positions = columns.expand(shape.rows, -1)
         hidden = self._read(tokens, causal.expand(shape.rows, 1, -1, -1), columns[:, None] - columns, positions)
         self._where.opening = False
-        self.first = hidden[torch.arange(shape.rows, device=device), self.starts - 1]  # (rows, width of the model)
+        self.first = hidden[torch.arange(shape.rows, device=device), self.starts - 1].float()  # (rows, width of the model)
 
     def opening(self) -> torch.Tensor:
         """The states behind the prompts."""
@@ -167,7 +171,7 @@ class _ContextDesk:
         if goes_on.any():
             columns = torch.arange(self.width, device=places.device)
             apart = (places[:, None] - columns)[:, None, None]  # (rows, 1, 1, width)
-            read = self._read(tokens[:, None], apart >= 0, apart, places[:, None])[:, 0]
+            read = self._read(tokens[:, None], apart >= 0, apart, places[:, None])[:, 0].float()
             hidden = torch.where(goes_on[:, None], read, self.first)
         self._where.places = torch.where(goes_on, places + 1, self.starts)
         return hidden[:count]
@@ -232,7 +236,7 @@ class Contexts:
             self._hidden[rows] = wait()
 
     def hidden(self, first: int, last: int) -> torch.Tensor:
-        """Last hidden states (last - first, width) of a run of contexts."""
+        """Last hidden states (last - first, width) of a run of contexts, float32."""
         return self._hidden[first:last]
 
 
@@ -262,7 +266,7 @@ def context_of(model: PreTrainedModel) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Head:
-    """What turns hidden states into logits.
+    """What turns hidden states into logits, in float32 whatever the model computes in: its digits are those of scores.
 
     Attributes:
         weight: (vocabulary, width).
@@ -282,7 +286,7 @@ class Head:
 def head_of(model: PreTrainedModel) -> Head:
     """The language model's head."""
     head: nn.Linear = model.get_output_embeddings()
-    return Head(head.weight, head.bias, cap_of(model))
+    return Head(head.weight.float(), None if head.bias is None else head.bias.float(), cap_of(model))
 
 
 def logits_of(
@@ -300,20 +304,26 @@ def logits_of(
         chosen = _filled(columns, rung(count, _FEWEST_COLUMNS, len(weight)))
         weight, bias = weight[chosen], None if bias is None else bias[chosen]
     for part in hidden.split(block):
-        yield Head(weight, bias, head.cap)(_filled(part, block))[: len(part), :count].float()
+        yield Head(weight, bias, head.cap)(_filled(part, block))[: len(part), :count]
 
 
 @torch.no_grad()
 def require_exact(
-    model: PreTrainedModel, prompts: Sequence[Sequence[int]], more: Sequence[int], shape: Shape, error: float
+    model: PreTrainedModel,
+    prompts: Sequence[Sequence[int]],
+    more: Sequence[int],
+    shape: Shape,
+    error: float,
+    dtype: torch.dtype = torch.float32,
 ) -> Shape:
     """Try public prompts where the model is now, at the shapes that private ones will have.
 
-    Read side by side they must give what each gives by itself, and no logit of a context may move with its place or
-    with the contexts beside it by more than `error` / 4. A context's contribution is its logits less the largest one,
-    or less the middle of their range, cut: a logit that moves by x moves it by at most 2 x, and the mean over a fixed s
-    of at most 2 s persons by 4 x. Its probabilities move by at most x in L1 (softmax is 1-Lipschitz from the largest
-    norm to L1), so the sparse vector's distance by 2 x.
+    Read side by side they must give what each gives by itself, in the digits of the float32 weights, where a wrong mask
+    or position shows. Then the model takes the type in which it will read. No logit of a context may move with its
+    place or with the contexts beside it by more than `error` / 4. A context's contribution is its logits less the
+    largest one, or less the middle of their range, cut: a logit that moves by x moves it by at most 2 x, and the mean
+    over a fixed s of at most 2 s persons by 4 x. Its probabilities move by at most x in L1 (softmax is 1-Lipschitz from
+    the largest norm to L1), so the sparse vector's distance by 2 x.
 
     A processor whose threads share a product may round a row by its place. Where that moves more than is charged, this
     process goes on with one thread, and is tried again. The shape that comes back keeps the threads that were tried.
@@ -323,6 +333,7 @@ def require_exact(
         shape: of every forward pass over private contexts.
         error: e, nats that a score before the temperature may move by rounding, as the plan charges it; 0 asks for
             equal bits.
+        dtype: of the model from now on, but for its head.
 
     Raises:
         ModelError: the model treats positions, masks or its head in a way of its own, the device rounds products, or
@@ -330,6 +341,7 @@ def require_exact(
     """
     more = more[: shape.room]
     _require_alone(model, prompts, more, shape)
+    give_dtype(model, dtype)
     largest = moved(model, prompts, more, shape)
     if not largest <= error / _PER_SCORE and model.device.type == "cpu" and torch.get_num_threads() > 1:
         torch.set_num_threads(1)

@@ -151,7 +151,7 @@ class Batches:
 
     def public_logits(self) -> torch.Tensor:
         """Logits (B, vocabulary) of the public contexts, float32."""
-        return self.head(self.public.hidden(0, len(self.bounds) - 1)).float()
+        return self.head(self.public.hidden(0, len(self.bounds) - 1))
 
     def private_sum(
         self, batch: int, columns: torch.Tensor | None, of: Callable[[torch.Tensor], torch.Tensor], bound: float

@@ -61,8 +61,9 @@ def flat(found: Sequence[Sequence[Record]]) -> list[Record]:
     return [record for group in found for record in group]
 
 
-def test_new_texts_carry_the_label_of_their_prompt(taught: Path) -> None:
-    found = BaseAuthor(settings(temperature=1.0), taught, 3).random(dict.fromkeys(WORDS, 30))
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_new_texts_carry_the_label_of_their_prompt(taught: Path, precision: str) -> None:
+    found = BaseAuthor(settings(temperature=1.0, precision=precision), taught, 3).random(dict.fromkeys(WORDS, 30))
     assert {record.label for record in found} == set(WORDS)
     assert found == sorted(found, key=lambda record: list(WORDS).index(record.label))
     assert 30 <= len(found) == len(set(found)) <= 60

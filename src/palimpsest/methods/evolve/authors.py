@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from palimpsest.methods.shared.settings import Ends
+from palimpsest.methods.shared.settings import Ends, WritesIn
 from palimpsest.models.chat.settings import Endpoint, LocalChatSettings
 from palimpsest.models.words import BARE
 from palimpsest.settings import Settings
@@ -56,6 +56,7 @@ class Base(Settings):
     top_p: float = Field(default=0.95, gt=0, le=1, description="Nucleus of sampling.")
     max_tokens: int = Field(ge=1, description="Longest text in tokens.")
     batch: int = Field(default=128, ge=1, description="Texts that are written side by side.")
+    precision: WritesIn = "float32"
 
     @property
     def shows_public(self) -> bool:

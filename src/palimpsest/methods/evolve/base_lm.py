@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from palimpsest.devices import exact_device
+from palimpsest.devices import dtype_of, exact_device
 from palimpsest.errors import ParamsError
 from palimpsest.methods.evolve.author import Author, occurrences
 from palimpsest.methods.evolve.authors import Base
@@ -107,7 +107,7 @@ class BaseAuthor:
                 "The author begins new texts with public ones, and there is no public file.",
                 "Name a public file in dataset.public, or set start to prompt, and examples and shots to 0.",
             )
-        model, self._tokenizer = load_lm(folder)
+        model, self._tokenizer = load_lm(folder, dtype_of(settings.precision))
         model.to(exact_device())  # type: ignore[arg-type]
         self._writer = Writer(
             model, self._tokenizer, settings.temperature, settings.top_p, line=settings.ends == "line"

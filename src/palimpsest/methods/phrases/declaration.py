@@ -16,6 +16,7 @@ from palimpsest.methods.shared.settings import (
     PublicShares,
     Rows,
     UnjudgedFilters,
+    WritesIn,
 )
 from palimpsest.methods.shared.tools import Reads, Tools
 from palimpsest.models.words import BARE
@@ -63,6 +64,7 @@ class PhrasesSettings(Settings):
     top_p: float = Field(default=0.95, gt=0, le=1, description="Nucleus of sampling.")
     max_tokens: int = Field(default=64, ge=1, description="Longest text in tokens.")
     side_by_side: int = Field(default=128, ge=1, description="Texts that are written side by side.")
+    precision: WritesIn = "float32"
     filters: UnjudgedFilters = Filters()
 
 

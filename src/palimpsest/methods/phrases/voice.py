@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from palimpsest.devices import exact_device
+from palimpsest.devices import dtype_of, exact_device
 from palimpsest.methods.phrases.declaration import PhrasesSettings
 from palimpsest.methods.phrases.plan import UNLABELLED
 from palimpsest.methods.shared.coins import coins
@@ -31,7 +31,7 @@ class Voice:
             ModelError: the folder holds no causal language model, or a prompt leaves no room for a text.
             ParamsError: a prompt has a slot that there is none of.
         """
-        model, self._tokenizer = load_lm(folder)
+        model, self._tokenizer = load_lm(folder, dtype_of(settings.precision))
         model.to(exact_device())  # type: ignore[arg-type]
         self._prompt, self._most, self.seed = settings.prompt, settings.max_tokens, seed
         self._writer = Writer(

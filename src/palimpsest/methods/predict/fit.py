@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from palimpsest.devices import exact_device
+from palimpsest.devices import dtype_of, exact_device
 from palimpsest.errors import ModelError, ParamsError
 from palimpsest.methods.predict.plan import (
     UNCLIPPED,
@@ -44,7 +44,7 @@ from palimpsest.privacy.query import View
 from palimpsest.records.schema import PublicSchema
 from palimpsest.shards import Posts, elsewhere
 
-_ROWS = 32  # contexts that a pass reads on a processor, at most
+_ROWS = 128  # contexts that a pass reads on a processor, at most
 _LEAST = 32  # tokens that a prompt is padded to there, at least; or 64, and so on
 _MOST = 10  # tokens of a batch for each private one, unless params.yaml says otherwise
 
@@ -188,7 +188,7 @@ def prepared(
 ) -> tuple[Shape, Prompter, Posts | None]:
     """The shape of forward passes of at most so many rows, the prompts, and the workers that read private ones.
 
-    Public prompts were tried on the model then.
+    Public prompts were tried on the model then, which computes in `settings.precision` from then on.
 
     Raises:
         ModelError: the model's context is too short, it does not read contexts side by side as one by one, or they move
@@ -216,7 +216,7 @@ def prepared(
     more = [specials(tokenizer).sep] * 2
     if elsewhere():
         torch.set_num_threads(1)  # as workers have
-    shape = require_exact(model, trial, more, shape, settings.rounding or 0.0)
+    shape = require_exact(model, trial, more, shape, settings.rounding or 0.0, dtype_of(settings.precision))
     workers = agreed(model, trial, more, shape)
     for setting in ignored(model):
         warnings.warn(f"the model's own generation setting {setting} is ignored", stacklevel=2)
@@ -224,7 +224,7 @@ def prepared(
 
 
 def shape_of(rows: int, longest: int, room: int, processor: bool) -> Shape:
-    """Of every forward pass: few and short rows are fastest on a processor, many of the longest length elsewhere."""
+    """Of every forward pass: short rows, not all at once, on a processor; all of the longest length elsewhere."""
     if processor:
         return Shape(min(rows, _ROWS), min(longest, _LEAST), longest, room)
     return Shape(rows, longest, longest, room)

@@ -15,6 +15,7 @@ from palimpsest.methods.shared.settings import (
     UnjudgedFilters,
     leaves_something,
 )
+from palimpsest.models.settings import Precision
 from palimpsest.settings import Settings
 
 
@@ -100,7 +101,12 @@ class PredictSettings(Settings):
     micro_batch: int = Field(
         default=256,
         ge=1,
-        description="Contexts that one forward pass reads, on a processor 32 of them; fewer are filled up to as many.",
+        description="Contexts that one forward pass reads, on a processor 128 of them; fewer are filled up to as many.",
+    )
+    precision: Precision = Field(
+        default="float32",
+        description="Of the language model that reads private contexts and writes, but for its head. bf16 suits a "
+        "pretrained model on a GPU or AVX512-BF16.",
     )
     rounding: float | None = Field(
         default=None,

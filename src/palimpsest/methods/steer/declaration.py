@@ -9,6 +9,7 @@ from palimpsest.methods.shared.columns import CHOSEN
 from palimpsest.methods.shared.method import Basis, Family, Method
 from palimpsest.methods.shared.settings import Counted, Ends, Filters, ModelFreeFilters
 from palimpsest.methods.shared.tools import Reads, Tools
+from palimpsest.models.settings import Precision
 from palimpsest.models.words import BARE
 from palimpsest.records.schema import PublicSchema
 
@@ -28,6 +29,9 @@ class SteerSettings(Counted):
     )
     max_tokens: int = Field(default=64, ge=1, description="Longest text in tokens.")
     side_by_side: int = Field(default=128, ge=1, description="Texts that are written at once.")
+    precision: Precision = Field(
+        default="float32", description="Of the language model, which reads texts and writes them."
+    )
     depth: float = Field(
         default=0.5, gt=0, le=1, description="Share of the model's blocks below the place that is read and moved."
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from palimpsest.devices import exact_device
+from palimpsest.devices import HALF, dtype_of, exact_device
 from palimpsest.methods.shared.coins import coins
 from palimpsest.methods.steer.declaration import SteerSettings
 from palimpsest.models.activations import Activations, moved
@@ -35,7 +35,7 @@ class Voice:
         Raises:
             ModelError: the folder holds no causal language model, or a label leaves no room for a text.
         """
-        self._model, self._tokenizer = load_lm(folder)
+        self._model, self._tokenizer = load_lm(folder, dtype_of(settings.precision))
         self._model.to(exact_device())  # type: ignore[arg-type]
         self._writer = Writer(
             self._model, self._tokenizer, settings.temperature, settings.top_p, line=settings.ends == "line"
@@ -45,7 +45,8 @@ class Voice:
         self._block = max(0, round(settings.depth * len(blocks(self._model))) - 1)
         head = (specials(self._tokenizer).bos,)
         self.reader = Activations(self._model, self._tokenizer, self._block, head, self._read)
-        self.told = f"block {self._block}, {self._read} tokens"
+        half = f", {HALF}" if settings.precision == HALF else ""
+        self.told = f"block {self._block}, {self._read} tokens{half}"
 
     def texts(self, label: str, numbers: Sequence[int], shift: np.ndarray | None = None) -> list[str]:
         """The texts of these numbers behind a label's prompt, written side by side; some may be empty.
