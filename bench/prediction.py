@@ -5,11 +5,12 @@
     python bench/prediction.py plan
 
 `speed` writes with one model, the same records, the same private contexts per token and the same number of tokens: by
-this project's engine; by the peer `invink`, in its own environment and process (`bench/peer_invink.py` says how to make
-it); and by reading every prompt anew for each token, as the few-shot baseline must. Time is CPU time on one thread, the
-rows taking turns; `speed` is the ratio of medians. No text ends early. `memory` gives the peak of a process of its own
-for data sets of several sizes, and for several numbers of contexts that are written side by side. Utility is measured
-by `bench/prediction_utility.py`. On a GPU, time is that which passes until the device is done.
+this project's engine, in float32 and in bf16; by the peer `invink`, in its own environment and process
+(`bench/peer_invink.py` says how to make it); and by reading every prompt anew for each token, as the few-shot baseline
+must. Time is CPU time on one thread, the rows taking turns; `speed` is the ratio of medians. No text ends early.
+`memory` gives the peak of a process of its own for data sets of several sizes, and for several numbers of contexts that
+are written side by side. Utility is measured by `bench/prediction_utility.py`. On a GPU, time is that which passes
+until the device is done.
 """
 
 import argparse
@@ -21,18 +22,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
-from palimpsest.devices import device
+from palimpsest.devices import device, dtype_of
 from palimpsest.methods.predict.fit import shape_of
 from palimpsest.methods.predict.plan import break_even, spend
 from palimpsest.methods.predict.settings import PredictSettings, Prompt, SparseVectorSettings
 from palimpsest.methods.shared.predicted import allowed_tokens
 from palimpsest.methods.shared.settings import Filters
-from palimpsest.models.lm import load_lm
+from palimpsest.models.lm import give_dtype, load_lm
 from palimpsest.prediction.cells import Cells
 from palimpsest.prediction.decoding import Rules
 from palimpsest.prediction.mechanism import DifferenceClipping, draw
@@ -72,6 +73,7 @@ class Job:
     batches: int
     together: int
     micro_batch: int
+    precision: str = "float32"
 
     def rows(self, count: int) -> list[PrivateRow]:
         """So many records; a small file is read again, with a number behind each text."""
@@ -109,7 +111,7 @@ def speed(args: argparse.Namespace) -> None:
     print("| s | row | private tokens a second | this project's speed |\n|---|---|---|---|")
     for size in args.sizes:
         job = Job(args.lm, args.texts, size, args.tokens, args.batches, args.together, args.micro_batch)
-        ways: dict[str, Callable[[Job], float]] = {"palimpsest": own, "read anew": anew}
+        ways: dict[str, Callable[[Job], float]] = {"palimpsest": own, "palimpsest, bf16": own_half, "read anew": anew}
         if args.peer:
             ways["invink"] = lambda job: peer(job, args.peer)
         found: dict[str, list[float]] = {name: [] for name in ways}
@@ -132,6 +134,11 @@ def own(job: Job) -> float:
     return sum(batch["private"] for batch in found) / (clock() - begun)
 
 
+def own_half(job: Job) -> float:
+    """The same in bf16."""
+    return own(replace(job, precision="bf16"))
+
+
 def clock() -> float:
     """Seconds: of this process on a CPU, that passed on a GPU."""
     if HERE.type == "cpu":
@@ -144,6 +151,7 @@ def made(job: Job) -> WriteWave:
     """The query that writes the job."""
     model, tokenizer = load_lm(job.lm)
     model.to(HERE)
+    give_dtype(model, dtype_of(job.precision))
     prompts = prompter(tokenizer, HEAD + "{text}\n", HEAD, {}, chat=False, text_tokens=128)
     clipping = DifferenceClipping(1.0, 1.0, job.size, 100)
     allowed = allowed_tokens(model, tokenizer, frozenset())

@@ -11,7 +11,8 @@ import dp_accounting as dpa
 from dp_accounting.rdp import RdpAccountant
 
 from palimpsest.privacy.accounting import ORDERS, calibrate_noise, epsilon
-from palimpsest.privacy.choice import choice_event, rho_of
+from palimpsest.privacy.choice import choice_event
+from palimpsest.privacy.mechanisms import gumbel_rho
 
 DELTA, EACH, SCALE = 1e-5, 1.0, 5.0
 POINTS = (3, 10, 30)
@@ -20,7 +21,7 @@ POINTS = (3, 10, 30)
 def all_charged(event: dpa.DpEvent, points: int, scale: float, delta: float) -> float:
     """Epsilon of so many runs of `event` and one choice of that noise scale (`privacy.choice`), as a receipt has it."""
     runs = dpa.SelfComposedDpEvent(event, points)
-    return epsilon(dpa.ComposedDpEvent([runs, choice_event(rho_of(scale))]), delta)
+    return epsilon(dpa.ComposedDpEvent([runs, choice_event(gumbel_rho(1, scale))]), delta)
 
 
 def best_of_random(event: dpa.DpEvent, mean: float, delta: float) -> float:

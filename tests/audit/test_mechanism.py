@@ -22,10 +22,10 @@ from palimpsest.audit.mechanism import (
 )
 from palimpsest.audit.statistics import clopper_pearson
 from palimpsest.prediction.mechanism import FixedClipping, draw
-from palimpsest.privacy.choice import Choice, rho_of
+from palimpsest.privacy.choice import Choice
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.limited_domain import LimitedDomain
-from palimpsest.privacy.mechanisms import gumbel_top_k
+from palimpsest.privacy.mechanisms import gumbel_rho, gumbel_top_k
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.votes import Ballot
 
@@ -192,12 +192,12 @@ def scored(scores):
 
 def by_choice(scores, _, scale):
     rows, classifiers = scored(scores)
-    return [Choice(classifiers, rho_of(scale)).run(rows, NoiseSource())]
+    return [Choice(classifiers, gumbel_rho(1, scale)).run(rows, NoiseSource())]
 
 
 def exact_choice(scores, _, scale):
     rows, classifiers = scored(scores)
-    return [Choice(classifiers, rho_of(0.0)).run(rows, NoiseSource())]
+    return [Choice(classifiers, gumbel_rho(1, 0.0)).run(rows, NoiseSource())]
 
 
 def choice_of_all_rows(scores, k, scale):

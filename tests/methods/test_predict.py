@@ -252,7 +252,9 @@ def fitted(ledger, schema, folder: Path, settings, budget: Budget = BUDGET, kept
         return fit_of(plan, schema, folder, settings, kept).ask(view)
 
 
-@pytest.mark.parametrize("changes", [{}, DIFFERENCE, {"sparse_vector": VECTOR, "most_tokens": 30}, {"precision": "bf16"}])
+@pytest.mark.parametrize(
+    "changes", [{}, DIFFERENCE, {"sparse_vector": VECTOR, "most_tokens": 30}, {"precision": "bf16"}]
+)
 def test_a_fit_asks_what_was_planned_and_writes_from_every_batch(ledger, schema, base, changes, tmp_path) -> None:
     settings = predict_settings(**changes, label_counts="noisy")
     found = fitted(ledger, schema, base, settings, kept=tmp_path / "kept")

@@ -13,9 +13,10 @@ from scipy import stats
 
 from palimpsest.errors import LedgerError
 from palimpsest.privacy import choice
-from palimpsest.privacy.choice import Choice, choice_event, scale_of
+from palimpsest.privacy.choice import Choice, choice_event
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.events import BoundedRangeDpEvent
+from palimpsest.privacy.mechanisms import gumbel_scale
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.query import is_for_persons
 from palimpsest.privacy.rows import PrivateRow
@@ -53,7 +54,7 @@ class Signed(Choice):
             sum(1 if label == row.label else -1 for label, row in zip(classify(texts), rows, strict=True))
             for classify in self.classifiers
         ]
-        return choice.gumbel_top_k(scores, 1, scale_of(self.rho))[0]
+        return choice.gumbel_top_k(scores, 1, gumbel_scale(1, self.rho))[0]
 
 
 class Sharper(Choice):
@@ -137,12 +138,12 @@ def test_a_person_counts_once_whatever_the_order_of_their_rows():
 
 @given(st.floats(1e-9, 1e6))
 def test_no_rounding_makes_a_scale_cost_more_than_rho(rho):
-    assert 1 / (8 * Fraction(scale_of(rho)) ** 2) <= Fraction(rho)
+    assert 1 / (8 * Fraction(gumbel_scale(1, rho)) ** 2) <= Fraction(rho)
 
 
 def test_the_choice_follows_the_enumerated_law():
     rows = [PrivateRow("a", "refund"), PrivateRow("b", "outage"), PrivateRow("b", "outage")]
-    scale = scale_of(RHO)
+    scale = gumbel_scale(1, RHO)
     weights = [math.exp(score / scale) for score in (1, 3, 0)]
     drawn = [query_of().run(rows, NoiseSource()) for _ in range(1000)]
     expected = [1000 * weight / sum(weights) for weight in weights]

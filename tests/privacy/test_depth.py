@@ -20,8 +20,9 @@ from scipy import stats
 
 from palimpsest.errors import LedgerError, ModelError
 from palimpsest.privacy import depth
-from palimpsest.privacy.depth import DepthPicks, depths, public_directions, scale_of
+from palimpsest.privacy.depth import DepthPicks, depths, public_directions
 from palimpsest.privacy.entropy import NoiseSource
+from palimpsest.privacy.mechanisms import gumbel_scale
 from palimpsest.privacy.nearest import STEPS, on_grid
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.query import is_for_persons
@@ -328,7 +329,7 @@ def test_the_check_catches_mutants(mutant):
 
 @given(st.integers(1, 10**6), st.floats(1e-9, 1e6))
 def test_no_rounding_makes_a_scale_cost_more_than_rho(picks, rho):
-    spent = Fraction(picks) / (8 * Fraction(scale_of(picks, rho)) ** 2)
+    spent = Fraction(picks) / (8 * Fraction(gumbel_scale(picks, rho)) ** 2)
     assert 0.999999 * Fraction(rho) < spent <= Fraction(rho)
 
 
@@ -382,13 +383,13 @@ def worst_share(k: int, rho: float, scale: float) -> float:
 
 @pytest.mark.parametrize(("k", "rho"), [(1, 0.02), (1, 0.5), (2, 0.02), (2, 0.5), (3, 0.1), (4, 0.1)])
 def test_the_enumerated_divergence_is_within_rho(k, rho):
-    assert worst_share(k, rho, scale_of(k, rho)) <= 1.0
+    assert worst_share(k, rho, gumbel_scale(k, rho)) <= 1.0
 
 
 @pytest.mark.parametrize(("k", "rho"), [(1, 0.02), (2, 0.02), (3, 0.1)])
 def test_a_scale_for_fewer_picks_breaks_the_bound(k, rho):
     """It is not far from tight: half the scale passes rho."""
-    assert worst_share(k, rho, scale_of(k, rho) / 2) > 1.0
+    assert worst_share(k, rho, gumbel_scale(k, rho) / 2) > 1.0
 
 
 def test_picks_follow_the_enumerated_law():
@@ -396,7 +397,7 @@ def test_picks_follow_the_enumerated_law():
     query = DepthPicks(encoder_of(POINTS), POINTS, ACROSS, {"refund": 2, "outage": 1}, rho)
     answers = [query.run(texts, NoiseSource()) for _ in range(1000)]
     for label, own, k in [("refund", [0, 1, 1], 2), ("outage", [2, 3], 1)]:
-        expected = law(depths(POINTS[own], POINTS, ACROSS).tolist(), k, scale_of(k, rho))
+        expected = law(depths(POINTS[own], POINTS, ACROSS).tolist(), k, gumbel_scale(k, rho))
         drawn = [tuple(answer[label]) for answer in answers]
         observed = [drawn.count(picks) for picks in expected]
         assert stats.chisquare(observed, [1000 * chance for chance in expected.values()]).pvalue > 1e-6

@@ -18,7 +18,8 @@ from scipy import stats
 
 from palimpsest.privacy import accounting, limited_domain
 from palimpsest.privacy.events import from_json, to_json
-from palimpsest.privacy.limited_domain import LimitedDomain, delta_for, gap, scale_for
+from palimpsest.privacy.limited_domain import LimitedDomain, delta_for, gap
+from palimpsest.privacy.mechanisms import gumbel_scale
 
 RARE = 1e-6
 ORDERS = (1.01, 1.5, 2.0, 4.0, 16.0, 64.0)
@@ -246,7 +247,7 @@ def test_a_call_costs_an_eighth_for_each_pick():
 
 @given(st.floats(1e-9, 1e3), st.integers(1, 1000), st.integers(1, 1000))
 def test_the_scale_keeps_all_calls_within_rho(rho, rounds, picks):
-    scale = scale_for(rho, rounds, picks)
+    scale = gumbel_scale(rounds * picks, rho)
     assert rounds * (picks / (8.0 * scale**2)) <= rho
     assert rounds * (picks / (8.0 * scale**2)) == pytest.approx(rho)
 
@@ -273,7 +274,7 @@ def test_the_bottom_is_never_lower_than_the_gap(scale, delta):
 def test_the_gap_of_a_small_data_set_is_what_the_planner_says(delta, votes, printed, sigma):
     """5,452 records, epsilon 1, 7 rounds of 30 picks: half of delta converts, half is split over the rounds."""
     rounds, picks = 7, 30
-    scale = scale_for(accounting.zcdp_rho(1.0, delta / 2.0), rounds, picks)
+    scale = gumbel_scale(rounds * picks, accounting.zcdp_rho(1.0, delta / 2.0))
     each = delta_for(delta / 2.0, rounds)
     assert round(gap(scale, each)) == votes
     assert round(gap(2.0 * scale, each)) == printed

@@ -29,7 +29,7 @@ def reads_named(params: Params) -> bool:
 
 def in_halves(params: Params) -> list[str]:
     """The stages in which a language model trains, reads or writes in bf16."""
-    found = {f"dp_train@{name}": lm.train.precision for name, lm in params.lms.items()}
+    found: dict[str, str] = {f"dp_train@{name}": lm.train.precision for name, lm in params.lms.items()}
     found |= {f"decoder_pretrain@{name}": decoder.precision for name, decoder in params.decoders.items()}
     found |= {"public_lm": params.public_lm.precision} if params.public_lm else {}
     for name in params.run.evaluate:
@@ -39,8 +39,8 @@ def in_halves(params: Params) -> list[str]:
             continue
         known = method(variant.method)
         author = params.authors[getattr(params.run, known.stage)[name]] if Reads.AUTHOR in known.reads else None
-        for settings in (getattr(variant, known.name), author):
-            found |= {f"{known.stage}@{name}": settings.precision} if hasattr(settings, "precision") else {}
+        told = [getattr(own, "precision", None) for own in (getattr(variant, known.name), author)]
+        found[f"{known.stage}@{name}"] = HALF if HALF in told else ""
     return [stage for stage, precision in found.items() if precision == HALF]
 
 

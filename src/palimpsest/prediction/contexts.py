@@ -155,7 +155,8 @@ class _ContextDesk:
         positions = columns.expand(shape.rows, -1)
         hidden = self._read(tokens, causal.expand(shape.rows, 1, -1, -1), columns[:, None] - columns, positions)
         self._where.opening = False
-        self.first = hidden[torch.arange(shape.rows, device=device), self.starts - 1].float()  # (rows, width of the model)
+        rows = torch.arange(shape.rows, device=device)
+        self.first = hidden[rows, self.starts - 1].float()  # (rows, width of the model)
 
     def opening(self) -> torch.Tensor:
         """The states behind the prompts."""

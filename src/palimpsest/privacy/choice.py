@@ -9,7 +9,7 @@ from dp_accounting.dp_event import DpEvent, NonPrivateDpEvent
 
 from palimpsest import validate
 from palimpsest.privacy.events import BoundedRangeDpEvent
-from palimpsest.privacy.mechanisms import gumbel_top_k
+from palimpsest.privacy.mechanisms import gumbel_scale, gumbel_top_k
 from palimpsest.privacy.query import Stored, bounds_persons, registered
 from palimpsest.privacy.rows import PrivateRow, one_each
 
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from palimpsest.privacy.entropy import NoiseSource  # heavy, and a plan needs none of it
 
 Classify: TypeAlias = Callable[[Sequence[str]], Sequence[str]]  # n texts -> n labels
-
-_MARGIN = 1.0 + 1e-12  # of the scale, so that rounding never makes it cost more than rho
 
 
 def choice_event(rho: float) -> DpEvent:
@@ -67,22 +65,8 @@ class Choice(Stored):
         own = one_each(rows)
         texts = [row.text for row in own]
         scores = [_right(classify(texts), own) for classify in self.classifiers]
-        scale = scale_of(self.rho)
+        scale = gumbel_scale(1, self.rho)
         return gumbel_top_k(scores, 1, scale)[0] if scale > 0 else scores.index(max(scores))
-
-
-def scale_of(rho: float) -> float:
-    """The scale at which one pick costs at most `rho`: 1 / (8 scale^2) <= rho; 0 where rho is infinite.
-
-    >>> round(scale_of(0.005), 6)
-    5.0
-    """
-    return math.sqrt(1.0 / (8.0 * rho)) * _MARGIN
-
-
-def rho_of(scale: float) -> float:
-    """What one pick at such a scale costs: 1 / (8 scale^2); infinite at 0, the exact best."""
-    return 1.0 / (8.0 * scale**2) if scale > 0 else math.inf
 
 
 def _right(given: Sequence[str], rows: Sequence[PrivateRow]) -> int:

@@ -14,7 +14,7 @@ from dp_accounting.dp_event import DpEvent, NonPrivateDpEvent, ZCDpEvent
 
 from palimpsest import validate
 from palimpsest.privacy.means import Encode, embedded, encode_ahead
-from palimpsest.privacy.mechanisms import gumbel_top_k
+from palimpsest.privacy.mechanisms import gumbel_scale, gumbel_top_k
 from palimpsest.privacy.query import Stored, bounds_persons, registered
 from palimpsest.privacy.rows import PrivateRow, one_each
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 _SEED = 4242  # of the public directions: part of the method, no secret
 _AT_ONCE = 32  # directions that all records are projected on at once
-_MARGIN = 1.0 + 1e-12  # of the scale, so that rounding never makes it cost more than rho
 
 
 def picks_event(rho: float) -> DpEvent:
@@ -106,7 +105,7 @@ class DepthPicks(Stored):
         dimensions = self.candidates.shape[1]
         vectors = embedded(self.encode, texts, dimensions) if texts else np.empty((0, dimensions))
         deep = depths(vectors, self.candidates[usable], self.directions)
-        scale = scale_of(most, self.rho)
+        scale = gumbel_scale(most, self.rho)
         best = gumbel_top_k(deep.tolist(), most, scale) if scale > 0 else np.argsort(-deep, kind="stable")[:most]
         return [int(usable[place]) for place in best]
 
@@ -148,12 +147,3 @@ def depths(rows: np.ndarray, candidates: np.ndarray, directions: np.ndarray) -> 
 def public_directions(count: int, dimensions: int) -> np.ndarray:
     """Directions drawn uniformly, the same ones each time: shape (count, dimensions), of any length."""
     return np.random.default_rng(_SEED).normal(size=(count, dimensions))
-
-
-def scale_of(picks: int, rho: float) -> float:
-    """The scale at which so many picks cost at most `rho`: picks / (8 scale^2) <= rho; 0 where rho is infinite.
-
-    >>> round(scale_of(200, 0.25), 6)
-    10.0
-    """
-    return math.sqrt(picks / (8.0 * rho)) * _MARGIN

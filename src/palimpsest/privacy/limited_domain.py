@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from dp_accounting.dp_event import DpEvent, NonPrivateDpEvent, ZCDpEvent
 
 from palimpsest import validate
-from palimpsest.privacy.mechanisms import gumbel_top_k
+from palimpsest.privacy.mechanisms import gumbel_rho, gumbel_top_k
 
 _SCALES = 2.0**-20, 2.0**40  # in between rho is finite and the bottom fits into 64 bits
 _ROUNDED_OFF = 2.0**-40  # more, relative, than a logarithm and two products lose
@@ -75,7 +75,7 @@ class LimitedDomain:
             validate.in_range(0.0, 1.0, delta=self.delta)
 
     def event(self) -> DpEvent:
-        return ZCDpEvent(self.picks / (8.0 * self.scale**2)) if self.scale > 0 else NonPrivateDpEvent()
+        return ZCDpEvent(gumbel_rho(self.picks, self.scale)) if self.scale > 0 else NonPrivateDpEvent()
 
     @property
     def own_delta(self) -> float:
@@ -113,13 +113,6 @@ def gap(scale: float, delta: float) -> float:
     288
     """
     return 1.0 - scale * math.log(delta)
-
-
-def scale_for(rho: float, rounds: int, picks: int) -> float:
-    """The scale of the noise at which `rounds` calls of `picks` picks each cost at most rho: sqrt(T k / (8 rho))."""
-    validate.positive(rho=rho)
-    validate.in_range(1, math.inf, rounds=rounds, picks=picks)
-    return math.sqrt(rounds * picks / (8.0 * rho)) * (1.0 + _ROUNDED_OFF)
 
 
 def delta_for(total: float, rounds: int) -> float:

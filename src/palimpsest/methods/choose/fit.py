@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from palimpsest.errors import DataError
 from palimpsest.methods.choose.declaration import ChooseSettings
 from palimpsest.methods.shared.base import Made, Plan
-from palimpsest.privacy.choice import Choice, Classify, rho_of
+from palimpsest.privacy.choice import Choice, Classify
+from palimpsest.privacy.mechanisms import gumbel_rho
 from palimpsest.privacy.query import View
 from palimpsest.records.record import Record
 
@@ -45,7 +46,7 @@ class Choose:
     def ask(self, view: View) -> str:
         """Ask once which variant's classifier is right most often: its name."""
         classifiers = tuple(classifier(own, self.settings.ngrams) for own in self.rows.values())
-        return list(self.rows)[view.ask(Choice(classifiers, rho_of(float(self.plan.numbers["scale"]))))]
+        return list(self.rows)[view.ask(Choice(classifiers, gumbel_rho(1, float(self.plan.numbers["scale"]))))]
 
     def made(self, artifact: str) -> Made:
         """The rows of the variant that was chosen, and its name."""

@@ -7,7 +7,8 @@ from dp_accounting.dp_event import ComposedDpEvent, DpEvent
 from palimpsest.errors import ParamsError
 from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.privacy.accounting import calibrate_noise, is_private, planned_epsilon
-from palimpsest.privacy.choice import Choice, choice_event, rho_of
+from palimpsest.privacy.choice import Choice, choice_event
+from palimpsest.privacy.mechanisms import gumbel_rho
 from palimpsest.privacy.planned import PlannedQuery
 
 _WIDE = 1e6  # a scale at which a choice costs next to nothing: its event decides which accountant counts
@@ -20,7 +21,7 @@ def plan(budget: Budget, before: DpEvent) -> Plan:
         ParamsError: nothing is left of the budget after what the variants were charged.
     """
     scale = _scale(budget, before)
-    event = choice_event(rho_of(scale))
+    event = choice_event(gumbel_rho(1, scale))
     return Plan("choose", budget, (PlannedQuery(Choice.name, event),), {"scale": scale, "rounds": 1})
 
 
@@ -34,7 +35,7 @@ def _scale(budget: Budget, before: DpEvent) -> float:
         )
 
     def whole(scale: float) -> DpEvent:
-        return ComposedDpEvent([before, choice_event(rho_of(scale))])
+        return ComposedDpEvent([before, choice_event(gumbel_rho(1, scale))])
 
     try:
         return calibrate_noise(whole, budget.epsilon, budget.delta)

@@ -12,6 +12,7 @@ from palimpsest.methods.shared.rounds import FAINT, MARGIN, ROUNDS, RoundCosts, 
 from palimpsest.methods.shared.shares import gaussian, planned_histogram, whole_rho
 from palimpsest.privacy import limited_domain
 from palimpsest.privacy.accounting import gdp_sigma
+from palimpsest.privacy.mechanisms import gumbel_scale
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.records.schema import PublicSchema
 
@@ -67,7 +68,7 @@ def _limited(
     rho = whole_rho(replace(budget, delta=budget.delta - own)) / MARGIN
     histogram = planned_histogram(settings, schema, rho)
     means = None if wanted is None else math.sqrt(0.5 / (wanted.share * rho))
-    scale = limited_domain.scale_for(_left(settings, schema) * rho, settings.rounds, settings.parents)
+    scale = gumbel_scale(settings.rounds * settings.parents, _left(settings, schema) * rho)
     return RoundCosts(histogram, means, scale, limited_domain.delta_for(own, settings.rounds))
 
 

@@ -14,8 +14,9 @@ from palimpsest.methods.baselines.sentdp.declaration import SentDpSettings
 from palimpsest.methods.shared.base import Budget, Made, Plan
 from palimpsest.methods.shared.means import Candidates
 from palimpsest.methods.shared.shares import label_rows, planned_histogram, planned_query, require_prior, whole_rho
-from palimpsest.privacy.depth import DepthPicks, picks_event, public_directions, scale_of
+from palimpsest.privacy.depth import DepthPicks, picks_event, public_directions
 from palimpsest.privacy.means import Encode
+from palimpsest.privacy.mechanisms import gumbel_scale
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.query import View
@@ -39,7 +40,7 @@ def plan(settings: SentDpSettings, schema: PublicSchema, budget: Budget) -> Plan
     require_prior(settings.prior, schema)
     histogram, rho = costs_of(settings, schema, budget)
     each = math.ceil(settings.rows / len(schema.label_names))
-    scale, deepest = scale_of(each, rho), schema.n_units / len(schema.label_names) / 2.0
+    scale, deepest = gumbel_scale(each, rho), schema.n_units / len(schema.label_names) / 2.0
     numbers: dict[str, float | int | str] = {"scale": scale, "rows": settings.rows, "directions": settings.directions}
     return Plan(
         "sentdp",
