@@ -44,7 +44,7 @@ from palimpsest.privacy.query import View
 from palimpsest.records.schema import PublicSchema
 from palimpsest.shards import Posts, elsewhere
 
-_ROWS = 128  # contexts that a pass reads on a processor, at most
+_ROWS = 64  # contexts that a pass reads on a processor, at most
 _LEAST = 32  # tokens that a prompt is padded to there, at least; or 64, and so on
 _MOST = 10  # tokens of a batch for each private one, unless params.yaml says otherwise
 

@@ -101,7 +101,7 @@ class PredictSettings(Settings):
     micro_batch: int = Field(
         default=256,
         ge=1,
-        description="Contexts that one forward pass reads, on a processor 128 of them; fewer are filled up to as many.",
+        description="Contexts that one forward pass reads, on a processor 64 of them; fewer are filled up to as many.",
     )
     precision: Precision = Field(
         default="float32",
