@@ -33,8 +33,9 @@ from palimpsest.methods.predict.plan import break_even, spend
 from palimpsest.methods.predict.settings import PredictSettings, Prompt, SparseVectorSettings
 from palimpsest.methods.shared.predicted import allowed_tokens
 from palimpsest.methods.shared.settings import Filters
-from palimpsest.models.lm import give_dtype, load_lm
+from palimpsest.models.lm import load_lm
 from palimpsest.prediction.cells import Cells
+from palimpsest.prediction.contexts import give_dtype
 from palimpsest.prediction.decoding import Rules
 from palimpsest.prediction.mechanism import DifferenceClipping, draw
 from palimpsest.prediction.prompts import prompter

@@ -16,7 +16,6 @@ if TYPE_CHECKING:  # heavy, and most of a command's start needs none of it
 VARIABLE = "PALIMPSEST_DEVICE"
 AUTO, CPU, CUDA, MPS = "auto", "cpu", "cuda", "mps"
 HALF = "bf16"
-PRECISIONS = ("float32", HALF)
 NAMES = r"^(auto|cpu|cuda(:[0-9]+)?|mps)$"
 
 
@@ -54,7 +53,7 @@ def halves() -> bool:
 
 
 def dtype_of(precision: str) -> "torch.dtype":
-    """The type of numbers that one of `PRECISIONS` stands for."""
+    """The type of numbers that a precision of params.yaml stands for: "float32" or "bf16"."""
     import torch
 
     return torch.bfloat16 if precision == HALF else torch.float32

@@ -24,8 +24,9 @@ from palimpsest.audit.statistics import clopper_pearson
 from palimpsest.prediction.mechanism import FixedClipping, draw
 from palimpsest.privacy.choice import Choice
 from palimpsest.privacy.entropy import NoiseSource
+from palimpsest.privacy.gumbel import gumbel_rho
 from palimpsest.privacy.limited_domain import LimitedDomain
-from palimpsest.privacy.mechanisms import gumbel_rho, gumbel_top_k
+from palimpsest.privacy.mechanisms import gumbel_top_k
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.votes import Ballot
 

@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from palimpsest.errors import ModelError
-from palimpsest.models.lm import give_dtype, load_lm, mean_loss, pretrain_lm, schedule_factor, text_losses
+from palimpsest.models.lm import load_lm, mean_loss, pretrain_lm, schedule_factor, text_losses
 from palimpsest.models.settings import EmbeddedLm
 from palimpsest.models.tokens import encode_texts, specials, train_tokenizer
+from palimpsest.prediction.contexts import give_dtype
 from tests.families import family
 
 TEXTS = [f"The {thing} {verb} in the {place}." for thing in ("lamp", "kettle", "radio") for verb in ("hums", "leaks")

@@ -22,7 +22,7 @@ from palimpsest.errors import LedgerError, ModelError
 from palimpsest.privacy import depth
 from palimpsest.privacy.depth import DepthPicks, depths, public_directions
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.mechanisms import gumbel_scale
+from palimpsest.privacy.gumbel import gumbel_scale
 from palimpsest.privacy.nearest import STEPS, on_grid
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.query import is_for_persons

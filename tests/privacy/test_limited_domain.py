@@ -18,8 +18,8 @@ from scipy import stats
 
 from palimpsest.privacy import accounting, limited_domain
 from palimpsest.privacy.events import from_json, to_json
+from palimpsest.privacy.gumbel import gumbel_scale
 from palimpsest.privacy.limited_domain import LimitedDomain, delta_for, gap
-from palimpsest.privacy.mechanisms import gumbel_scale
 
 RARE = 1e-6
 ORDERS = (1.01, 1.5, 2.0, 4.0, 16.0, 64.0)

@@ -2,18 +2,19 @@
 
 import os
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from palimpsest.cli.context import Context
 from palimpsest.cli.graph import upstream
-from palimpsest.devices import AUTO, CPU, CUDA, device, halves, resolved
+from palimpsest.devices import AUTO, CPU, CUDA, HALF, device, halves, resolved
 from palimpsest.errors import BudgetExceeded, DataError, ParamsError
 from palimpsest.graph.stages import SPENDERS
+from palimpsest.methods.registry import method
+from palimpsest.methods.shared.tools import Reads
 from palimpsest.params.load import device_of
-from palimpsest.params.needs import in_halves
-from palimpsest.params.schema import Params
+from palimpsest.params.schema import DpLmVariant, Params
 from palimpsest.records.vouched import EMBEDDED
 from stages import finished
 from stages.common import processes
@@ -61,12 +62,31 @@ def check_device(workspace: Path) -> None:
 
 
 def emulated(params: Params, stages: Collection[str]) -> list[str]:
-    """Sentences about what would train or write in bf16, of the stages that run, although this machine emulates it."""
-    names = [stage.partition("@")[2] or stage for stage in in_halves(params) if stage in stages]
-    if not names or halves():
-        return []
+    """Sentences about what would compute in bf16, of the stages that run, although this machine emulates it."""
+    told = dict.fromkeys(stage for stage, own in _told(params) if getattr(own, "precision", None) == HALF)
     slow = "this machine emulates bf16, which takes many times as long as precision: float32."
-    return [f"{name}: {slow}" for name in names]
+    found = [f"{stage}: {slow}" for stage in told if stage in stages]
+    return [] if not found or halves() else found
+
+
+def _told(params: Params) -> Iterator[tuple[str, object]]:
+    """The stages in which a language model trains, reads or writes, each beside settings that may name a precision."""
+    yield "pretrain", params.models.embedded_lm if params.models.lm == EMBEDDED else None
+    yield "pretrain", params.models.prompts
+    yield "public_lm", params.public_lm
+    yield from ((f"teach_similar@{name}", own) for name, own in params.taught.items())
+    yield from ((f"decoder_pretrain@{name}", own) for name, own in params.decoders.items())
+    yield from ((f"dp_train@{name}", own.train) for name, own in params.lms.items())
+    yield from ((f"zero_shot@{name}", params.authors[author]) for name, author in params.run.zero_shot.items())
+    for name in params.run.evaluate:
+        variant = params.variants[name]
+        if isinstance(variant, DpLmVariant):
+            yield f"pplm_generate@{name}", variant.generate
+            continue
+        known = method(variant.method)
+        yield f"{known.stage}@{name}", getattr(variant, known.name)
+        if Reads.AUTHOR in known.reads:
+            yield f"{known.stage}@{name}", params.authors[getattr(params.run, known.stage)[name]]
 
 
 def idle(params: Params, stages: Collection[str]) -> list[str]:

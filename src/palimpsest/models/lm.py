@@ -60,12 +60,6 @@ def load_lm(folder: Path, dtype: torch.dtype = torch.float32) -> tuple[PreTraine
     return model.eval(), tokenizer
 
 
-def give_dtype(model: PreTrainedModel, dtype: torch.dtype) -> None:
-    """Give the weights this type, as if `load_lm` had read them so: what positions are made of keeps its digits."""
-    for weight in model.parameters():
-        weight.data = weight.data.to(dtype)
-
-
 def pretrain_lm(
     texts: Sequence[str],
     heldout: Sequence[str],

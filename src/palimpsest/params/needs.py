@@ -1,10 +1,9 @@
 """What follows for public models from what runs: a model that nothing reads is neither made nor fetched."""
 
-from palimpsest.devices import HALF
 from palimpsest.methods.registry import METHODS, method
 from palimpsest.methods.shared.method import Family
 from palimpsest.methods.shared.tools import Reads
-from palimpsest.params.schema import DpLmVariant, Params
+from palimpsest.params.schema import Params
 from palimpsest.records.vouched import EMBEDDED
 
 # Keys of `run` whose names are of what is made from the public language model, or is asked of it.
@@ -25,23 +24,6 @@ def reads_base(params: Params) -> bool:
 def reads_named(params: Params) -> bool:
     """Whether that is a model from elsewhere, of which nobody here knows what it has read."""
     return params.models.lm != EMBEDDED and reads_base(params)
-
-
-def in_halves(params: Params) -> list[str]:
-    """The stages in which a language model trains, reads or writes in bf16."""
-    found: dict[str, str] = {f"dp_train@{name}": lm.train.precision for name, lm in params.lms.items()}
-    found |= {f"decoder_pretrain@{name}": decoder.precision for name, decoder in params.decoders.items()}
-    found |= {"public_lm": params.public_lm.precision} if params.public_lm else {}
-    for name in params.run.evaluate:
-        variant = params.variants[name]
-        if isinstance(variant, DpLmVariant):
-            found[f"pplm_generate@{name}"] = variant.generate.precision
-            continue
-        known = method(variant.method)
-        author = params.authors[getattr(params.run, known.stage)[name]] if Reads.AUTHOR in known.reads else None
-        told = [getattr(own, "precision", None) for own in (getattr(variant, known.name), author)]
-        found[f"{known.stage}@{name}"] = HALF if HALF in told else ""
-    return [stage for stage, precision in found.items() if precision == HALF]
 
 
 def read_by(params: Params, variant: str) -> frozenset[Reads]:

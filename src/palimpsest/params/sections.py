@@ -9,7 +9,8 @@ from pydantic import Field, field_validator, model_validator
 from palimpsest.audit.incontext_settings import InContext
 from palimpsest.audit.next_token_settings import NextToken
 from palimpsest.devices import AUTO, NAMES
-from palimpsest.methods.shared.settings import Ends, Filters, UnjudgedFilters, WritesIn
+from palimpsest.methods.shared.settings import Ends, Filters, UnjudgedFilters
+from palimpsest.methods.shared.writing import WritesIn
 from palimpsest.models.chat.settings import JudgeEndpoint, LocalJudge
 from palimpsest.models.settings import EmbeddedLm, Precision, PromptWarmUp
 from palimpsest.models.words import BARE, Named, Words

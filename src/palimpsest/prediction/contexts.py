@@ -7,8 +7,9 @@ beside it or on its place among them, where the device's kernels keep to one ord
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from itertools import cycle, islice, pairwise
 
 import torch
@@ -19,12 +20,14 @@ from transformers.cache_utils import CacheLayerMixin
 from palimpsest import validate
 from palimpsest.errors import ModelError
 from palimpsest.models.attention import cap_of, capped, masks_of
-from palimpsest.models.lm import give_dtype
 from palimpsest.shards import Here, Posts, There, posts
 
 _LARGEST_GAP = 5e-4  # nats: what two ways to read one context may differ by; no privacy rests on it
 _HEAD_ROWS = 32  # states that the head reads at once
 _COLUMNS = 1 << 15  # tokens whose logits are compared at once
+_FEW = 2  # tokens of a trial behind which logits are compared; behind further ones what is inside the model is
+_AT_ONCE = 1 << 24  # numbers that a digest is made of at once
+_LEAST_MOVE = 1e-5  # nats that a logit is taken to move by where bits inside the model do and no logit of the trial did
 _FEWEST_COLUMNS = 128  # tokens whose logits are computed at once, at least
 _PER_SCORE = 4.0  # what one unit of rounding in logits may move a score by: `require_exact` says why
 
@@ -308,6 +311,12 @@ def logits_of(
         yield Head(weight, bias, head.cap)(_filled(part, block))[: len(part), :count]
 
 
+def give_dtype(model: PreTrainedModel, dtype: torch.dtype) -> None:
+    """Give the parameters this type, as if `load_lm` had read them so: what positions are made of keeps its digits."""
+    for weight in model.parameters():
+        weight.data = weight.data.to(dtype)
+
+
 @torch.no_grad()
 def require_exact(
     model: PreTrainedModel,
@@ -326,14 +335,18 @@ def require_exact(
     over a fixed s of at most 2 s persons by 4 x. Its probabilities move by at most x in L1 (softmax is 1-Lipschitz from
     the largest norm to L1), so the sparse vector's distance by 2 x.
 
+    Every number inside the model is compared, not logits alone: in bf16 another order of summation shows in one number
+    of thousands, and where it shows it moves a logit by hundredths of a nat. So a charge for rounding, which is made of
+    the largest of what a trial saw, is for float32 alone.
+
     A processor whose threads share a product may round a row by its place. Where that moves more than is charged, this
     process goes on with one thread, and is tried again. The shape that comes back keeps the threads that were tried.
 
     Args:
-        more: public tokens to go on with.
+        more: public tokens to go on with, the more the better.
         shape: of every forward pass over private contexts.
         error: e, nats that a score before the temperature may move by rounding, as the plan charges it; 0 asks for
-            equal bits.
+            equal bits, as it must be where `dtype` is not float32.
         dtype: of the model from now on, but for its head.
 
     Raises:
@@ -341,24 +354,33 @@ def require_exact(
             rounding moves more than is charged.
     """
     more = more[: shape.room]
-    _require_alone(model, prompts, more, shape)
+    _require_alone(model, prompts, more[:_FEW], shape)
     give_dtype(model, dtype)
     largest = moved(model, prompts, more, shape)
     if not largest <= error / _PER_SCORE and model.device.type == "cpu" and torch.get_num_threads() > 1:
         torch.set_num_threads(1)
         largest = moved(model, prompts, more, shape)
     if not largest <= error / _PER_SCORE:  # nor where it is no number
-        raise ModelError(
-            f"A context's logits move by up to {largest:.3g} nats with the contexts beside it; the plan charges for "
-            f"{error / _PER_SCORE:.3g}.",
-            f"Set `rounding` of the variant's method to {_PER_SCORE * 2.0 * largest:.2g} or more, which is charged and "
-            "listed as an assumption, or use a device whose products keep one order of summation.",
-        )
+        raise _moves(largest, error, dtype)
     return replace(shape, threads=torch.get_num_threads())
 
 
+def _moves(largest: float, error: float, dtype: torch.dtype) -> ModelError:
+    """The refusal of a model whose logits move by so much."""
+    device = "or use a device whose products keep one order of summation."
+    if dtype != torch.float32:
+        what = "What a model in half precision makes of a context moves with the contexts beside it."
+        return ModelError(what, f"Set `precision: float32`, {device}")
+    return ModelError(
+        f"A context's logits move by up to {largest:.3g} nats with the contexts beside it; the plan charges for "
+        f"{error / _PER_SCORE:.3g}.",
+        f"Set `rounding` of the variant's method to {_PER_SCORE * 2.0 * largest:.2g} or more, which is charged and "
+        f"listed as an assumption, {device}",
+    )
+
+
 def _require_alone(model: PreTrainedModel, prompts: Sequence[Sequence[int]], more: Sequence[int], shape: Shape) -> None:
-    for count, logits in enumerate(_trial(model, prompts, more, replace(shape, rows=len(prompts)))):
+    for count, logits in enumerate(_trial(model, head_of(model), prompts, more, replace(shape, rows=len(prompts)))):
         rows = [torch.tensor([[*prompt, *more[:count]]], device=model.device) for prompt in prompts]
         wanted = torch.stack(
             [model(input_ids=row, logits_to_keep=1).logits[0, -1].float().log_softmax(dim=-1) for row in rows]
@@ -376,21 +398,74 @@ def moved(model: PreTrainedModel, prompts: Sequence[Sequence[int]], more: Sequen
     """The most that a logit of a public context moves with its place and with the contexts beside it; 0 is equal bits.
 
     In one pass the prompts fill all rows, again and again; in another they stand in reverse order in half of the rows.
-    Copies of one prompt are compared, behind the prompt and behind each further token, over all tokens and over as
-    many as each step of the ladder of `logits_of` has. NaN where a logit is none.
+    Copies of one prompt are compared: behind the prompt and behind a few tokens their logits, over all tokens and over
+    as many as each step of the ladder of `logits_of` has, and wherever they are read what goes into each layer and
+    comes out of it. NaN where a logit is none; at least `_LEAST_MOVE` where only bits inside the model moved.
     """
-    largest = [_ladder(model, shape)]
-    for own, orders in _passes(prompts, shape):
-        trials = [_trial(model, [own[index] for index in order], more, shape) for order in orders]
+    head = head_of(model)
+    largest, inside = [_ladder(head, shape)], False
+    for own, orders in _passes(prompts, shape, len(head.weight)):
+        trials, seen = [], []
+        for order in orders:
+            with _watched(model, shape.rows) as digests:
+                trials.append(list(_trial(model, head, [own[index] for index in order], more, shape)))
+            seen.append(torch.stack(digests)[:, : len(order)])
         places = torch.tensor([index for order in orders for index in order], device=model.device)
         largest += [_apart(torch.cat(pair), places) for pair in zip(*trials, strict=True)]
-    return float(torch.stack(largest).max())
+        inside |= bool((torch.cat(seen, 1) != torch.cat(seen, 1)[:, _firsts(places)]).any())
+    found = float(torch.stack(largest).max())
+    return max(found, _LEAST_MOVE) if inside else found
 
 
-def _passes(prompts: Sequence[Sequence[int]], shape: Shape) -> Iterator[tuple[list[list[int]], list[list[int]]]]:
-    """For each width the prompts, and in which two orders they fill a pass."""
+@contextmanager
+def _watched(model: PreTrainedModel, rows: int) -> Iterator[list[torch.Tensor]]:
+    """Digests (rows,) of what goes into each layer without layers of its own, and of what comes out, as they come."""
+    found: list[torch.Tensor] = []
+
+    def watch(_layer: nn.Module, given: tuple[object, ...], made: object) -> None:
+        found.extend(
+            _digests(values, rows)
+            for values in (*given, made)
+            if isinstance(values, torch.Tensor) and values.is_floating_point() and len(values) % rows == 0
+        )
+
+    layers = [layer for layer in model.base_model.modules() if not list(layer.children())]
+    handles = [layer.register_forward_hook(watch) for layer in layers]
+    try:
+        yield found
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _digests(values: torch.Tensor, rows: int) -> torch.Tensor:
+    """Of each of so many rows a number, int64, that rows of other bits share with a chance of some 2^-32."""
+    bits = values.detach().reshape(rows, -1).contiguous()
+    even = bits.shape[1] * bits.element_size() % 4 == 0
+    whole = bits.view(torch.int32) if even else bits.view(torch.int16).to(torch.int32)
+    factors = _factors(whole.shape[1]).to(whole.device)
+    parts = whole.split(max(1, _AT_ONCE // whole.shape[1]))
+    return torch.cat([(part * factors).sum(dim=1) for part in parts])  # products wrap around
+
+
+@lru_cache(maxsize=16)
+def _factors(count: int) -> torch.Tensor:
+    """Odd numbers, int32 (count,): a change of one number alone always shows."""
+    return _random(2**31, (count,), 0).to(torch.int32) | 1
+
+
+def _random(below: int, size: tuple[int, ...], seed: int) -> torch.Tensor:
+    """Public whole numbers, int64."""
+    return torch.randint(below, size, generator=torch.Generator().manual_seed(seed))
+
+
+def _passes(
+    prompts: Sequence[Sequence[int]], shape: Shape, vocabulary: int
+) -> Iterator[tuple[list[list[int]], list[list[int]]]]:
+    """For each width the prompts, with random ones for half of the rows, and in which two orders they fill a pass."""
     for before, width in pairwise([0, *shape.widths]):
         own = [_stretched(prompt, before, width) for prompt in prompts] + [_stretched(prompts[0], width - 1, width)]
+        own += _random(vocabulary, (max(0, shape.rows // 2 - len(own)), width), width).tolist()
         first = [place % len(own) for place in range(shape.rows)]
         yield own, [first, [len(own) - 1 - place for place in first[: shape.rows // 2 + 1]]]
 
@@ -403,7 +478,8 @@ def agreed(model: PreTrainedModel, prompts: Sequence[Sequence[int]], more: Seque
     Raises:
         ShardError: a worker's are others.
     """
-    trials = [[own[index] for index in order] for own, orders in _passes(prompts, shape) for order in orders]
+    passes = _passes(prompts, shape, len(head_of(model).weight))
+    trials = [[own[index] for index in order] for own, orders in passes for order in orders]
     return posts(partial(_states, model, list(more[: shape.room]), shape), trials)
 
 
@@ -423,28 +499,34 @@ def _stretched(prompt: Sequence[int], before: int, width: int) -> list[int]:
 
 
 def _trial(
-    model: PreTrainedModel, prompts: Sequence[Sequence[int]], more: Sequence[int], shape: Shape
+    model: PreTrainedModel, head: Head, prompts: Sequence[Sequence[int]], more: Sequence[int], shape: Shape
 ) -> Iterator[torch.Tensor]:
-    """Logits (n, vocabulary) behind each prompt, and behind each further token."""
-    contexts, head = Contexts(model, prompts, shape), head_of(model)
+    """Logits (n, vocabulary) behind each prompt, and behind each of the first few further tokens; all are read."""
+    contexts = Contexts(model, prompts, shape)
     everyone = torch.ones(len(prompts), dtype=torch.bool, device=model.device)
     yield torch.cat(list(logits_of(head, contexts.hidden(0, len(prompts)), shape.rows)))
-    for token in more:
+    for number, token in enumerate(more):
         contexts.step(torch.full((len(prompts),), token, device=model.device), everyone, everyone)
-        yield torch.cat(list(logits_of(head, contexts.hidden(0, len(prompts)), shape.rows)))
+        if number < _FEW:
+            yield torch.cat(list(logits_of(head, contexts.hidden(0, len(prompts)), shape.rows)))
 
 
 def _apart(values: torch.Tensor, owners: torch.Tensor) -> torch.Tensor:
     """The largest difference between rows (n, k) of one owner (n,)."""
-    firsts = {owner: place for place, owner in reversed(list(enumerate(owners.tolist())))}
-    first = torch.tensor([firsts[owner] for owner in owners.tolist()], device=values.device)
+    first = _firsts(owners)
     parts = zip(values.split(_COLUMNS, 1), values[first].split(_COLUMNS, 1), strict=True)
     return torch.stack([(own.double() - other.double()).abs().max() for own, other in parts]).max()
 
 
-def _ladder(model: PreTrainedModel, shape: Shape) -> torch.Tensor:
+def _firsts(owners: torch.Tensor) -> torch.Tensor:
+    """The first place of each place's owner, int64 (n,)."""
+    firsts = {owner: place for place, owner in reversed(list(enumerate(owners.tolist())))}
+    return torch.tensor([firsts[owner] for owner in owners.tolist()], device=owners.device)
+
+
+def _ladder(head: Head, shape: Shape) -> torch.Tensor:
     """The largest difference between logits of one state at two places of a pass of the head, for all its shapes."""
-    head, rows = head_of(model), min(shape.rows, _HEAD_ROWS)
+    rows = min(shape.rows, _HEAD_ROWS)
     most = len(head.weight)
     states = head.weight[: min(5, most)].detach()  # any states will do
     owners = torch.arange(3 * rows - 1, device=states.device) % len(states)

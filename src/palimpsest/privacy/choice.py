@@ -9,7 +9,8 @@ from dp_accounting.dp_event import DpEvent, NonPrivateDpEvent
 
 from palimpsest import validate
 from palimpsest.privacy.events import BoundedRangeDpEvent
-from palimpsest.privacy.mechanisms import gumbel_scale, gumbel_top_k
+from palimpsest.privacy.gumbel import gumbel_scale
+from palimpsest.privacy.mechanisms import gumbel_top_k
 from palimpsest.privacy.query import Stored, bounds_persons, registered
 from palimpsest.privacy.rows import PrivateRow, one_each
 

@@ -13,8 +13,9 @@ import numpy as np
 from dp_accounting.dp_event import DpEvent, NonPrivateDpEvent, ZCDpEvent
 
 from palimpsest import validate
+from palimpsest.privacy.gumbel import gumbel_scale
 from palimpsest.privacy.means import Encode, embedded, encode_ahead
-from palimpsest.privacy.mechanisms import gumbel_scale, gumbel_top_k
+from palimpsest.privacy.mechanisms import gumbel_top_k
 from palimpsest.privacy.query import Stored, bounds_persons, registered
 from palimpsest.privacy.rows import PrivateRow, one_each
 

@@ -1,13 +1,10 @@
 """Noise on counts and selection among candidates, through OpenDP's exact samplers (operating system entropy)."""
 
-import math
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from typing import Any
 
 from palimpsest import validate
-
-_MARGIN = 1.0 + 2.0**-40  # of a scale, so that rounding never makes it cost more than rho
 
 
 def discrete_gaussian(counts: Sequence[int], sigma: float) -> list[int]:
@@ -39,26 +36,6 @@ def gumbel_top_k(scores: Sequence[int], k: int, scale: float) -> list[int]:
     validate.positive(scale=scale)
     validate.in_range(1, len(scores), k=k)
     return list(_top_k(k, float(scale))([int(score) for score in scores]))
-
-
-def gumbel_scale(picks: int, rho: float) -> float:
-    """The scale at which so many picks by `gumbel_top_k` cost at most `rho`; 0 where rho is infinite.
-
-    >>> round(gumbel_scale(200, 0.25), 6)
-    10.0
-
-    Raises:
-        ValueError: if rho is not positive or there is no pick.
-    """
-    validate.positive(picks=picks)
-    if not rho > 0:
-        raise ValueError(f"rho must be > 0, got {rho!r}")
-    return math.sqrt(picks / (8.0 * rho)) * _MARGIN
-
-
-def gumbel_rho(picks: int, scale: float) -> float:
-    """What so many picks at such a scale cost: picks / (8 scale^2); infinite at 0, where the exact best come out."""
-    return picks / (8.0 * scale**2) if scale > 0 else math.inf
 
 
 @cache

@@ -14,7 +14,6 @@ import torch
 from torch import nn
 
 from palimpsest import validate
-from palimpsest.devices import HALF, PRECISIONS, dtype_of
 from palimpsest.privacy.entropy import NoiseSource, device_noise
 from palimpsest.privacy.query import Meter, bounds_persons, registered
 from palimpsest.privacy.rows import PrivateRow, by_person
@@ -28,6 +27,8 @@ from palimpsest.training.engine import EngineError, Gradients
 from palimpsest.training.optimiser import Optimiser
 from palimpsest.training.plan import TrainingPlan
 from palimpsest.training.team import Team
+
+PRECISIONS = {"float32": torch.float32, "bf16": torch.bfloat16}
 
 
 def one_width(rows: Sequence[PrivateRow]) -> list[int]:
@@ -97,7 +98,7 @@ class TrainQuery:
 
     def __post_init__(self) -> None:
         validate.positive(micro_batch=self.micro_batch, checkpoint_steps=self.checkpoint_steps)
-        validate.one_of(PRECISIONS, precision=self.precision)
+        validate.one_of(tuple(PRECISIONS), precision=self.precision)
         validate.one_of(("joint", "rows"), person=self.person)
 
     @property
@@ -160,7 +161,7 @@ class TrainQuery:
             EngineError: the number of losses is not the plan's.
         """
         device = next(model.parameters()).device.type
-        with torch.autocast(device, dtype_of(self.precision), enabled=self.precision == HALF):
+        with torch.autocast(device, PRECISIONS[self.precision], enabled=self.precision != "float32"):
             values = self.losses(model, batch)
         if len(values) != self.plan.passes:
             raise EngineError(
@@ -184,7 +185,7 @@ class TrainQuery:
             batch, alone = encode(rows), [encode([row]) for row in rows]
             for which in range(self.plan.passes):
                 losses = partial(self._one, which)
-                self_check(self.engine, self.model, losses, batch, alone, dtype_of(self.precision))
+                self_check(self.engine, self.model, losses, batch, alone, PRECISIONS[self.precision])
 
     def _one(self, which: int, model: nn.Module, batch: Any) -> torch.Tensor:
         return self.per_example(model, batch)[which]

@@ -8,7 +8,7 @@ from palimpsest.errors import ParamsError
 from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.privacy.accounting import calibrate_noise, is_private, planned_epsilon
 from palimpsest.privacy.choice import Choice, choice_event
-from palimpsest.privacy.mechanisms import gumbel_rho
+from palimpsest.privacy.gumbel import gumbel_rho
 from palimpsest.privacy.planned import PlannedQuery
 
 _WIDE = 1e6  # a scale at which a choice costs next to nothing: its event decides which accountant counts

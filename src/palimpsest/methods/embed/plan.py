@@ -12,7 +12,7 @@ from palimpsest.methods.shared.rounds import FAINT, MARGIN, ROUNDS, RoundCosts, 
 from palimpsest.methods.shared.shares import gaussian, planned_histogram, whole_rho
 from palimpsest.privacy import limited_domain
 from palimpsest.privacy.accounting import gdp_sigma
-from palimpsest.privacy.mechanisms import gumbel_scale
+from palimpsest.privacy.gumbel import gumbel_scale
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.records.schema import PublicSchema
 

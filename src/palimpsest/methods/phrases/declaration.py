@@ -16,9 +16,9 @@ from palimpsest.methods.shared.settings import (
     PublicShares,
     Rows,
     UnjudgedFilters,
-    WritesIn,
 )
 from palimpsest.methods.shared.tools import Reads, Tools
+from palimpsest.methods.shared.writing import WritesIn
 from palimpsest.models.words import BARE
 from palimpsest.records.schema import PublicSchema
 from palimpsest.settings import Settings

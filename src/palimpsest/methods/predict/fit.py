@@ -5,6 +5,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,6 @@ from palimpsest.methods.shared.predicted import Predicted, allowed_tokens, ends_
 from palimpsest.methods.shared.shares import divided, label_shares
 from palimpsest.methods.shared.tools import Encoders
 from palimpsest.models.lm import load_lm
-from palimpsest.models.tokens import specials
 from palimpsest.prediction.cells import Cells
 from palimpsest.prediction.contexts import Shape, agreed, context_of, require_exact
 from palimpsest.prediction.decoding import Rules
@@ -45,6 +45,7 @@ from palimpsest.records.schema import PublicSchema
 from palimpsest.shards import Posts, elsewhere
 
 _ROWS = 64  # contexts that a pass reads on a processor, at most
+_TRIED = 16  # tokens that a trial goes on with
 _LEAST = 32  # tokens that a prompt is padded to there, at least; or 64, and so on
 _MOST = 10  # tokens of a batch for each private one, unless params.yaml says otherwise
 
@@ -213,7 +214,7 @@ def prepared(
     trial = [label_words for label in prompts.public for label_words in prompts.contexts(label, ["", "a b c"])]
     trial = [*trial[:6], list(next(iter(prompts.public.values())))]
     shape = shape_of(rows, prompts.longest, settings.max_tokens, model.device.type == "cpu")
-    more = [specials(tokenizer).sep] * 2
+    more = list(islice(cycle(trial[-1]), min(_TRIED, settings.max_tokens)))
     if elsewhere():
         torch.set_num_threads(1)  # as workers have
     shape = require_exact(model, trial, more, shape, settings.rounding or 0.0, dtype_of(settings.precision))

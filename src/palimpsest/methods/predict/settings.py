@@ -134,6 +134,12 @@ class PredictSettings(Settings):
         return self
 
     @model_validator(mode="after")
+    def _rounding_is_measured_in_float32(self) -> "PredictSettings":
+        if self.rounding is not None and self.precision != "float32":
+            raise ValueError("rounding is charged for float32 alone: set precision float32, or rounding null")
+        return self
+
+    @model_validator(mode="after")
     def _vector_needs_fixed(self) -> "PredictSettings":
         if self.sparse_vector is not None and self.clipping != "fixed":
             raise ValueError("sparse_vector goes with clipping fixed: difference clipping has no use for it")

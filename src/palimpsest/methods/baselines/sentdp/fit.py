@@ -15,8 +15,8 @@ from palimpsest.methods.shared.base import Budget, Made, Plan
 from palimpsest.methods.shared.means import Candidates
 from palimpsest.methods.shared.shares import label_rows, planned_histogram, planned_query, require_prior, whole_rho
 from palimpsest.privacy.depth import DepthPicks, picks_event, public_directions
+from palimpsest.privacy.gumbel import gumbel_scale
 from palimpsest.privacy.means import Encode
-from palimpsest.privacy.mechanisms import gumbel_scale
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.query import View
