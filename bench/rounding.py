@@ -205,7 +205,7 @@ def contexts(args: argparse.Namespace) -> None:
 
 @torch.no_grad()
 def _logits(model: Any, prompts: Sequence[Sequence[int]]) -> torch.Tensor:
-    """Logits behind each prompt, as this tree's private prediction reads them: 32 contexts in a forward pass."""
+    """Logits behind each prompt, as this tree's private prediction reads 32 contexts in a forward pass."""
     if hasattr(reading, "Shape"):
         shape = reading.Shape(rows=32, least=16, most=64, room=4)
         states = reading.Contexts(model, prompts, shape).hidden(0, len(prompts))

@@ -314,8 +314,8 @@ class Compute(Settings):
     anew. PALIMPSEST_DEVICE overrides it."""
     precision: Precision = "float32"
     """In what models read texts that are only measured: the evaluators `minilm_lr` and `finetuned`, and fidelity. bf16
-    is faster where the machine computes in it, and is not used elsewhere. What is charged, and what that is made of,
-    stays in float32; a fit has a precision of its own."""
+    is faster where the machine computes in it, and is not used elsewhere: what a fit reads and writes is in float32, or
+    in that fit's own precision."""
     runner: Literal["processes", "dask"] = "processes"
     """processes: a stage works in its own. dask: it has parts of its work done by the workers of a Dask cluster, with
     the same results: the one that PALIMPSEST_DASK names, else its own on this machine. Another runner runs nothing

@@ -225,7 +225,7 @@ def prepared(
 
 
 def shape_of(rows: int, longest: int, room: int, processor: bool) -> Shape:
-    """Of every forward pass: short rows, not all at once, on a processor; all of the longest length elsewhere."""
+    """Of every forward pass: on a processor some rows at a time, each padded as little as may be; elsewhere all alike."""
     if processor:
         return Shape(min(rows, _ROWS), min(longest, _LEAST), longest, room)
     return Shape(rows, longest, longest, room)
