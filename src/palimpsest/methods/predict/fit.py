@@ -225,7 +225,7 @@ def prepared(
 
 
 def shape_of(rows: int, longest: int, room: int, processor: bool) -> Shape:
-    """Of every forward pass: on a processor some rows at a time, each padded as little as may be; elsewhere all alike."""
+    """Of every forward pass: on a processor some rows at a time, padded as little as may be; elsewhere all alike."""
     if processor:
         return Shape(min(rows, _ROWS), min(longest, _LEAST), longest, room)
     return Shape(rows, longest, longest, room)
