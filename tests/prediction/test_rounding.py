@@ -136,8 +136,8 @@ def _half_by_half(layer: Conv1D, given: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("layers", ["", "0.attn.c_attn", "1.mlp.c_fc", "1.mlp.c_proj"])
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("layers", ["", "0.attn.c_attn", "1.mlp.c_proj"])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_sums_in_another_order_by_place_are_refused(dtype: torch.dtype, layers: str, seed: int) -> None:
     """In bf16 they show in few numbers, and seldom in the logits of the trial's prompts."""
     with torch.random.fork_rng():
