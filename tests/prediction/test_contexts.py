@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import Cache, GraniteConfig, GraniteForCausalLM, PreTrainedModel
+from transformers import Cache, GraniteConfig, GraniteForCausalLM, MixtralConfig, MixtralForCausalLM, PreTrainedModel
 
 from palimpsest.errors import ModelError
 from palimpsest.prediction import contexts
@@ -146,6 +146,15 @@ def test_models_that_read_side_by_side_otherwise_are_refused(dtype: torch.dtype)
     )  # fmt: skip
     with pytest.raises(ModelError, match="side by side"):
         require_exact(GraniteForCausalLM(granite).eval(), PROMPTS, [5], shape(PROMPTS, 3), 0.0, dtype)
+
+
+def test_mixtures_of_experts_are_refused() -> None:
+    mixtral = MixtralConfig(
+        num_hidden_layers=1, hidden_size=16, intermediate_size=16, num_attention_heads=2, num_key_value_heads=2,
+        vocab_size=270, num_local_experts=4, bos_token_id=0, eos_token_id=0,
+    )  # fmt: skip
+    with pytest.raises(ModelError, match="a mixture of experts"):
+        require_exact(MixtralForCausalLM(mixtral).eval(), PROMPTS, [5], shape(PROMPTS, 3), 0.0)
 
 
 def test_a_model_with_full_context_is_read_to_its_last_position() -> None:

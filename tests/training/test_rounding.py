@@ -9,7 +9,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
+)
 
 from palimpsest.privacy.assumptions import BATCH_BITS
 from palimpsest.privacy.rows import PrivateRow, by_person
@@ -300,6 +307,23 @@ def test_an_assumption_is_named_where_bits_do_not_hold(monkeypatch):
     assert assumed(query()) == ()
     monkeypatch.setattr(TrainQuery, "batch_bits", lambda self: False)
     assert assumed(query()) == (BATCH_BITS,)
+
+
+def test_no_trial_vouches_for_the_bits_of_a_mixture_of_experts(monkeypatch):
+    from palimpsest.methods.dp_lm.fitting import assumed
+
+    monkeypatch.setattr(TrainQuery, "check", lambda self: None)
+    monkeypatch.setattr(TrainQuery, "batch_bits", lambda self: True)
+    sizes = {
+        "hidden_size": 16,
+        "intermediate_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "vocab_size": 9,
+    }
+    mixed = MixtralForCausalLM(MixtralConfig(num_key_value_heads=2, num_local_experts=4, **sizes))
+    assert assumed(dataclasses.replace(query(), model=nn.Sequential(mixed))) == (BATCH_BITS,)
+    assert assumed(dataclasses.replace(query(), model=nn.Sequential(LlamaForCausalLM(LlamaConfig(**sizes))))) == ()
 
 
 def test_empty_sums_are_float64_too():

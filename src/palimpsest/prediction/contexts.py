@@ -20,6 +20,7 @@ from transformers.cache_utils import CacheLayerMixin
 from palimpsest import validate
 from palimpsest.errors import ModelError
 from palimpsest.models.attention import cap_of, capped, masks_of
+from palimpsest.models.experts import is_mixture
 from palimpsest.shards import Here, Posts, There, posts
 
 _LARGEST_GAP = 5e-4  # nats: what two ways to read one context may differ by; no privacy rests on it
@@ -350,10 +351,11 @@ def require_exact(
         dtype: of the model from now on, but for its head.
 
     Raises:
-        ModelError: the model treats positions, masks or its head in a way of its own, the device rounds products, or
-            rounding moves more than is charged.
+        ModelError: the model is a mixture of experts, it treats positions, masks or its head in a way of its own, the
+            device rounds products, or rounding moves more than is charged.
     """
     more = more[: shape.room]
+    _require_dense(model)
     _require_alone(model, prompts, more[:_FEW], shape)
     give_dtype(model, dtype)
     largest = moved(model, prompts, more, shape)
@@ -377,6 +379,14 @@ def _moves(largest: float, error: float, dtype: torch.dtype) -> ModelError:
         f"Set `rounding` of the variant's method to {_PER_SCORE * 2.0 * largest:.2g} or more, which is charged and "
         f"listed as an assumption, {device}",
     )
+
+
+def _require_dense(model: PreTrainedModel) -> None:
+    if is_mixture(model):
+        raise ModelError(
+            "The language model is a mixture of experts: what an expert multiplies at once depends on all contexts.",
+            "Use a dense causal model, such as GPT-2, Llama, Qwen, Mistral, Gemma, OPT or Phi.",
+        )
 
 
 def _require_alone(model: PreTrainedModel, prompts: Sequence[Sequence[int]], more: Sequence[int], shape: Shape) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 from palimpsest.methods.dp_lm.settings import DpLmTrain, DpSgd
+from palimpsest.models.experts import is_mixture
 from palimpsest.privacy.assumptions import BATCH_BITS
 from palimpsest.records.record import Record
 from palimpsest.training.dpsgd import TrainQuery
@@ -49,7 +50,7 @@ def assumed(query: TrainQuery) -> tuple[str, ...]:
         EngineError, DeviceNoiseError: see `TrainQuery.check`.
     """
     query.check()
-    return () if query.batch_bits() else (BATCH_BITS,)
+    return (BATCH_BITS,) if is_mixture(query.model) or not query.batch_bits() else ()
 
 
 def shapes(names: Sequence[str], max_tokens: int) -> tuple[Record, ...]:
