@@ -336,7 +336,7 @@ def require_exact(
     over a fixed s of at most 2 s persons by 4 x. Its probabilities move by at most x in L1 (softmax is 1-Lipschitz from
     the largest norm to L1), so the sparse vector's distance by 2 x.
 
-    Every number inside the model is compared, not logits alone: in bf16 another order of summation shows in one number
+    What goes into every layer and comes out is compared, not logits alone: in bf16 another order of summation shows in one number
     of thousands, and where it shows it moves a logit by hundredths of a nat. So a charge for rounding, which is made of
     the largest of what a trial saw, is for float32 alone.
 
@@ -436,7 +436,8 @@ def _watched(model: PreTrainedModel, rows: int) -> Iterator[list[torch.Tensor]]:
         found.extend(
             _digests(values, rows)
             for values in (*given, made)
-            if isinstance(values, torch.Tensor) and values.is_floating_point() and len(values) % rows == 0
+            if isinstance(values, torch.Tensor) and values.is_floating_point() and values.dim() > 1
+            if len(values) % rows == 0
         )
 
     layers = [layer for layer in model.base_model.modules() if not list(layer.children())]
