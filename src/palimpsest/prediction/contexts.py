@@ -336,9 +336,9 @@ def require_exact(
     over a fixed s of at most 2 s persons by 4 x. Its probabilities move by at most x in L1 (softmax is 1-Lipschitz from
     the largest norm to L1), so the sparse vector's distance by 2 x.
 
-    What goes into every layer and comes out is compared, not logits alone: in bf16 another order of summation shows in one number
-    of thousands, and where it shows it moves a logit by hundredths of a nat. So a charge for rounding, which is made of
-    the largest of what a trial saw, is for float32 alone.
+    What goes into every layer and comes out is compared, not logits alone: in bf16 another order of summation shows in
+    one number of thousands, and where it shows it moves a logit by hundredths of a nat. So a charge for rounding, which
+    is made of the largest of what a trial saw, is for float32 alone.
 
     A processor whose threads share a product may round a row by its place. Where that moves more than is charged, this
     process goes on with one thread, and is tried again. The shape that comes back keeps the threads that were tried.
