@@ -116,12 +116,12 @@ def hand_over() -> None:
         if sys.orig_argv[3] == _LIGHT or not _asked(server):
             return
         with _signals_held():
-            if server.recv(1) != _TAKEN:  # so no fork has begun
+            if _read(server, 1) != _TAKEN:  # so no fork has begun
                 return
             for number in _PASSED_ON:
                 if signal.getsignal(number) != signal.SIG_IGN:
                     signal.signal(number, lambda told, frame: _pass_on(server, told, frame))
-        status = server.makefile().read()
+        status = b"".join(iter(lambda: _read(server, 8), b""))
     if not status:
         print("error: A stage's process was lost.\n  what to do: Run again.", file=sys.stderr, flush=True)
     os._exit(int(status or 1))
@@ -141,6 +141,14 @@ def _asked(server: socket.socket) -> bool:
         return False
     except KeyboardInterrupt:
         os._exit(STOPPED)
+
+
+def _read(server: socket.socket, most: int) -> bytes:
+    """What comes next; nothing once the other side has ended, which is a reset where it had not read all."""
+    try:
+        return server.recv(most)
+    except ConnectionResetError:
+        return b""
 
 
 def _user_of(server: socket.socket) -> int:

@@ -3,8 +3,10 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -179,6 +181,29 @@ def test_where_the_server_is_lost_a_stage_starts_as_it_is(probe: Probe) -> None:
         server.kill()
         psutil.wait_procs([server])
         assert probe.run("libraries", **variables)[1] == COLD
+
+
+def test_where_the_server_ends_before_it_has_read_what_is_asked_a_stage_starts_as_it_is(probe: Probe) -> None:
+    with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"{folder}/socket")
+        listener.listen()
+        process = probe.start("libraries", **{warm.VARIABLE: f"{folder}/socket"})
+        connection = listener.accept()[0]
+        connection.recv(1)
+        while not connection.recv(1 << 20, socket.MSG_PEEK).endswith(b"\n"):
+            time.sleep(0.02)
+        connection.close()
+        assert process.communicate() == (COLD, "")
+    assert process.returncode == 0
+
+
+def test_how_a_stage_ended_is_heard_though_its_keeper_left_a_signal_unread() -> None:
+    here, there = socket.socketpair()
+    with here:
+        here.send(bytes([signal.SIGINT]))
+        there.send(b"130")
+        there.close()
+        assert [warm._read(here, 8) for _ in range(2)] == [b"130", b""]  # noqa: SLF001
 
 
 @pytest.mark.parametrize(
