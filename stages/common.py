@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from palimpsest.devices import VARIABLE
-from palimpsest.errors import PalimpsestError, ParamsError, TeamError, disk_error
+from palimpsest.errors import PalimpsestError, ParamsError, TeamError, machine_error
 from palimpsest.files import close_workspace, owner_only
 from palimpsest.shards import RUNNER, closing
 from stages.runner import alone, end_with_launcher, end_with_runner
@@ -76,7 +76,7 @@ def _told() -> Iterator[None]:
             _say("stopped: no half-written output is left; what had begun stays charged")
             raise SystemExit(STOPPED) from None
         except Exception as error:
-            if isinstance(error, OSError) and (told := disk_error(error)):
+            if told := machine_error(error):
                 _fail(told)
             _fail_silently(error)
 

@@ -10,6 +10,11 @@ _DISK = {
     errno.EPERM: _ALLOW,
     errno.EROFS: ("The disk is read-only.", "Move the workspace to a disk that can be written."),
 }
+_MEMORY = (
+    "The memory of this machine, or of its device, is used up.",
+    "End what else uses it and run again. Else fewer texts at once: a smaller batch, together or micro_batch, but "
+    "`palimpsest plan` says what then is charged anew.",
+)
 
 
 class PalimpsestError(Exception):
@@ -39,9 +44,11 @@ class DataError(PalimpsestError):
     """An input file cannot be used as it is."""
 
 
-def disk_error(error: OSError) -> DataError | None:
-    """What a disk refused, in two parts; None where it is something else."""
-    return DataError(*_DISK[error.errno]) if error.errno in _DISK else None
+def machine_error(error: Exception) -> DataError | None:
+    """What a disk or memory refused, in two parts; None where it is something else."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # torch's, without importing it
+        return DataError(*_MEMORY)
+    return DataError(*_DISK[error.errno]) if isinstance(error, OSError) and error.errno in _DISK else None
 
 
 class LedgerError(PalimpsestError):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 import stages.preprocess
@@ -163,6 +164,16 @@ def test_a_command_on_a_disk_that_cannot_be_written(mounted: Callable[[str], Pla
     mounted("ro")
     done = CliRunner().invoke(app, ["run", "--yes"])
     assert (done.exit_code, done.stderr.splitlines()[0]) == (1, "error: The disk is read-only.")
+
+
+@pytest.mark.parametrize("error", [MemoryError, torch.OutOfMemoryError])
+def test_memory_that_is_used_up(place: Place, monkeypatch: pytest.MonkeyPatch, error: type[Exception]):
+    def crowded(*_: object, **__: object) -> None:
+        raise error(MARKER)
+
+    monkeypatch.setattr(stages.preprocess, "read_rows", crowded)
+    assert refused(place) == "error: The memory of this machine, or of its device, is used up."
+    assert not place.charges
 
 
 def test_a_folder_that_may_not_be_written(place: Place):

@@ -11,7 +11,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from palimpsest import __version__
 from palimpsest.cli.decisions import DataSource
 from palimpsest.cli.signature import takes
-from palimpsest.errors import PalimpsestError, ParamsError, disk_error
+from palimpsest.errors import PalimpsestError, ParamsError, machine_error
 from palimpsest.files import owner_only
 from palimpsest.parts import in_parts
 
@@ -107,8 +107,8 @@ class Commands(TyperGroup):
         try:
             with owner_only():
                 return super().invoke(ctx)
-        except (PalimpsestError, OSError) as error:
-            told = disk_error(error) if isinstance(error, OSError) else error
+        except (PalimpsestError, OSError, MemoryError) as error:
+            told = error if isinstance(error, PalimpsestError) else machine_error(error)
             if told is None:
                 raise
             print(told.lines, file=sys.stderr)
