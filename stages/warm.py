@@ -51,7 +51,8 @@ LIBRARIES = (
 )  # fmt: skip
 _LIGHT = "stages.inputs"  # runs even where nothing else does, and needs none of them
 _OURS = {"palimpsest", "stages", "flows"}
-_KEPT_OUT = ("opendp", "libcuda.so")  # native code that a fork may not share, as files that a process has mapped
+_KEPT_OUT = ("opendp",)  # native code that a fork may not share, as files that a process has mapped
+_DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dxg")  # open once a GPU is in use: importing torch maps its driver alone
 _FORKS_WELL = {"jemalloc_bg_thd"}  # threads that a library starts anew in a fork
 _THREADS = "OMP_NUM_THREADS"
 # What a fork may have otherwise than the server: read by no library at its import, or seen to in `_become`.
@@ -214,8 +215,15 @@ def _require_fit() -> None:
     lost = {(task / "comm").read_text().strip() for task in others} - _FORKS_WELL
     mapped = (_PROCESS / "maps").read_text()
     shared = [name for name in _KEPT_OUT if name in mapped] + sorted(_OURS & sys.modules.keys())
+    shared += [file for file in _open_files() if file.startswith(_DEVICES)]
     if lost or shared:
         raise RuntimeError(f"forks would lose the threads {sorted(lost)} and share {shared}")
+
+
+def _open_files() -> Iterator[str]:
+    for number in os.listdir(_PROCESS / "fd"):
+        with contextlib.suppress(FileNotFoundError):  # the listing's own
+            yield os.readlink(_PROCESS / "fd" / number)
 
 
 def keep(connection: socket.socket, given: Mapping[str, str]) -> None:

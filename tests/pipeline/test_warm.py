@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from psutil import _psutil_linux
 
 from stages import warm
 
@@ -207,10 +209,19 @@ def test_how_a_stage_ended_is_heard_though_its_keeper_left_a_signal_unread() -> 
 
 
 @pytest.mark.parametrize(
-    ("loaded", "told"), [("json", ""), ("opendp.prelude", "['opendp']"), ("palimpsest", "palimpsest")]
+    ("held", "told"),
+    [
+        ("import json", ""),
+        ("import ctypes; ctypes.CDLL('{driver}')", ""),
+        ("import opendp.prelude", "['opendp']"),
+        ("import palimpsest", "palimpsest"),
+        ("warm._DEVICES = '/dev/fu'; device = open('/dev/full')", "['/dev/full']"),
+    ],
 )
-def test_a_server_that_holds_what_no_fork_may_share_does_not_serve(loaded: str, told: str) -> None:
-    code = f"import runpy; warm = runpy.run_path({warm.__file__!r}); import {loaded}; warm['_require_fit']()"
+def test_a_server_that_holds_what_no_fork_may_share_does_not_serve(tmp_path: Path, held: str, told: str) -> None:
+    driver = shutil.copy(_psutil_linux.__file__, tmp_path / "libcuda.so.1")  # a GPU's: torch maps it unused
+    place = [str(Path(warm.__file__).parent)]
+    code = f"import sys; sys.path += {place}; import warm; {held.format(driver=driver)}; warm._require_fit()"
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode == 0) == (told == "")
     assert told in done.stderr.rpartition("RuntimeError")[2]
