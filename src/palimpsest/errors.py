@@ -12,8 +12,8 @@ _DISK = {
 }
 _MEMORY = (
     "The memory of this machine, or of its device, is used up.",
-    "End what else uses it and run again. Else fewer texts at once: a smaller batch, together or micro_batch, but "
-    "`palimpsest plan` says what then is charged anew.",
+    "End what else uses it and run again. Or take fewer texts at once, by a smaller batch, together or micro_batch: "
+    "`palimpsest plan` says what is then charged anew.",
 )
 
 
