@@ -33,7 +33,7 @@ from transformers import Gemma3ForCausalLM, Gemma3TextConfig, GPT2Config, GPT2LM
 
 from palimpsest.methods.dp_lm.model import add_adapters
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.training.bookkeeping import BookkeepingEngine
+from palimpsest.training.bookkeeping import BookkeepingEngine, room
 from palimpsest.training.dpsgd import privatise
 from palimpsest.training.losses import lm_head_loss
 from palimpsest.training.plan import TrainingPlan
@@ -161,15 +161,14 @@ def ours(model: PreTrainedModel, torch_noise: bool = False) -> Step:
             return (lm_head_loss(model.lm_head, hidden, ids.roll(-1, 1), counted.expand_as(ids), frozen=frozen),)
 
     def step(ids: torch.Tensor) -> None:
-        totals: list[dict[str, torch.Tensor]] = [{}]
-        engine.clipped_sums(partial(losses, ids), len(ids), CLIPPING_NORM, totals)
+        values, sums = room(parameters)
+        engine.clipped_sums(partial(losses, ids), len(ids), CLIPPING_NORM, [sums])
         if torch_noise:
-            for total in totals[0].values():
-                total.add_(torch.randn_like(total), alpha=NOISE * CLIPPING_NORM).div_(PLAN.divisor)
+            values.add_(torch.randn_like(values), alpha=NOISE * CLIPPING_NORM).div_(PLAN.divisor)
         else:
-            privatise(list(totals[0].values()), PLAN, noise)
+            privatise(values, PLAN, noise)
         for name, parameter in parameters.items():
-            parameter.grad = totals[0][name].to(parameter.dtype)
+            parameter.grad = sums[name].to(parameter.dtype)
         optimiser.step()
         optimiser.zero_grad()
 

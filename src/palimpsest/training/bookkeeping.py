@@ -20,7 +20,15 @@ from transformers.models.opt.modeling_opt import OPTDecoderLayer, OPTLearnedPosi
 from transformers.pytorch_utils import Conv1D
 
 from palimpsest.training.engine import ClippedSum, EngineError, Gradients, Losses
-from palimpsest.training.ghost import Contribution, Ghost, GhostRule, KeptGradients, WeightUse, ghost_is_cheaper
+from palimpsest.training.ghost import (
+    Contribution,
+    Ghost,
+    GhostRule,
+    KeptGradients,
+    WeightUse,
+    ghost_is_cheaper,
+    stacked,
+)
 from palimpsest.training.scaling import Scaling, scaling_of, table_scale
 
 Record = tuple[
@@ -157,19 +165,35 @@ class BookkeepingEngine:
     ) -> ClippedSum:
         like = next(iter(self._names))
         weights = weights.to(like.device)
-        norms = sum((c.squared_norms(p) for p, c in contributions.items()), torch.zeros_like(weights)).sqrt()
+        stacks = sorted(stacked(contributions), key=lambda stack: stack.size)
+        norms = sum((stack.squared_norms() for stack in stacks), torch.zeros_like(weights)).sqrt()
         finite = torch.isfinite(norms)
         kept = finite & (weights > 0)
         factors = (clipping_norm / norms.clamp_min(torch.finfo(norms.dtype).tiny)).clamp_max(1.0)
         factors = torch.where(kept, factors * weights, torch.zeros_like(factors))
         all_kept = bool(kept.all())
-        for parameter in sorted(contributions, key=torch.Tensor.numel, reverse=True):
-            part = contributions.pop(parameter)  # the largest records are given back first
-            name = self._names[parameter]
+        while stacks:
+            part = stacks.pop()  # the largest records are given back first
             part = part if all_kept else part.masked(kept)
-            totals.setdefault(name, zeros(parameter))
-            part.add_weighted(factors, totals[name])
+            part.add_weighted(factors, [self._total(parameter, totals) for parameter in part.parameters])
         return ClippedSum(totals, norms)
+
+    def _total(self, parameter: torch.Tensor, totals: Gradients) -> torch.Tensor:
+        """Where the parameter's sum stands, or is to stand."""
+        name = self._names[parameter]
+        if name not in totals:
+            totals[name] = zeros(parameter)
+        return totals[name]
+
+
+def room(parameters: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, Gradients]:
+    """No gradients' sums of all parameters, in one piece (all coordinates,) float64: itself, and its parts by name."""
+    sizes = [parameter.numel() for parameter in parameters.values()]
+    whole = torch.zeros(sum(sizes), dtype=torch.float64, device=next(iter(parameters.values())).device)
+    return whole, {
+        name: part.view(parameter.shape)
+        for (name, parameter), part in zip(parameters.items(), whole.split(sizes), strict=True)
+    }
 
 
 def zeros(parameter: torch.Tensor) -> torch.Tensor:

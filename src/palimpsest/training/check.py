@@ -11,6 +11,7 @@ from torch import nn
 
 from palimpsest.training.bookkeeping import BookkeepingEngine, zeros
 from palimpsest.training.engine import EngineError
+from palimpsest.training.ghost import stacked
 
 Losses = Callable[[nn.Module, Any], torch.Tensor]
 
@@ -107,8 +108,8 @@ def _bits(
     with torch.random.fork_rng():
         torch.manual_seed(0)
         for contributions in engine.booked(losses, size, group):
-            for parameter, contribution in contributions.items():
-                bits += [*contribution.tensors(), contribution.squared_norms(parameter).detach()]
+            for stack in stacked(contributions):
+                bits += [*stack.tensors(), stack.squared_norms()]
     return [tensor.detach() for tensor in bits]
 
 

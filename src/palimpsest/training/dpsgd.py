@@ -20,7 +20,7 @@ from palimpsest.privacy.rows import PrivateRow, by_person
 from palimpsest.progress import track
 from palimpsest.records.record import Record
 from palimpsest.training.batches import MicroBatch, Widths, groups, micro_batches, places
-from palimpsest.training.bookkeeping import BookkeepingEngine, zeros
+from palimpsest.training.bookkeeping import BookkeepingEngine, room
 from palimpsest.training.check import fill_zeros, same_bits, self_check
 from palimpsest.training.checkpoint import find_checkpoint, load_checkpoint, save_checkpoint
 from palimpsest.training.engine import EngineError, Gradients
@@ -213,8 +213,8 @@ class _Trainer:
         self._model = copy.deepcopy(query.model).eval()
         self._engine = query.engine(self._model)
         self._parameters = {name: p for name, p in self._model.named_parameters() if p.requires_grad}
-        weights = list(self._parameters.values())
-        variance = (query.plan.noise_std(_coordinates(weights)) / query.plan.divisor) ** 2
+        weights = sum(p.numel() for p in self._parameters.values())
+        variance = (query.plan.noise_std(weights) / query.plan.divisor) ** 2
         groups = [query.optimiser.groups(self._parameters, which) for which in range(query.plan.passes)]
         self._updates = [query.optimiser.start(each, variance) for each in groups]
 
@@ -270,9 +270,10 @@ class _Trainer:
 
     def _step(self, step: int, chosen: np.ndarray, noise: NoiseSource | None = None) -> None:
         """One logical batch: every process sums its share, the leader adds the noise, all move alike."""
-        sums = self._clipped_sums([self._units[index] for index in chosen[self._team.rank :: self._team.size]])
-        for total in sums:
-            values = [total.setdefault(name, zeros(p)) for name, p in self._parameters.items()]
+        rooms = [room(self._parameters) for _ in self._updates]
+        sums = [by_name for _, by_name in rooms]
+        self._add_clipped(sums, [self._units[index] for index in chosen[self._team.rank :: self._team.size]])
+        for values, _ in rooms:
             self._team.add_up(values)
             if noise is not None:
                 privatise(values, self._query.plan, noise)
@@ -281,14 +282,12 @@ class _Trainer:
         for total, update in zip(sums, self._updates, strict=True):
             _apply(update, self._parameters, total, optimiser.rate_at(step, steps))
 
-    def _clipped_sums(self, units: Sequence[Sequence[PrivateRow]]) -> list[Gradients]:
-        """One clipped sum for each pass; empty where there is no unit."""
-        sums: list[Gradients] = [{} for _ in range(self._query.plan.passes)]
+    def _add_clipped(self, sums: Sequence[Gradients], units: Sequence[Sequence[PrivateRow]]) -> None:
+        """Add the units' clipped gradients to the sums, of which each pass has one."""
         for part in micro_batches(units, self._query.micro_batch, self._query.person, self._query.widths):
             losses = partial(self._shared_losses, part, self._query.encode(part.rows))
             clipping_norm = self._query.plan.clipping_norm
             self._engine.clipped_sums(losses, len(part.rows), clipping_norm, sums, part.group, part.weights)
-        return sums
 
     def _shared_losses(self, part: MicroBatch, batch: Any) -> list[torch.Tensor]:
         """Each row's losses times its share of the unit that is clipped as one."""
@@ -303,22 +302,16 @@ def poisson_batch(size: int, rate: float, noise: NoiseSource) -> np.ndarray:
     return np.flatnonzero(noise.bernoulli(size, rate))
 
 
-def privatise(sums: Sequence[torch.Tensor], plan: TrainingPlan, noise: NoiseSource) -> None:
-    """The noisy mean, in place: (clipped sum + noise) / divisor, once per logical batch.
+def privatise(sums: torch.Tensor, plan: TrainingPlan, noise: NoiseSource) -> None:
+    """The noisy mean of all coordinates (d,), in place: (clipped sum + noise) / divisor, once per logical batch.
 
     Guarantee: a Gaussian mechanism with the plan's noise multiplier, for a sum of sensitivity C. The sums are rounded
     to a grid, and the noise is a real Gaussian, rounded to that grid, exactly (`NoiseSource.add_gaussian`). Its
     standard deviation is `noise_multiplier` times the sensitivity of the *rounded* sums: C (1 + eta) and one step times
     the root of their number. The division is post-processing.
     """
-    std = plan.noise_std(_coordinates(sums))
-    for values in sums:
-        noise.add_gaussian(values, std)
-        values.div_(plan.divisor)
-
-
-def _coordinates(tensors: Sequence[torch.Tensor]) -> int:
-    return sum(tensor.numel() for tensor in tensors)
+    noise.add_gaussian(sums, plan.noise_std(sums.numel()))
+    sums.div_(plan.divisor)
 
 
 def _apply(

@@ -14,8 +14,9 @@ are computed in float64, in which a product of two float32 is exact: see `roundi
 
 import itertools
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import torch
@@ -23,7 +24,6 @@ from torch.nn import functional
 
 LONGEST_PRODUCT = 1 << 16  # tokens that one product of matrices adds up
 _RUN = 128  # columns whose products are added up before they meet others
-_CHUNK = 1 << 22  # numbers that are widened to float64 at once
 
 GhostRule = Callable[[int, int, int], bool]  # (tokens, rows, columns) -> whether norms come from Gram matrices
 
@@ -68,15 +68,22 @@ class WeightUse:
             total = like.new_zeros(len(self.left), *like.shape)
         return total.scatter_add_(1, self.left[..., None].expand_as(self.right), wide.right)
 
-    def add_weighted(self, factors: torch.Tensor, total: torch.Tensor) -> None:
-        """Add the sum over examples of `factors[b]` times its gradient to `total` (m, n), all in float64."""
+    def add_weighted(self, factors: torch.Tensor, totals: Sequence[torch.Tensor]) -> None:
+        """Add the sum over a parameter's examples of their factors times their gradients to its total (m, n).
+
+        Args:
+            factors: (examples of all parameters,) float64.
+            totals: float64, one for each parameter whose examples are here, as many of each.
+        """
         scale = factors[:, None, None]
         if self.is_lookup:
-            _add_rows(total, self.left.flatten(), (self.right.double() * scale).flatten(0, 1))
+            parts = (part.flatten(0, 1).chunk(len(totals)) for part in (self.left, self.right.double() * scale))
+            for total, places, rows in zip(totals, *parts, strict=True):
+                _add_rows(total, places, rows)
         elif self.left.size(2) < self.right.size(2):
-            _add_product(total, self.left.double() * scale, self.right)
+            _add_products(totals, self.left.double() * scale, self.right)
         else:
-            _add_product(total.mT, self.right.double() * scale, self.left)
+            _add_products([total.mT for total in totals], self.right.double() * scale, self.left)
 
     def tensors(self) -> tuple[torch.Tensor, ...]:
         """All that norms and sums are computed from, examples first."""
@@ -96,9 +103,9 @@ class KeptGradients:
     def masked(self, keep: torch.Tensor) -> "KeptGradients":
         return KeptGradients(_mask(self.gradients, keep))
 
-    def add_weighted(self, factors: torch.Tensor, total: torch.Tensor) -> None:
-        """Add the sum over examples of `factors[b]` times its gradient to `total`, all in float64."""
-        _add_product(total.view(1, -1), factors[:, None], self.gradients.flatten(1))
+    def add_weighted(self, factors: torch.Tensor, totals: Sequence[torch.Tensor]) -> None:
+        """As `WeightUse.add_weighted`."""
+        _add_products([total.view(1, -1) for total in totals], factors[:, None], self.gradients.flatten(1))
 
     def tensors(self) -> tuple[torch.Tensor, ...]:
         return (self.gradients,)
@@ -129,16 +136,84 @@ class Ghost:
     def masked(self, keep: torch.Tensor) -> "Ghost":
         return Ghost(tuple(use.masked(keep) for use in self.uses))
 
-    def add_weighted(self, factors: torch.Tensor, total: torch.Tensor) -> None:
+    def add_weighted(self, factors: torch.Tensor, totals: Sequence[torch.Tensor]) -> None:
         """One product for each use; no example's gradient is formed."""
         for use in self.uses:
-            use.add_weighted(factors, total)
+            use.add_weighted(factors, totals)
 
     def tensors(self) -> tuple[torch.Tensor, ...]:
         return tuple(tensor for use in self.uses for tensor in use.tensors())
 
 
 Contribution: TypeAlias = KeptGradients | Ghost  # what one batch gives to one parameter
+
+
+@dataclass(frozen=True)
+class Stack:
+    """What one batch gives to parameters of one shape: each one's examples behind those of the one before.
+
+    Attributes:
+        parameters: (P,).
+        contribution: of P * B examples.
+    """
+
+    parameters: tuple[torch.Tensor, ...]
+    contribution: Contribution
+
+    def squared_norms(self) -> torch.Tensor:
+        """(B,) float64, at least those of each example's gradient of all these parameters together."""
+        return self.contribution.squared_norms(self.parameters[0]).unflatten(0, (len(self.parameters), -1)).sum(0)
+
+    def masked(self, keep: torch.Tensor) -> "Stack":
+        return replace(self, contribution=self.contribution.masked(keep.repeat(len(self.parameters))))
+
+    def add_weighted(self, factors: torch.Tensor, totals: Sequence[torch.Tensor]) -> None:
+        """Add the sum over examples of `factors[b]` (B,) times its gradient to each parameter's total, in float64."""
+        self.contribution.add_weighted(factors.repeat(len(totals)), totals)
+
+    def tensors(self) -> Iterator[torch.Tensor]:
+        """All that norms and sums are computed from, (B, P, ...)."""
+        parts = self.contribution.tensors()
+        return (part.unflatten(0, (len(self.parameters), -1)).transpose(0, 1) for part in parts)
+
+    @property
+    def size(self) -> int:
+        """How many numbers the records are."""
+        return _size(self.contribution)
+
+
+def stacked(contributions: dict[torch.Tensor, Contribution]) -> Iterator[Stack]:
+    """The contributions, taken out of the mapping, those of one shape together: a call for all costs what it does for
+    one, which is most of the time that a small matrix takes, and on a CUDA device nearly all of it."""
+    alike: dict[tuple[object, ...], list[torch.Tensor]] = defaultdict(list)
+    for parameter, contribution in contributions.items():
+        alike[parameter.shape, *[(part.shape, part.dtype) for part in contribution.tensors()]].append(parameter)
+    for parameters in alike.values():
+        each = _size(contributions[parameters[0]]) + parameters[0].numel()
+        most = max(1, _at_once(parameters[0]) // each)
+        for start in range(0, len(parameters), most):
+            some = tuple(parameters[start : start + most])
+            yield Stack(some, _joined([contributions.pop(parameter) for parameter in some]))
+
+
+def _joined(parts: Sequence[Contribution]) -> Contribution:
+    """The examples of one contribution behind those of another; all have one shape."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    joined = iter([torch.cat(alike) for alike in zip(*(part.tensors() for part in parts), strict=True)])
+    if isinstance(first, KeptGradients):
+        return KeptGradients(next(joined))
+    return Ghost(tuple(WeightUse(left, right) for left, right in zip(joined, joined, strict=True)))
+
+
+def _size(contribution: Contribution) -> int:
+    return sum(tensor.numel() for tensor in contribution.tensors())
+
+
+def _at_once(values: torch.Tensor) -> int:
+    """How many numbers one call works on: a processor has them in its caches, a CUDA device waits for calls."""
+    return 1 << 26 if values.is_cuda else 1 << 22
 
 
 def _add_rows(total: torch.Tensor, places: torch.Tensor, rows: torch.Tensor) -> None:
@@ -149,14 +224,17 @@ def _add_rows(total: torch.Tensor, places: torch.Tensor, rows: torch.Tensor) -> 
         total.index_add_(0, distinct, some.new_zeros(len(distinct), some.size(1)).index_add_(0, which, some))
 
 
-def _add_product(total: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> None:
-    """Add left^T right to `total` (m, n) in float64; left (..., m) is float64, right (..., n) is widened in parts."""
-    left, right = left.flatten(0, -2), right.flatten(0, -2)
-    for some, others in zip(left.split(LONGEST_PRODUCT), right.split(LONGEST_PRODUCT), strict=True):
-        width = max(1, _CHUNK // len(some))
-        for start in range(0, others.size(1), width):
+def _add_products(totals: Sequence[torch.Tensor], left: torch.Tensor, right: torch.Tensor) -> None:
+    """Add left^T right to each total (m, n) in float64; left (..., m) is float64, right (..., n) is widened in parts.
+    Of the first dimension of both, each total has an equal share."""
+    left, right = (part.reshape(len(totals), -1, part.size(-1)) for part in (left, right))
+    for some, others in zip(left.split(LONGEST_PRODUCT, 1), right.split(LONGEST_PRODUCT, 1), strict=True):
+        width = max(1, _at_once(right) // (len(totals) * some.size(1)))
+        for start in range(0, others.size(2), width):
             columns = slice(start, start + width)
-            total[:, columns] += some.mT @ others[:, columns].double()
+            products = torch.bmm(some.mT, others[:, :, columns].double())
+            for total, product in zip(totals, products, strict=True):
+                total[:, columns].add_(product)
 
 
 def _own_squares(use: WeightUse) -> tuple[torch.Tensor, torch.Tensor]:

@@ -5,7 +5,7 @@ rows, sums without noise) is private: they belong on one machine, or on a networ
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -57,19 +57,17 @@ class Team:
             with _exchange():
                 distributed.barrier()
 
-    def add_up(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Sum each tensor over the processes into the leader's; the others' are then of no use."""
+    def add_up(self, values: torch.Tensor) -> None:
+        """Sum over the processes into the leader's; the others' are then of no use."""
         if self.size > 1:
             with _exchange():
-                for tensor in tensors:
-                    distributed.reduce(tensor, dst=0)
+                distributed.reduce(values, dst=0)
 
-    def spread(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Overwrite each tensor with the leader's."""
+    def spread(self, values: torch.Tensor) -> None:
+        """Overwrite with the leader's."""
         if self.size > 1:
             with _exchange():
-                for tensor in tensors:
-                    distributed.broadcast(tensor, src=0)
+                distributed.broadcast(values, src=0)
 
 
 @contextmanager
