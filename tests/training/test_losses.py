@@ -30,11 +30,21 @@ def test_equals_cross_entropy_over_each_examples_own_tokens():
     torch.testing.assert_close(*gradients, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("frozen", [False, True])
-def test_a_cap_and_a_frozen_head_give_autograds_losses_and_gradients(frozen, monkeypatch):
-    """A frozen head's logits are never there together: seven at most here, one position of one example."""
+IN_SHARES = [(False, 1), (True, 1), (True, 3 * 6 * 9), (True, 1 << 20)]  # of a CUDA device, and how many logits
+
+
+def set_shares(monkeypatch, shares: bool, most: int) -> None:
     monkeypatch.setattr(losses_module, "_LARGE", 0)
     monkeypatch.setattr(losses_module, "_MOST", 7)
+    monkeypatch.setattr(losses_module, "_CUDA_MOST", most)
+    monkeypatch.setattr(losses_module, "_in_shares", lambda values: shares)
+
+
+@pytest.mark.parametrize("shares", IN_SHARES)
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_cap_and_a_frozen_head_give_autograds_losses_and_gradients(frozen, shares, monkeypatch):
+    """A frozen head's logits are never there together: seven at most, one position of one example, or a few shares."""
+    set_shares(monkeypatch, *shares)
     _, targets, mask = example()
     hidden, head = torch.randn(4, 6, 5, dtype=torch.float64, requires_grad=True), nn.Linear(5, 9).double()
     seen = []
@@ -59,6 +69,32 @@ def test_a_frozen_heads_losses_have_the_same_bits_whatever_is_beside_them(monkey
         alone = lm_head_loss(head, hidden[only], targets[only], mask[only], None, True)
         assert torch.equal(alone, together[only])
         assert torch.equal(torch.autograd.grad(alone.sum(), hidden)[0][only], gradient[only])
+
+
+@pytest.mark.parametrize("shares", IN_SHARES)
+def test_a_frozen_heads_losses_move_with_no_other_example(shares, monkeypatch):
+    """In a batch of one shape, and whatever stands at a position that does not count."""
+    set_shares(monkeypatch, *shares)
+    _, targets, mask = example()
+    hidden, head = torch.randn(4, 6, 5), nn.Linear(5, 9, bias=False)
+
+    def found(states: torch.Tensor, others: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        states = states.clone().requires_grad_(True)
+        losses = lm_head_loss(head, states, others, mask, None, True)
+        return losses[:1].detach(), torch.autograd.grad(losses.sum(), states)[0][:1]
+
+    others, words = torch.cat([hidden[:1], torch.randn(3, 6, 5)]), torch.where(mask, (targets + 3) % 9, targets)
+    words[0] = targets[0]
+    others[0, ~mask[0]] = torch.nan
+    for one, other in zip(found(hidden, targets), found(others, words), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_shares_of_a_batch_are_alike(monkeypatch):
+    """No example has another shape for being last."""
+    set_shares(monkeypatch, True, 5 * 6 * 9)
+    parts = list(losses_module._parts(torch.ones(12, 6), 9))  # noqa: SLF001
+    assert [(part.start, part.stop) for part in parts] == [(24 * k, 24 * k + 24) for k in range(3)]
 
 
 def test_an_example_without_counted_tokens_costs_nothing():

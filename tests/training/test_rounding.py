@@ -27,7 +27,7 @@ from palimpsest.training.bookkeeping import BookkeepingEngine
 from palimpsest.training.check import same_bits, self_check
 from palimpsest.training.dpsgd import TrainQuery
 from palimpsest.training.engine import EngineError
-from palimpsest.training.ghost import Ghost, WeightUse
+from palimpsest.training.ghost import Ghost, KeptGradients, WeightUse
 from palimpsest.training.losses import lm_head_loss
 from palimpsest.training.rounding import eta
 from tests.training.lm_loss import per_example_lm_loss
@@ -202,6 +202,21 @@ def test_a_norm_is_never_below_that_of_what_is_summed(seed, shape, spread, scale
     exact = use.left[0].double().mT @ use.right[0].double()
     found = Ghost((use,)).squared_norms(like).sqrt()
     assert exact.norm() <= float(found) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("examples", [3, 4, 7, 13, 31])
+@pytest.mark.parametrize("parameters", [2, 5, 18, 70])
+def test_the_norm_of_alike_weights_has_the_same_bits_in_every_place(parameters, examples):
+    """The same example everywhere: also the last ones, which a processor's vectors do not fill."""
+    generator = torch.Generator().manual_seed(0)
+    left, right = (
+        torch.randn(parameters, 1, 8, width, generator=generator).expand(-1, examples, -1, -1).flatten(0, 1)
+        for width in (16, 24)
+    )
+    alike = tuple(torch.empty(16, 24) for _ in range(parameters))
+    for contribution in (Ghost((WeightUse(left, right),)), KeptGradients(torch.bmm(left.mT, right))):
+        found = ghost.Stack(alike, contribution).squared_norms()
+        assert torch.equal(found, found[:1].expand(examples))
 
 
 NEAR_SQUARES = ((1.0402182, 1.7733532e19), (1.040224, -1.7733435e19))  # (left, right): each is just below the largest

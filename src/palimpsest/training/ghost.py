@@ -162,7 +162,8 @@ class Stack:
 
     def squared_norms(self) -> torch.Tensor:
         """(B,) float64, at least those of each example's gradient of all these parameters together."""
-        return self.contribution.squared_norms(self.parameters[0]).unflatten(0, (len(self.parameters), -1)).sum(0)
+        squares = self.contribution.squared_norms(self.parameters[0]).unflatten(0, (len(self.parameters), -1))
+        return squares.T.contiguous().sum(1)  # along a row: across rows, the last examples would be added up otherwise
 
     def masked(self, keep: torch.Tensor) -> "Stack":
         return replace(self, contribution=self.contribution.masked(keep.repeat(len(self.parameters))))

@@ -1,5 +1,6 @@
 """Per-example losses: a batch's mean would couple examples before clipping, and the sensitivity argument would fail."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -11,8 +12,8 @@ from palimpsest.models.attention import capped
 
 _CHUNK = 1 << 18  # logits worked on at once: few enough to stay in a processor's cache,
 _CUDA_CHUNK = 1 << 26  # and enough to keep a CUDA device at work
-_LARGE = 1 << 15  # tokens; the logits of a larger frozen head are computed example by example
-_MOST = 1 << 24  # logits that are there at once then
+_LARGE = 1 << 15  # tokens; the logits of a larger frozen head are computed a part at a time
+_MOST, _CUDA_MOST = 1 << 24, 1 << 28  # logits that are there at once then
 
 
 def lm_head_loss(
@@ -49,11 +50,7 @@ def lm_head_loss(
 
 
 class _FrozenHead(torch.autograd.Function):
-    """The same of a linear head without gradient, example by example and at counted positions alone.
-
-    What an example gives depends on its own states and targets: the shapes of its products follow from its own
-    counted tokens, whatever is beside it.
-    """
+    """The same of a linear head without gradient, a few positions at a time: see `_parts`."""
 
     @staticmethod
     def forward(
@@ -68,23 +65,45 @@ class _FrozenHead(torch.autograd.Function):
         device = hidden.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
         head = weight.to(dtype), None if bias is None else bias.to(dtype)
-        gradient, losses = torch.zeros_like(hidden), torch.zeros_like(weights)
-        for example, own in enumerate(weights):
-            for places in own.nonzero().squeeze(1).split(max(1, _MOST // len(weight))):
-                logits = functional.linear(hidden[example, places].to(dtype), *head)
-                loss, share = losses.new_empty(len(places), 1), own[places, None]
-                _cross_entropies(logits, targets[example, places, None], share, loss, cap)
-                losses[example, places] = loss.squeeze(1)
-                if ctx.needs_input_grad[0]:
-                    gradient[example, places] = (logits @ head[0]).to(gradient.dtype)
-        ctx.save_for_backward(gradient)
-        return losses.sum(1)
+        states, words, shares = hidden.flatten(0, 1), targets.reshape(-1, 1), weights.reshape(-1, 1)
+        gradient, losses = torch.zeros_like(states), torch.zeros_like(shares)
+        for places in _parts(weights, len(weight)):
+            logits = functional.linear(states[places].to(dtype), *head)
+            loss = losses.new_empty(len(logits), 1)
+            _cross_entropies(logits, words[places], shares[places], loss, cap)
+            losses[places] = loss
+            if ctx.needs_input_grad[0]:
+                gradient[places] = (logits @ head[0]).to(gradient.dtype)
+        ctx.save_for_backward(gradient.view(hidden.shape))
+        return losses.view(weights.shape).sum(1)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor, None, None, None, None, None]:
         (gradient,) = ctx.saved_tensors
         return gradient * upstream[:, None, None].to(gradient.dtype), None, None, None, None, None
+
+
+def _parts(weights: torch.Tensor, vocabulary: int) -> Iterator[torch.Tensor | slice]:
+    """Which of the (B * T) positions have logits at once.
+
+    The shapes of an example's products must not follow from what is beside it. On a processor they follow from its own
+    counted tokens alone: it is by itself, and what does not count is left out. A CUDA device waits for every call, and
+    for every number that it is asked back. There they follow from the batch's shape, which is public: all positions of
+    equal shares of the batch.
+    """
+    examples, tokens = weights.shape
+    if _in_shares(weights):
+        fitting = (size for size in range(1, examples + 1) if size * tokens * vocabulary <= _CUDA_MOST)
+        share = tokens * max((size for size in fitting if examples % size == 0), default=1)
+        yield from (slice(start, start + share) for start in range(0, examples * tokens, share))
+        return
+    for example, own in enumerate(weights):
+        yield from (example * tokens + own.nonzero().squeeze(1)).split(max(1, _MOST // vocabulary))
+
+
+def _in_shares(values: torch.Tensor) -> bool:
+    return values.is_cuda
 
 
 class _CrossEntropy(torch.autograd.Function):
