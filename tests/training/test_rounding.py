@@ -294,7 +294,8 @@ def test_sums_are_float64_in_products_of_a_bounded_length(monkeypatch):
     rows = [*OTHERS, *PERSONS[1]]
     whole = sums(rows, "float32", "joint")
     monkeypatch.setattr(ghost, "LONGEST_PRODUCT", 3)
-    monkeypatch.setattr(ghost, "_at_once", lambda values: 64)
+    monkeypatch.setattr(ghost, "_widened_at_once", lambda values: 64)
+    monkeypatch.setattr(ghost, "_stacked_at_once", lambda values: 1)
     assert (sums(rows, "float32", "joint") - whole).norm() <= eta(1.0) * C
 
 

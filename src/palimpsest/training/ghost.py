@@ -191,7 +191,7 @@ def stacked(contributions: dict[torch.Tensor, Contribution]) -> Iterator[Stack]:
         alike[parameter.shape, *[(part.shape, part.dtype) for part in contribution.tensors()]].append(parameter)
     for parameters in alike.values():
         each = _size(contributions[parameters[0]]) + parameters[0].numel()
-        most = max(1, _at_once(parameters[0]) // each)
+        most = max(1, _stacked_at_once(parameters[0]) // each)
         for start in range(0, len(parameters), most):
             some = tuple(parameters[start : start + most])
             yield Stack(some, _joined([contributions.pop(parameter) for parameter in some]))
@@ -212,8 +212,13 @@ def _size(contribution: Contribution) -> int:
     return sum(tensor.numel() for tensor in contribution.tensors())
 
 
-def _at_once(values: torch.Tensor) -> int:
-    """How many numbers one call works on: a processor has them in its caches, a CUDA device waits for calls."""
+def _stacked_at_once(values: torch.Tensor) -> int:
+    """How many numbers are copied so that one call does for all of them: a CUDA device waits for calls."""
+    return 1 << 26 if values.is_cuda else 1 << 18
+
+
+def _widened_at_once(values: torch.Tensor) -> int:
+    """How many numbers are float64 at once: few enough to stay in a processor's caches."""
     return 1 << 26 if values.is_cuda else 1 << 22
 
 
@@ -230,7 +235,7 @@ def _add_products(totals: Sequence[torch.Tensor], left: torch.Tensor, right: tor
     Of the first dimension of both, each total has an equal share."""
     left, right = (part.reshape(len(totals), -1, part.size(-1)) for part in (left, right))
     for some, others in zip(left.split(LONGEST_PRODUCT, 1), right.split(LONGEST_PRODUCT, 1), strict=True):
-        width = max(1, _at_once(right) // (len(totals) * some.size(1)))
+        width = max(1, _widened_at_once(right) // (len(totals) * some.size(1)))
         for start in range(0, others.size(2), width):
             columns = slice(start, start + width)
             products = torch.bmm(some.mT, others[:, :, columns].double())
