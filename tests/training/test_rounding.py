@@ -219,6 +219,14 @@ def test_the_norm_of_alike_weights_has_the_same_bits_in_every_place(parameters, 
         assert torch.equal(found, found[:1].expand(examples))
 
 
+def test_weights_of_other_precisions_are_not_worked_on_together():
+    """The norms of the finer ones would be computed as coarsely as those of the first."""
+    parameters = [torch.empty(3, dtype=dtype) for dtype in (torch.float32, torch.float64, torch.float32)]
+    records = KeptGradients(torch.ones(2, 3, dtype=torch.float64))
+    stacks = list(ghost.stacked(dict.fromkeys(parameters, records)))
+    assert [[one.dtype for one in stack.parameters] for stack in stacks] == [[torch.float32] * 2, [torch.float64]]
+
+
 NEAR_SQUARES = ((1.0402182, 1.7733532e19), (1.040224, -1.7733435e19))  # (left, right): each is just below the largest
 NEAR_ROWS = ((1.3043818e19, 1.3043818e19), (-1.3043813e19, -1.3043822e19))  # the square of each, too
 

@@ -188,7 +188,8 @@ def stacked(contributions: dict[torch.Tensor, Contribution]) -> Iterator[Stack]:
     one, which is most of the time that a small matrix takes, and on a CUDA device nearly all of it."""
     alike: dict[tuple[object, ...], list[torch.Tensor]] = defaultdict(list)
     for parameter, contribution in contributions.items():
-        alike[parameter.shape, *[(part.shape, part.dtype) for part in contribution.tensors()]].append(parameter)
+        parts = contribution.tensors()
+        alike[tuple((one.shape, one.dtype) for one in (parameter, *parts))].append(parameter)
     for parameters in alike.values():
         each = _size(contributions[parameters[0]]) + parameters[0].numel()
         most = max(1, _stacked_at_once(parameters[0]) // each)
