@@ -25,6 +25,7 @@ from palimpsest.cli.repro import BUSY, STOPPED, reproduce
 from palimpsest.errors import DataError
 from palimpsest.privacy.ledger import again
 from palimpsest.workspace import READING, RUNNING
+from tests.running import is_free
 
 HOLD = """
 import pathlib, time
@@ -226,14 +227,6 @@ def test_a_run_that_was_killed_holds_the_workspace_while_its_stage_lives(make: C
         with contextlib.suppress(psutil.NoSuchProcess):  # what holds nothing may have ended by itself
             child.kill()
     soon(lambda: is_free(folder))
-
-
-def is_free(folder: Path) -> bool:
-    try:
-        with alone(folder):
-            return True
-    except DataError:
-        return False
 
 
 # Second charges.

@@ -19,13 +19,13 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.expected_conditions import presence_of_element_located
 from selenium.webdriver.support.ui import WebDriverWait
 
-from palimpsest.cli.alone import alone
-from palimpsest.errors import DataError, ParamsError
+from palimpsest.errors import ParamsError
 from palimpsest.params.override import overridden
 from palimpsest.privacy.ledger.ledger import Ledger
 from tests.artifacts import read_artifacts
 from tests.chromium import press
 from tests.flows.notes import STAGE, held_env, made, wait_until
+from tests.running import is_free
 
 ROOT = Path(__file__).parents[2]
 SECRET = "hunter2"
@@ -135,15 +135,6 @@ def test_a_run_is_started_cancelled_and_retried_in_the_interface(
         assert client.read_flow_run(run).state.message == "2 stages up to date"
     assert (deployed / "data/private/train.parquet").exists()
     wait_until(lambda: is_free(deployed))  # its process ends after its state is told
-
-
-def is_free(workspace: Path) -> bool:
-    """Whether no run is at work there."""
-    try:
-        with alone(workspace):
-            return True
-    except DataError:
-        return False
 
 
 def test_prefect_yaml_holds_no_secret_and_prefect_reads_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
