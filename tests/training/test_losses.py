@@ -81,11 +81,12 @@ def test_a_frozen_heads_losses_move_with_no_other_example(shares, monkeypatch):
     def found(states: torch.Tensor, others: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         states = states.clone().requires_grad_(True)
         losses = lm_head_loss(head, states, others, mask, None, True)
-        return losses[:1].detach(), torch.autograd.grad(losses.sum(), states)[0][:1]
+        return losses[1].detach(), torch.autograd.grad(losses.sum(), states)[0][1]
 
-    others, words = torch.cat([hidden[:1], torch.randn(3, 6, 5)]), torch.where(mask, (targets + 3) % 9, targets)
-    words[0] = targets[0]
-    others[0, ~mask[0]] = torch.nan
+    others, words = torch.randn(4, 6, 5), torch.where(mask, (targets + 3) % 9, targets)
+    others[1], words[1] = hidden[1], targets[1]
+    assert not mask[1].all()
+    others[1, ~mask[1]] = torch.nan
     for one, other in zip(found(hidden, targets), found(others, words), strict=True):
         assert torch.equal(one, other)
 
