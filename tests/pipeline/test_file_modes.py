@@ -70,7 +70,7 @@ def watched(folder: Path) -> Iterator[set[str]]:
 def test_dvc_alone_opens_nothing_private_from_the_first_byte_on(wide: Place) -> None:
     for folder in ("data", ".dvc/cache"):
         rmtree(wide.workspace / folder)
-    wide.edit("lms", VARIANT, epsilon=0.6)
+    wide.edit("lms", VARIANT, epsilon=0.6, epochs=20)  # long enough to be stopped on the way
     train = wide.workspace / "data/private/train.parquet"
     with watched(wide.workspace) as found:
         assert wide.start("dvc", "repro", "preprocess").wait() == 0, wide.output
