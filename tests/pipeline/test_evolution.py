@@ -27,7 +27,7 @@ def place(ran: Place, copy: Callable[[Place], Place]) -> Iterator[Place]:
     place = copy(ran)
     votes = {"neighbours": 3, "threshold": 0.0, "selection": "rank"}
     place.edit("variants", **{SELECTED: {"method": "select", "epsilon": 0.5, "rows": 60, "batch": 64}})
-    rounds = {"rows": 40, "rounds": ROUNDS, "expand": 3, "batch": 64, "votes": votes}
+    rounds = {"rows": 120, "rounds": ROUNDS, "expand": 3, "batch": 64, "votes": votes}
     place.edit("variants", **{EVOLVED: {"method": "evolve", "epsilon": 0.5, **rounds}})
     place.edit("authors", base={"kind": "base", "max_tokens": 12, "batch": 16})
     chosen = {"method": "vote_select", "epsilon": 1.0, "from": VARIANT, "keep": 0.5, "votes": votes, "batch": 64}
