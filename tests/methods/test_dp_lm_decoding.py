@@ -102,7 +102,8 @@ def test_every_family_is_steered_by_its_past(kind: str, make_generate) -> None:
         return state, pplm.perturb(model, state, pplm.next_token(model, state, still)[1], how)
 
     state, moved = steered([0, 1])
-    before, after = (pplm.look_ahead(model, state, past, how)[0] for past in (state.steered, moved))
+    plain = torch.zeros(2, len(model.embedding))
+    before, after = (pplm.look_ahead(model, state, past, plain, how)[0] for past in (state.steered, moved))
     assert (after > before)[[0, 1], [0, 1]].all()
     for row in range(2):
         for found, alone in zip(moved, steered([row])[1], strict=True):

@@ -52,6 +52,12 @@ def _perturbed(model, state: pplm.State, settings: DpLmGenerate) -> Past:
     return pplm.perturb(model, state, plain, settings)
 
 
+def _likely(model, state: pplm.State, past: Past, settings: DpLmGenerate) -> torch.Tensor:
+    """Log-probabilities of the labels, (B, labels); how far the next token is from the plain one is not asked."""
+    plain = torch.zeros(len(state.last), len(model.embedding))
+    return pplm.look_ahead(model, state, past, plain, settings)[0]
+
+
 def _moves(model, state: pplm.State, settings: DpLmGenerate) -> torch.Tensor:
     """How far each position of each text's past was moved, (layers, keys and values, B, heads, time, head width)."""
     moved = _perturbed(model, state, settings)
@@ -134,7 +140,7 @@ def test_the_head_reads_the_text_and_what_may_follow(parts, settings, horizon: i
     model, rows = parts
     how = settings.model_copy(update={"iterations": 0, "horizon": horizon, "temperature": 0.7})
     state = _state(model, rows, list(range(8)), how, written=3)
-    found = pplm.look_ahead(model, state, state.plain, how)[0]
+    found = _likely(model, state, state.plain, how)
     for row, prompt in enumerate(_prompts(rows)):
         embedded = model.embedding[torch.tensor([*prompt, *TEXTS[row]])]
         hidden = _hidden(model, embedded)
@@ -157,7 +163,7 @@ def test_one_perturbation_moves_the_head_towards_the_label(parts, settings) -> N
     model, rows = parts
     state = _state(model, rows, [0, 4], settings.model_copy(update={"iterations": 0}))  # one text, two targets
     past = _perturbed(model, state, settings)
-    before, after = (pplm.look_ahead(model, state, how, settings)[0] for how in (state.steered, past))
+    before, after = (_likely(model, state, how, settings) for how in (state.steered, past))
     assert (after > before)[[0, 1], [0, 1]].all()
 
 
@@ -169,9 +175,24 @@ def test_the_kl_term_holds_the_distribution_near_the_plain_one(parts, settings) 
     apart = []
     for scale in (0.0, 30.0):
         how = settings.model_copy(update={"kl_scale": scale, "step_size": 0.02, "iterations": 10, "gamma": 0.0})
-        moved = pplm.look_ahead(model, state, pplm.perturb(model, state, plain, how), how)[1]
-        apart.append(float((moved.exp() * (moved - plain)).sum(dim=-1).mean()))
+        moved = pplm.perturb(model, state, plain, how)
+        apart.append(float(pplm.look_ahead(model, state, moved, plain, how)[1]))
     assert apart[1] < 0.5 * apart[0], apart
+
+
+@pytest.mark.parametrize("rows", [2, 9])  # few read the table whole, more read it in blocks
+def test_the_gradient_of_what_is_expected_is_the_one_by_the_rules(rows: int, monkeypatch) -> None:
+    monkeypatch.setattr("palimpsest.models.logits._BLOCK", 16)
+    coins = torch.Generator().manual_seed(3)
+    logits, plain = (3.0 * torch.randn(rows, 70, generator=coins) for _ in range(2))
+    table, of_embedded = torch.randn(70, 8, generator=coins), torch.randn(rows, 8, generator=coins)
+    plain, logits = plain.log_softmax(dim=-1), logits.requires_grad_()
+    log_probs = logits.log_softmax(dim=-1)
+    by_rules = log_probs.exp() @ table, (log_probs.exp() * (log_probs - plain)).sum()
+    both = pplm.Expected.apply(logits, table, plain), by_rules
+    torch.testing.assert_close(*both)
+    losses = ((embedded * of_embedded).sum() + 0.7 * apart for embedded, apart in both)
+    torch.testing.assert_close(*(torch.autograd.grad(loss, logits)[0] for loss in losses))
 
 
 @torch.no_grad()

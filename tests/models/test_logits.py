@@ -6,7 +6,7 @@ from transformers import GraniteConfig, GraniteForCausalLM
 
 from palimpsest.errors import ModelError
 from palimpsest.models import logits
-from palimpsest.models.logits import measured, require_plain_head, states
+from palimpsest.models.logits import drawn_logits, logits_of, measured, require_plain_head, states
 from tests.families import family
 
 
@@ -25,6 +25,21 @@ def test_parts_give_the_losses_and_gradients_of_the_models_own_logits(kind: str,
     assert max(seen) == 5
     for name, weight in model.named_parameters():
         torch.testing.assert_close(weight.grad, wanted[name], atol=1e-6, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["gemma2", "phi"])  # capped; with a bias
+@pytest.mark.parametrize("rows", [1, 9])
+def test_a_table_in_blocks_gives_what_it_gives_whole(kind: str, rows: int, monkeypatch) -> None:
+    monkeypatch.setattr(logits, "_BLOCK", 16)
+    model, width = family(kind, 70, 8, 32), 8
+    if model.get_output_embeddings().bias is not None:
+        torch.nn.init.normal_(model.get_output_embeddings().bias)
+    hidden = torch.randn(rows, width, generator=torch.Generator().manual_seed(1)).requires_grad_()
+    weights = torch.randn(rows, 70, generator=torch.Generator().manual_seed(2))
+    found, wanted = drawn_logits(model, hidden), logits_of(model, hidden)
+    torch.testing.assert_close(found, wanted)
+    gradients = [torch.autograd.grad((part * weights).sum(), hidden)[0] for part in (found, wanted)]
+    torch.testing.assert_close(*gradients)
 
 
 def test_logits_that_are_scaled_behind_the_head_are_refused() -> None:

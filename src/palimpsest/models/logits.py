@@ -5,8 +5,10 @@ at positions where a token is predicted and few at once, and a backward pass com
 """
 
 from collections.abc import Callable
+from itertools import repeat
 
 import torch
+from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
@@ -15,6 +17,8 @@ from palimpsest.errors import ModelError
 from palimpsest.models.attention import cap_of, capped
 
 MOST = 1 << 25  # logits that are there at once: 128 MiB in float32
+_BLOCK = 1024  # rows of a table: what they give for a hundred states stays in a processor's cache
+_SEVERAL = 8  # states that are worth it
 
 Measure = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # logits (k, vocabulary), targets (k,) -> (k, ...)
 
@@ -36,6 +40,25 @@ def states(model: PreTrainedModel, tokens: torch.Tensor, front: torch.Tensor | N
 def logits_of(model: PreTrainedModel, hidden: torch.Tensor) -> torch.Tensor:
     """Next-token logits (..., vocabulary) of last hidden states (..., width)."""
     return capped(model.get_output_embeddings()(hidden), cap_of(model))
+
+
+def block_of(states: torch.Tensor, table: torch.Tensor) -> int:
+    """How many rows of a table (vocabulary, width) a product with states (n, width) takes at once.
+
+    In float32 on a processor, a block at a time takes .7 to .9 of the time for 8 to 100 states; in bf16 1.1.
+    """
+    blocks = len(states) >= _SEVERAL and table.device.type == "cpu" and table.dtype == torch.float32
+    return _BLOCK if blocks else len(table)
+
+
+def drawn_logits(model: PreTrainedModel, hidden: torch.Tensor) -> torch.Tensor:
+    """`logits_of` for drawing, of states (n, width), with the head's table read in blocks: equal but for rounding."""
+    head, cap = model.get_output_embeddings(), cap_of(model)
+    if type(head) is not nn.Linear or (size := block_of(hidden, head.weight)) == len(head.weight):
+        return logits_of(model, hidden)
+    biases = repeat(None) if head.bias is None else head.bias.split(size)
+    parts = zip(head.weight.split(size), biases, strict=False)
+    return capped(torch.cat([functional.linear(hidden, *part) for part in parts], dim=-1), cap)
 
 
 def cross_entropies(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

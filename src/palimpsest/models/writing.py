@@ -263,10 +263,27 @@ def draw(log_probs: torch.Tensor, top_p: float, uniforms: torch.Tensor, top_k: i
     drawn = columns.gather(1, _by_coin(_cut(probs, share), uniforms)[:, None]).squeeze(1)
     flat = (probs.sum(dim=-1) < top_p).nonzero().squeeze(1)  # their nucleus is larger
     if len(flat) and not top_k and probs.shape[1] < log_probs.shape[1]:
-        likeliest, columns = log_probs[flat].sort(dim=-1, descending=True)
-        coins = _by_coin(_cut(likeliest.exp(), share[flat]), uniforms[flat])
-        drawn[flat] = columns.gather(1, coins[:, None]).squeeze(1)
+        drawn[flat] = _by_coin(_nucleus(log_probs[flat].exp(), share[flat]), uniforms[flat])
     return drawn
+
+
+def _nucleus(probs: torch.Tensor, share: torch.Tensor) -> torch.Tensor:
+    """Probabilities with 0 outside the smallest set that reaches a row's share, (B, vocabulary).
+
+    Where some of equally likely tokens are in the set, each of them has that part of its probability.
+    """
+    kept = _cut(_in_order(probs), share)
+    least = kept.masked_fill(kept == 0.0, torch.inf).amin(dim=-1, keepdim=True)
+    edge = probs == least
+    part = (kept == least).sum(dim=-1, keepdim=True) / edge.sum(dim=-1, keepdim=True)
+    return torch.where(probs > least, probs, edge * (part * least))
+
+
+def _in_order(probs: torch.Tensor) -> torch.Tensor:
+    """Each row from the largest to the smallest: numpy takes a third of the time of a sort that tells places, too."""
+    if probs.device.type != "cpu":
+        return probs.sort(dim=-1, descending=True).values
+    return torch.from_numpy(np.sort(probs.numpy(), axis=-1)).flip(-1)
 
 
 def _cut(probs: torch.Tensor, share: torch.Tensor) -> torch.Tensor:

@@ -14,7 +14,7 @@ from palimpsest.errors import ModelError
 from palimpsest.files import read_json, write_json
 from palimpsest.models.attention import blocks
 from palimpsest.models.lm import load_lm
-from palimpsest.models.logits import logits_of, require_plain_head, states
+from palimpsest.models.logits import drawn_logits, require_plain_head, states
 from palimpsest.training.scaling import table_scale
 
 HIDDEN, LAST, BOTH, ENCODER = "hidden", "last", "both", "encoder"
@@ -122,8 +122,8 @@ class ConditionalLm(nn.Module):
         return self.soft(numbers.expand(rows, -1)).to(self.embedding.dtype)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Next-token logits (..., vocabulary) of last hidden states (..., width), in float32 at least."""
-        return wide(logits_of(self.lm, hidden))
+        """Next-token logits (n, vocabulary) of last hidden states (n, width), in float32 at least."""
+        return wide(drawn_logits(self.lm, hidden))
 
     def embed(self, tokens: torch.Tensor) -> torch.Tensor:
         """Token embeddings (..., width) as constants: the head's loss does not train the table through them."""

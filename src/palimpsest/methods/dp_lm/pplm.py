@@ -14,14 +14,17 @@ Where the paper leaves room, this module does as follows.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
+from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.nn import functional
 
 from palimpsest.methods.dp_lm.decoding import StepDraw, begin, forward, seen
 from palimpsest.methods.dp_lm.model import ConditionalLm
 from palimpsest.methods.dp_lm.past import Past, cache_of, past_of, roomy, select
 from palimpsest.methods.dp_lm.settings import DpLmGenerate
+from palimpsest.models.logits import block_of
 
 _TINY = 1e-10
 
@@ -97,12 +100,12 @@ def start(model: ConditionalLm, prompts: Sequence[Sequence[int]], targets: Seque
 def next_token(model: ConditionalLm, state: State, settings: DpLmGenerate) -> tuple[State, torch.Tensor]:
     """Log-probabilities of the next token, (B, vocabulary), and the state with `last` moved into the past."""
     hidden, plain = _read(model, state, state.plain)
-    log_probs = functional.log_softmax(model.logits(hidden) / settings.temperature, dim=-1)
+    log_probs = functional.log_softmax(_logits(model, hidden, settings), dim=-1)
     steered = plain
     if settings.iterations:
         moved, steered = _read(model, state, perturb(model, state, log_probs, settings))
-        logits = model.logits(moved) / settings.temperature
-        log_probs = settings.gm_scale * functional.log_softmax(logits, dim=-1) + (1 - settings.gm_scale) * log_probs
+        log_moved = functional.log_softmax(_logits(model, moved, settings), dim=-1)
+        log_probs = settings.gm_scale * log_moved + (1 - settings.gm_scale) * log_probs
     later = replace(
         state,
         plain=plain,
@@ -136,21 +139,57 @@ def perturb(model: ConditionalLm, state: State, plain_log_probs: torch.Tensor, s
 
 
 def look_ahead(
-    model: ConditionalLm, state: State, past: Past, settings: DpLmGenerate
+    model: ConditionalLm, state: State, past: Past, plain_log_probs: torch.Tensor, settings: DpLmGenerate
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log-probabilities of the labels (B, labels) and of the next token (B, vocabulary) after `past` and `last`."""
+    """Log-probabilities of the labels (B, labels) after `past` and `last`, and how far the next token is from plain.
+
+    That is KL(steered || plain) in nats, the sum over rows, of `plain_log_probs` (B, vocabulary).
+    """
     hidden, past = _read(model, state, past)
-    next_log_probs = log_probs = functional.log_softmax(model.logits(hidden) / settings.temperature, dim=-1)
+    embedded, apart = Expected.apply(_logits(model, hidden, settings), model.embedding, plain_log_probs)
     kept, mask = _with_last(model, state, hidden), seen(state.mask)
     for ahead in range(settings.horizon):
-        embedded, cache = log_probs.exp() @ model.embedding, cache_of(past)
+        if ahead:
+            embedded = _logits(model, hidden, settings).softmax(dim=-1) @ model.embedding
+        cache = cache_of(past)
         hidden = forward(model, model.read(embedded), cache, mask)
         past, mask = past_of(cache), seen(mask)
         kept = model.head.shape.joined(kept, model.features(hidden, embedded))
-        if ahead + 1 < settings.horizon:
-            log_probs = functional.log_softmax(model.logits(hidden) / settings.temperature, dim=-1)
     read = model.head.shape.read(kept, state.written + settings.horizon)
-    return functional.log_softmax(model.head(read), dim=-1), next_log_probs
+    return functional.log_softmax(model.head(read), dim=-1), apart
+
+
+class Expected(torch.autograd.Function):
+    """The next token's expected embedding (B, width) under logits z, and the sum over rows of KL(p || plain).
+
+    With p = softmax(z), g the gradient of the embedding and k that of the divergence, the gradient of z is
+    p (d - <p, d>) for d = E g + k (log p - log plain). By autograd's rules the same takes twice as many passes over
+    the vocabulary.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: FunctionCtx, logits: torch.Tensor, table: torch.Tensor, plain_log_probs: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        gap = functional.log_softmax(logits, dim=-1)
+        probs = gap.exp()
+        gap -= plain_log_probs
+        ctx.save_for_backward(probs, gap, table)
+        return probs @ table, torch.einsum("bv,bv->b", probs, gap).sum()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, embedded: torch.Tensor, apart: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        probs, gap, table = ctx.saved_tensors
+        size = block_of(embedded, table)
+        for columns, rows in zip(gap.split(size, dim=1), table.split(size), strict=True):
+            columns.mul_(apart).add_(embedded @ rows.T)
+        mean = torch.einsum("bv,bv->b", probs, gap)
+        return gap.sub_(mean[:, None]).mul_(probs), None, None
+
+
+def _logits(model: ConditionalLm, hidden: torch.Tensor, settings: DpLmGenerate) -> torch.Tensor:
+    return model.logits(hidden) / settings.temperature
 
 
 def _read(model: ConditionalLm, state: State, past: Past) -> tuple[torch.Tensor, Past]:
@@ -171,9 +210,8 @@ def _steering_loss(
     model: ConditionalLm, state: State, past: Past, plain_log_probs: torch.Tensor, settings: DpLmGenerate
 ) -> torch.Tensor:
     """Sum over rows of the cross entropy to the wanted label plus the scaled KL to the plain distribution."""
-    labels, tokens = look_ahead(model, state, past, settings)
-    wanted = functional.nll_loss(labels, state.targets, reduction="sum")
-    return wanted + settings.kl_scale * functional.kl_div(plain_log_probs, tokens, reduction="sum", log_target=True)
+    labels, apart = look_ahead(model, state, past, plain_log_probs, settings)
+    return functional.nll_loss(labels, state.targets, reduction="sum") + settings.kl_scale * apart
 
 
 def _reach(mask: torch.Tensor, settings: DpLmGenerate) -> torch.Tensor:
