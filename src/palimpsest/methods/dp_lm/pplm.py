@@ -163,8 +163,8 @@ class Expected(torch.autograd.Function):
     """The next token's expected embedding (B, width) under logits z, and the sum over rows of KL(p || plain).
 
     With p = softmax(z), g the gradient of the embedding and k that of the divergence, the gradient of z is
-    p (d - <p, d>) for d = E g + k (log p - log plain). By autograd's rules the same takes twice as many passes over
-    the vocabulary.
+    p (d - <p, d>) for d = E g + k (log p - log plain). By the rules of its parts it takes more passes over the
+    vocabulary.
     """
 
     @staticmethod
