@@ -45,7 +45,7 @@ def logits_of(model: PreTrainedModel, hidden: torch.Tensor) -> torch.Tensor:
 def block_of(states: torch.Tensor, table: torch.Tensor) -> int:
     """How many rows of a table (vocabulary, width) a product with states (n, width) takes at once.
 
-    In float32 on a processor, a block at a time takes .7 to .9 of the time for 8 to 100 states; in bf16 1.1.
+    In float32 on a processor, a block at a time takes .7 to .9 of the time for 8 to 100 states; in bf16 more than 1.
     """
     blocks = len(states) >= _SEVERAL and table.device.type == "cpu" and table.dtype == torch.float32
     return _BLOCK if blocks else len(table)
