@@ -1,5 +1,6 @@
 """What everything that spends would ask and cost; reads no row."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from dp_accounting.dp_event import DpEvent
@@ -32,16 +33,12 @@ class Prices:
     def whole(self, name: str) -> tuple[DpEvent, float]:
         """All that a fitted model, or a variant that is charged, will have been charged, with what it builds on: its
         event, and the deltas that no event carries, added up."""
-        queries = self._queries(name)
-        event = composed((query.event, query.partition) for query in queries)
-        return event, sum(query.own_delta for query in queries)
+        return _whole(self._queries(name))
 
     def _plan(self, who: Spender) -> Plan:
         below = [query for each in self.chain(who.name)[:-1] for query in self.planned(each).queries]
-        event = composed((query.event, query.partition) for query in below) if below else Basis().event
-        own_delta = sum(query.own_delta for query in below)
         author = self._params.authors[str(who.origin)] if Reads.AUTHOR in who.method.reads else None
-        return who.plan(self._params, Basis(event, own_delta, author))
+        return who.plan(self._params, Basis(*_whole(below), author))
 
     def _queries(self, name: str) -> list[PlannedQuery]:
         """Its queries behind those of what it builds on: a receipt's order, so that both compose to one event."""
@@ -61,6 +58,11 @@ class Prices:
         drawn = self._params.run.dp_lm
         chooses = who.method.reads & {Reads.SOURCE, Reads.SOURCES}
         return tuple(drawn.get(name, name) for name in named) if chooses else ()
+
+
+def _whole(queries: Sequence[PlannedQuery]) -> tuple[DpEvent, float]:
+    parts = [(query.event, query.partition) for query in queries]
+    return composed(parts) if parts else Basis().event, sum(query.own_delta for query in queries)
 
 
 def continues(charge: Charge, workspace: Path) -> bool:
