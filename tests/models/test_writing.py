@@ -183,6 +183,13 @@ def test_a_draw_is_in_proportion_from_the_smallest_set(repeats: int, top_p: floa
         torch.testing.assert_close(counts.double(), cut / cut.sum(), atol=2e-3, rtol=0)
 
 
+def test_equally_likely_tokens_of_a_large_set_are_drawn_alike() -> None:
+    grid = (torch.arange(6000, dtype=torch.float64) + 0.5) / 6000
+    counts = torch.bincount(draw(torch.full((6000, 1024), 1 / 1024).log(), 0.5, grid), minlength=1024)
+    assert ((counts[:512] - 6000 / 512).abs() < 2).all()
+    assert not counts[512:].any()
+
+
 def test_a_draw_never_reaches_what_has_no_probability() -> None:
     log_probs = torch.tensor([[0.0, 0.3, 0.7, 0.0]]).log()
     for top_p in (1.0, 0.99):

@@ -263,20 +263,17 @@ def draw(log_probs: torch.Tensor, top_p: float, uniforms: torch.Tensor, top_k: i
     drawn = columns.gather(1, _by_coin(_cut(probs, share), uniforms)[:, None]).squeeze(1)
     flat = (probs.sum(dim=-1) < top_p).nonzero().squeeze(1)  # their nucleus is larger
     if len(flat) and not top_k and probs.shape[1] < log_probs.shape[1]:
-        drawn[flat] = _by_coin(_nucleus(log_probs[flat].exp(), share[flat]), uniforms[flat])
+        drawn[flat] = _from_all(log_probs[flat].exp(), share[flat], uniforms[flat])
     return drawn
 
 
-def _nucleus(probs: torch.Tensor, share: torch.Tensor) -> torch.Tensor:
-    """Probabilities with 0 outside the smallest set that reaches a row's share, (B, vocabulary).
-
-    Where some of equally likely tokens are in the set, each of them has that part of its probability.
-    """
-    kept = _cut(_in_order(probs), share)
-    least = kept.masked_fill(kept == 0.0, torch.inf).amin(dim=-1, keepdim=True)
-    edge = probs == least
-    part = (kept == least).sum(dim=-1, keepdim=True) / edge.sum(dim=-1, keepdim=True)
-    return torch.where(probs > least, probs, edge * (part * least))
+def _from_all(probs: torch.Tensor, share: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
+    """A column of each row's nucleus by its coin, int64 (B,): likeliest first, and equals from left to right."""
+    ordered = _in_order(probs)
+    place = _by_coin(_cut(ordered, share), uniforms)[:, None]
+    drawn = ordered.gather(1, place)
+    equal, before = probs == drawn, (ordered > drawn).sum(dim=-1, keepdim=True)
+    return (equal & (equal.cumsum(dim=-1) == place - before + 1)).int().argmax(dim=-1)
 
 
 def _in_order(probs: torch.Tensor) -> torch.Tensor:
