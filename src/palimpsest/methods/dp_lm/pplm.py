@@ -171,6 +171,7 @@ class Expected(torch.autograd.Function):
     def forward(
         ctx: FunctionCtx, logits: torch.Tensor, table: torch.Tensor, plain_log_probs: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The embedding and the divergence, of logits and of plain log-probabilities (B, vocabulary)."""
         gap = functional.log_softmax(logits, dim=-1)
         probs = gap.exp()
         gap -= plain_log_probs
@@ -180,6 +181,7 @@ class Expected(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, embedded: torch.Tensor, apart: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        """The gradient of the logits, written over what was kept: it is asked for once."""
         probs, gap, table = ctx.saved_tensors
         size = block_of(embedded, table)
         for columns, rows in zip(gap.split(size, dim=1), table.split(size), strict=True):
