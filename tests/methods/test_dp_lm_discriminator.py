@@ -191,6 +191,17 @@ def test_a_text_is_read_once_as_far_as_memory_allows(reader, monkeypatch) -> Non
     assert len(counting.asked) == 12
 
 
+def test_the_first_reading_alone_tells_how_far_it_is(reader, capsys) -> None:
+    rows = private(two_class_records()[:12])
+    features = _Features(reader, LABELS, shown=True)
+    features.widths(rows[:10])
+    assert [line.split(" eta ")[0] for line in capsys.readouterr().err.splitlines()] == [
+        f"progress read {percent}%" for percent in (25, 50, 75, 100)
+    ]
+    features.batch(rows)
+    assert not capsys.readouterr().err
+
+
 def test_an_empty_text_is_a_row_without_weight(reader) -> None:
     batch = _Features(reader, LABELS).batch(private([Record("", "praise"), Record("Fine.", "praise")]))
     losses = _losses(head_of(reader), batch)[0]

@@ -5,7 +5,7 @@ without noise; whatever it filters is then not private. Here its training is cha
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -34,6 +34,7 @@ from palimpsest.methods.dp_lm.serialise import Serialisable, Serialiser
 from palimpsest.methods.dp_lm.settings import DiscriminatorTrain
 from palimpsest.methods.shared.base import Plan
 from palimpsest.privacy.query import View
+from palimpsest.progress import track
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
 from palimpsest.training.batches import bucket
@@ -108,7 +109,7 @@ class Discriminator:
         names, train = self.schema.label_names, self.settings
         rows = replace(self.fitted.serialiser(), max_tokens=train.max_tokens, loss_on="text")
         reader, probing = (self._reader(model, rows, one) for one in (encode, self._trial))
-        features = _Features(reader, names)
+        features = _Features(reader, names, shown=encode is None)  # an encoder shows by itself how far it is
         return TrainQuery(
             plan=training_plan(train, self.schema, noise),
             optimiser=optimiser(train),
@@ -147,7 +148,7 @@ class _Text:
 
 
 class _Reader(Protocol):
-    def read(self, texts: Sequence[str]) -> list[_Text]:
+    def read(self, texts: Iterable[str]) -> list[_Text]:
         """Each text by itself: what is read of one is the same, to the last bit, whatever else is read with it."""
 
 
@@ -164,7 +165,7 @@ class _StateReader:
     rows: Serialiser
     prefix_step: int
 
-    def read(self, texts: Sequence[str]) -> list[_Text]:
+    def read(self, texts: Iterable[str]) -> list[_Text]:
         return [self._one(text) for text in texts]
 
     @torch.no_grad()
@@ -183,8 +184,8 @@ class _EncoderReader:
 
     encode: Encode
 
-    def read(self, texts: Sequence[str]) -> list[_Text]:
-        features = torch.from_numpy(encoder_features(self.encode, texts)).to(exact_device())
+    def read(self, texts: Iterable[str]) -> list[_Text]:
+        features = torch.from_numpy(encoder_features(self.encode, list(texts))).to(exact_device())
         return [_Text(row[None], torch.ones(1, device=row.device)) for row in features]
 
 
@@ -201,11 +202,12 @@ class _Features:
     """Turns rows into batches; each text is read once, as far as memory allows.
 
     Each text is read by itself. What is kept of one is then a function of that text alone, to the last bit: it makes
-    no difference which texts found room, or in which process.
+    no difference which texts found room, or in which process. With `shown` the first reading, which is the longest,
+    tells how far it is, whatever there is to read.
     """
 
-    def __init__(self, reader: _Reader, names: Sequence[str]) -> None:
-        self._reader, self._names = reader, list(names)
+    def __init__(self, reader: _Reader, names: Sequence[str], shown: bool = False) -> None:
+        self._reader, self._names, self._shown = reader, list(names), shown
         self._kept: dict[str, _Text] = {}
         self._room = _MEMORY
 
@@ -226,10 +228,14 @@ class _Features:
 
     def _read(self, rows: Sequence[Serialisable]) -> list[_Text]:
         missing = [text for text in dict.fromkeys(row.text for row in rows) if text not in self._kept]
-        read = dict(zip(missing, self._reader.read(missing), strict=True)) if missing else {}
+        read = dict(zip(missing, self._reader.read(self._told(missing)), strict=True)) if missing else {}
         for text in missing:
             self._keep(text, read[text])
         return [read.get(row.text) or self._kept[row.text] for row in rows]
+
+    def _told(self, texts: list[str]) -> Iterable[str]:
+        shown, self._shown = self._shown, False
+        return track(texts, name="read", total=len(texts), private=True) if shown else texts
 
     def _keep(self, text: str, read: _Text) -> None:
         size = read.features.nbytes + read.weights.nbytes
