@@ -30,9 +30,12 @@ class Slots:
     """
 
     def __init__(self, workers: int, devices: Sequence[str]) -> None:
-        """`workers` stages at most run at once, on `devices`, ids as CUDA_VISIBLE_DEVICES understands them."""
+        """`workers` stages at most run at once, on `devices`, ids as CUDA_VISIBLE_DEVICES understands them.
+
+        An id that is there n times is a device that n stages share; no stage has it twice.
+        """
         validate.positive(workers=workers)
-        self._total = len(devices)
+        self._total = len(set(devices))
         self._devices = list(devices)
         self._workers = workers
         self._stopped = False
@@ -64,11 +67,18 @@ class Slots:
 
     def _acquire(self, gpus: int) -> list[str]:
         with self._changed:
-            self._changed.wait_for(lambda: self._stopped or (self._workers > 0 and len(self._devices) >= gpus))
+            self._changed.wait_for(lambda: self._stopped or (self._workers > 0 and len(self._free()) >= gpus))
             if self._stopped:
                 raise Stopped
             self._workers -= 1
-            return [self._devices.pop(0) for _ in range(gpus)]
+            held = self._free()[:gpus]
+            for device in held:
+                self._devices.remove(device)
+            return held
+
+    def _free(self) -> list[str]:
+        """Devices with a place left, each once."""
+        return list(dict.fromkeys(self._devices))
 
     def _release(self, held: Iterable[str]) -> None:
         with self._changed:

@@ -31,6 +31,15 @@ def test_a_stage_without_devices_does_not_wait_for_them() -> None:
         assert variables == {}
 
 
+def test_a_device_that_is_listed_twice_is_shared_by_two_stages_and_no_stage_has_it_twice() -> None:
+    slots = Slots(workers=8, devices=("a", "b", "a"))
+    with slots.take(1) as first, slots.take(2) as both:
+        assert first == {"CUDA_VISIBLE_DEVICES": "a"}
+        assert sorted(both["CUDA_VISIBLE_DEVICES"].split(",")) == ["a", "b"]
+    with pytest.raises(DeviceError, match="this machine has 2"):
+        slots.check([FlowNode("team", "", gpus=3)])
+
+
 def test_nobody_waits_for_a_device_where_there_is_none() -> None:
     slots = Slots(workers=2, devices=())
     slots.check([FlowNode("gpu", "", gpus=2)])
