@@ -19,8 +19,8 @@ STAGE = """
 import sys, time
 from stages import runner
 runner.end_with_runner()
-print(__import__("os").getpid(), flush=True)
 try:
+    print(__import__("os").getpid(), flush=True)  # from here on the interrupt may come
     time.sleep(600)
 except KeyboardInterrupt:
     open(sys.argv[1], "w").write("interrupted")
