@@ -480,8 +480,11 @@ def _group_epsilon(one: Callable[[float], float], size: int, at_delta: float) ->
 def _group_epsilon_beside(one: Callable[[float], float], size: int, at_delta: float, own_delta: float) -> float:
     """The least over a grid of what is left of delta0: each point of it is a proof of its own."""
     for left in np.geomspace(at_delta, at_delta * _LEAST_SHARE, _SHARES).tolist():
-        if (left + own_delta) * _growth(one(left), size) <= at_delta:
-            return size * one(left)
+        own = one(left)
+        if (left + own_delta) * _growth(own, size) <= at_delta:
+            return size * own
+        if own_delta * _growth(own, size) > at_delta:
+            break  # the less is left, the more it grows
     return math.inf
 
 
