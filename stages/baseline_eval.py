@@ -6,7 +6,7 @@ from palimpsest.audit.statistics import Bootstrap
 from palimpsest.audit.utility import Evaluation, Scored, UtilityAudit, UtilityScores, retention
 from palimpsest.files import write_json
 from palimpsest.params.load import load
-from palimpsest.workspace import BASELINES
+from palimpsest.workspace import BASELINES, REAL
 from stages.audited import one_row_each, real_rows, save, written
 from stages.common import start
 from stages.downstream_eval import RESAMPLES, Judges
@@ -17,15 +17,14 @@ def run() -> None:
     params = load()
     judges = Judges(params)
     test = judges.part(one_row_each("test"), asset=True)
-    public = ["public_only", *(["public_lm"] if params.writes_alone else [])]
-    parts = {"real": judges.part(real_rows(params), asset=True)} | {
-        name: judges.part(written(params, name), asset=False) for name in public
+    parts = {REAL: judges.part(real_rows(params), asset=True)} | {
+        name: judges.part(written(params, name), asset=False) for name in params.at_epsilon_0
     }
     audits = {name: judges.score(part, test) for name, part in parts.items()}
     draws = Bootstrap(resamples=RESAMPLES, seed=params.seed)
     for name, audit in audits.items():
         groups = judges.groups(parts[name], test, audit)
-        save(name, "utility", replace(kept(audit, audits["real"], draws), groups=groups).to_json(name))
+        save(name, "utility", replace(kept(audit, audits[REAL], draws), groups=groups).to_json(name))
     write_json(BASELINES, {"zone": "private", **{name: answers(audit) for name, audit in audits.items()}})
 
 

@@ -32,7 +32,7 @@ from palimpsest.records.packed import Chosen, drawn
 from palimpsest.records.private import SplitRow
 from palimpsest.records.record import Record
 from palimpsest.records.vouched import EMBEDDED
-from palimpsest.workspace import BASELINES, NEXT_TOKEN_LM
+from palimpsest.workspace import BASELINES, NEXT_TOKEN_LM, PUBLIC_LM, PUBLIC_ONLY, REAL
 from stages.audited import one_row_each, real_rows, save, written
 from stages.common import start
 from stages.encoding import OF_MEASURED, StoredEncoders, in_half, measuring
@@ -169,9 +169,9 @@ class Judges:
 def compared(evaluation: Evaluation, baselines: Mapping[str, Any], evaluator: str, seed: int) -> Scored:
     """With retention and gap closed against the baselines' answers on the same test rows."""
     own = evaluation.item_accuracy
-    real, public = (np.array(baselines[row][evaluator]) for row in ("real", "public_only"))
+    real, public = (np.array(baselines[row][evaluator]) for row in (REAL, PUBLIC_ONLY))
     draws = Bootstrap(resamples=RESAMPLES, seed=seed)
-    closed, alone = gap_closed(own, public, real, draws), baselines.get("public_lm")
+    closed, alone = gap_closed(own, public, real, draws), baselines.get(PUBLIC_LM)
     over = None if alone is None else retention(own, np.array(alone[evaluator]), draws)
     kept = retention(own, real, draws)
     return replace(evaluation.scored, retention=kept, gap_closed=closed, compared=True, over_public_lm=over)

@@ -16,12 +16,11 @@ from palimpsest.models.chat.settings import JudgeEndpoint
 from palimpsest.models.lm import load_lm
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
-from palimpsest.workspace import METRICS, PRIVATE
+from palimpsest.workspace import METRICS, PRIVATE, REAL
 from stages.audited import records_of, written
 from stages.common import start
 from stages.vouching import vouched
 
-REAL = "real"
 RESAMPLES = 2000
 KEPT = PRIVATE / "judged"  # an endpoint's answers, outside DVC's outputs: nothing is asked, or paid, twice
 

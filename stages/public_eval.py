@@ -15,19 +15,17 @@ from palimpsest.params.schema import Params
 from palimpsest.records.read import ColumnNames
 from palimpsest.records.record import Record
 from palimpsest.records.write import read_synthetic
-from palimpsest.workspace import INTERNAL, PUBLISHABLE, SCORES, SYNTHETIC
+from palimpsest.workspace import INTERNAL, PUBLIC_ONLY, PUBLISHABLE, SCORES, SYNTHETIC
 from stages.common import start
 from stages.downstream_eval import Judges
 from stages.encoding import OF_PAID
 from stages.vouching import public_rows
 
-PUBLIC_ROW = "public_only"
-
 
 def run() -> None:
     """Synthetic rows of what may leave and of public_only, dataset.public_test -> reports/metrics/public.json."""
     params = load()
-    test, names = public_test(params), (*params.may_leave, PUBLIC_ROW)
+    test, names = public_test(params), (*params.may_leave, PUBLIC_ONLY)
     rows = {name: read_synthetic(SYNTHETIC / name, params.dataset.text, params.dataset.label) for name in names}
     judges = Judges(params, OF_PAID)
     held = judges.part(test, asset=False)

@@ -10,7 +10,7 @@ from palimpsest.params.load import load
 from palimpsest.params.sections import PublicLm
 from palimpsest.records.record import Record
 from palimpsest.records.write import write_synthetic
-from palimpsest.workspace import BASE_LM, SYNTHETIC
+from palimpsest.workspace import BASE_LM, PUBLIC_LM, SYNTHETIC
 from stages.common import start
 from stages.filters import chain
 from stages.public_only import even
@@ -32,7 +32,7 @@ def run() -> None:
     removing = chain(params, settings.filters, settings.max_tokens, settings.batch)
     texts = author.random({label: math.ceil(_SPARE * count) for label, count in counts.items()})
     kept = filtered(removing, texts)
-    write_synthetic(firsts(kept, counts), SYNTHETIC / "public_lm", params.dataset.text, params.dataset.label)
+    write_synthetic(firsts(kept, counts), SYNTHETIC / PUBLIC_LM, params.dataset.text, params.dataset.label)
 
 
 def by_prompt(settings: PublicLm) -> Base:

@@ -9,7 +9,7 @@ from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.records.record import Record
 from palimpsest.records.write import read_public, write_synthetic
-from palimpsest.workspace import EMBEDDINGS, PUBLIC, SYNTHETIC
+from palimpsest.workspace import EMBEDDINGS, PUBLIC, PUBLIC_ONLY, SYNTHETIC
 from stages.common import start
 
 
@@ -18,7 +18,7 @@ def run() -> None:
     params = load()
     rows = read_public(PUBLIC / "train.parquet")
     chosen = for_labels(params, rows) if params.dataset.labels else spread(rows, params.public_only.rows)
-    write_synthetic(chosen, SYNTHETIC / "public_only", params.dataset.text, params.dataset.label)
+    write_synthetic(chosen, SYNTHETIC / PUBLIC_ONLY, params.dataset.text, params.dataset.label)
 
 
 def for_labels(params: Params, rows: Sequence[Record]) -> list[Record]:

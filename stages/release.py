@@ -40,7 +40,18 @@ from palimpsest.report.release.held_key import signing_key
 from palimpsest.report.release.keys import fingerprint
 from palimpsest.report.release.prov import Inputs, provenance
 from palimpsest.report.statement import statement
-from palimpsest.workspace import FACTS, GRAPH, LOCK, METRICS, PUBLISHABLE, RECEIPTS, SCORES, SYNTHETIC, TWINS
+from palimpsest.workspace import (
+    FACTS,
+    GRAPH,
+    LOCK,
+    METRICS,
+    PUBLIC_ONLY,
+    PUBLISHABLE,
+    RECEIPTS,
+    SCORES,
+    SYNTHETIC,
+    TWINS,
+)
 from stages import report
 from stages.common import start
 from stages.vouching import told
@@ -209,7 +220,7 @@ def chosen(node: Node, variants: Sequence[str]) -> Node:
     if RELEASE in node.writes:
         return narrowed(node, sources(variants))
     if node.name.partition("@")[0] == _SCORED:
-        return narrowed(node, [(SYNTHETIC / f"{name}.parquet").as_posix() for name in (*variants, "public_only")])
+        return narrowed(node, [(SYNTHETIC / f"{name}.parquet").as_posix() for name in (*variants, PUBLIC_ONLY)])
     return node
 
 

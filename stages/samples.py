@@ -33,14 +33,14 @@ from palimpsest.records.write import read_rounds, read_split
 from palimpsest.report.formats import number
 from palimpsest.report.page import ROLE_WORDS
 from palimpsest.report.samples import Browsed, Near, Removal, Round, Sizes, Written, render_samples
-from palimpsest.workspace import EVOLVED, METRICS, PRIVATE, RECEIPTS, SAMPLES, SYNTHETIC
+from palimpsest.workspace import EVOLVED, METRICS, PRIVATE, PUBLIC_LM, PUBLIC_ONLY, RECEIPTS, SAMPLES, SYNTHETIC
 from stages.audited import written
 from stages.common import start
 from stages.encode_public import public_vectors
 from stages.encoding import StoredEncoders, measuring
 from stages.public import public_texts
 
-AT_EPSILON_0 = ("public_only", "public_lm")
+AT_EPSILON_0 = (PUBLIC_ONLY, PUBLIC_LM)
 TEXTS = ".parquet"  # of rounds that select texts
 _AT_ONCE = 2048  # texts that are encoded and compared between two lines of progress
 _PERSON = 8  # digits of a keyed id that are shown

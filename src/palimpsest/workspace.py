@@ -34,6 +34,7 @@ ZERO_SHOT = PUBLIC / "zero_shot"  # texts by authors whom no row was shown
 INPUTS = DATA / "inputs"  # what stages run on that no stage makes; the stage that looks at it has its name
 CODE, SOURCES = INPUTS / "code", INPUTS / "sources"
 SYNTHETIC = DATA / "synthetic"
+REAL, PUBLIC_ONLY, PUBLIC_LM = "real", "public_only", "public_lm"  # the rows that variants stand beside
 EVOLVED = DATA / "evolved"  # what each round of `evolve` and `embed` selected
 SHARDS = DATA / "shards"  # outside DVC's outputs, so that a stopped stage leaves them
 

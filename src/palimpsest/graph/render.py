@@ -17,7 +17,7 @@ from palimpsest.methods.shared.tools import Reads
 from palimpsest.params.file import RESOLVED
 from palimpsest.params.needs import read_by, reads_base, reads_named
 from palimpsest.params.schema import Params
-from palimpsest.workspace import BASE_LM, METRICS, PUBLIC, UNTOUCHED, ZERO_SHOT
+from palimpsest.workspace import BASE_LM, METRICS, PUBLIC, PUBLIC_LM, UNTOUCHED, ZERO_SHOT
 
 _HEAD = """\
 # The graph of stages, rendered from palimpsest.graph.stages: which needs what. `dvc repro` and the Prefect flow run it.
@@ -27,7 +27,7 @@ _OPTIONAL = {
     TEST_FILE: Feature.TEST,
     PUBLIC_TEST_FILE: Feature.PUBLIC_TEST,
     str(UNTOUCHED): Feature.UNTOUCHED,
-    str(METRICS / "public_lm" / "utility.json"): Feature.PUBLIC_LM,
+    str(METRICS / PUBLIC_LM / "utility.json"): Feature.PUBLIC_LM,
 }
 _WIDTH = 100  # of a list in one line
 # What stands for the base where an author does not read it: a dependency has to be some file. `preprocess` writes it

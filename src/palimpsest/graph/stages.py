@@ -45,7 +45,10 @@ from palimpsest.workspace import (
     PLOTS,
     PRIVATE,
     PUBLIC,
+    PUBLIC_LM,
+    PUBLIC_ONLY,
     RAW,
+    REAL,
     RECEIPTS,
     RELEASE,
     ROWS_REPORT,
@@ -225,13 +228,13 @@ STAGES = (
     _fetches(
         "public_only", "The row at epsilon 0: the public texts nearest to each label's public description",
         params=("dataset.text", *_LABELLED, "public_only"), deps=(_TEXTS, EMBEDDINGS),
-        outs=(SYNTHETIC / "public_only.jsonl", SYNTHETIC / "public_only.parquet"),
+        outs=(SYNTHETIC / f"{PUBLIC_ONLY}.jsonl", SYNTHETIC / f"{PUBLIC_ONLY}.parquet"),
     ),
     _fetches(
         "public_lm", "The other row at epsilon 0: what the public language model writes with the same prompts, alone",
         params=("seed", "dataset.text", *_LABELLED, "public_only.rows", "public_lm"),
         deps=(BASE_LM, UNTOUCHED, _HELD),
-        outs=(SYNTHETIC / "public_lm.jsonl", SYNTHETIC / "public_lm.parquet"), needs=(Feature.PUBLIC_LM,),
+        outs=(SYNTHETIC / f"{PUBLIC_LM}.jsonl", SYNTHETIC / f"{PUBLIC_LM}.parquet"), needs=(Feature.PUBLIC_LM,),
         gpus=1,
     ),
 
@@ -244,9 +247,9 @@ STAGES = (
     Stage(
         "baseline_eval", "Score classifiers trained on the real and on the public_only rows", Zone.PRIVATE,
         params=("seed", *_LABELLED, *_CLASSIFIERS),
-        deps=(_TRAIN, _TEST, SYNTHETIC / "public_only.parquet", SYNTHETIC / "public_lm.parquet", NEXT_TOKEN_LM),
+        deps=(_TRAIN, _TEST, SYNTHETIC / f"{PUBLIC_ONLY}.parquet", SYNTHETIC / f"{PUBLIC_LM}.parquet", NEXT_TOKEN_LM),
         outs=(BASELINES,),
-        metrics=tuple(METRICS / row / "utility.json" for row in ("real", "public_only", "public_lm")),
+        metrics=tuple(METRICS / row / "utility.json" for row in (REAL, PUBLIC_ONLY, PUBLIC_LM)),
         gpus=1,
     ),
     _computes(
@@ -268,7 +271,7 @@ STAGES = (
     _computes(
         "incontext_eval", "Let that language model answer behind demonstrations from synthetic rows", "incontext",
         ("seed", *_COLUMNS, "dataset.labels", "models.judge", "utility.in_context"),
-        (BASE_LM, UNTOUCHED, _ROWS, _TEST, METRICS / "real" / "incontext.json"), Each("run.in_context", "row"),
+        (BASE_LM, UNTOUCHED, _ROWS, _TEST, METRICS / REAL / "incontext.json"), Each("run.in_context", "row"),
     ),
     Stage(
         "familiarity_audit", "Ask whether the public language model may have read the test rows before", Zone.PRIVATE,

@@ -243,7 +243,7 @@ def _evaluators(params: "Params") -> Iterator[str]:
 
 def _in_context(params: "Params") -> Iterator[str]:
     run, settings = params.run, params.utility.in_context
-    public = ["public_only", *(["public_lm"] if params.writes_alone else [])] if params.dataset.labels else []
+    public = params.at_epsilon_0 if params.dataset.labels else ()
     section = "run.evaluate, and where there are labels the rows at epsilon 0"
     yield from _unknown("run.in_context", run.in_context, section, [*run.evaluate, *public])
     if bool(run.in_context) > bool(run.in_context_baseline):

@@ -38,11 +38,11 @@ from palimpsest.params.sections import (
 )
 from palimpsest.records.schema import PublicSchema, default_delta
 from palimpsest.settings import Settings
-from palimpsest.workspace import BASE_LM, UNTOUCHED
+from palimpsest.workspace import BASE_LM, PUBLIC_LM, PUBLIC_ONLY, REAL, UNTOUCHED
 
 RESERVED = (
-    "real", "public_only", "public_lm", "base", "untouched", "taught", "decoders", "next_token", "checkpoints",
-    "models", "classifiers",
+    REAL, PUBLIC_ONLY, PUBLIC_LM, "base", "untouched", "taught", "decoders", "next_token", "checkpoints", "models",
+    "classifiers",
 )  # fmt: skip
 MEANINGLESS_EPSILON = 10.0
 # Keys that are written where they are not the default. They are younger than workspaces that charged: a section with
@@ -307,6 +307,11 @@ class Params(Settings):
             not getattr(prompt, "chat", False) for prompt in asked
         )
         return self.public_lm is not None and prompted
+
+    @property
+    def at_epsilon_0(self) -> tuple[str, ...]:
+        """The rows that no private row had a part in."""
+        return (PUBLIC_ONLY, PUBLIC_LM) if self.writes_alone else (PUBLIC_ONLY,)
 
     @property
     def may_leave(self) -> tuple[str, ...]:

@@ -6,8 +6,7 @@ from typing import Any
 from palimpsest.audit.next_token_settings import NEXT_TOKEN
 from palimpsest.report.formats import number, percent
 from palimpsest.report.row import EVALUATORS, Row, Summary
-
-PUBLIC_ONLY = "public_only"
+from palimpsest.workspace import PUBLIC_ONLY
 
 
 def conclusions(summary: Summary, later: Collection[str] = ()) -> dict[str, str]:

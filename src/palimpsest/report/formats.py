@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from palimpsest.workspace import PUBLIC_LM, PUBLIC_ONLY
+
 MISSING = "–"
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -52,7 +54,7 @@ def shown_epsilon(proved: float | None, per_word: float | None, role: str) -> st
         return f"{proved:.3f}"
     if per_word is not None:
         return f"{number(per_word)} a\nword"  # another unit: never beside the others without its name
-    return {"public_only": "0", "public_lm": "0", "reference": "∞"}.get(role, MISSING)
+    return {PUBLIC_ONLY: "0", PUBLIC_LM: "0", "reference": "∞"}.get(role, MISSING)
 
 
 def points(value: float | None, digits: int = 2) -> str:

@@ -24,6 +24,7 @@ from palimpsest.report.sections import HEADINGS, SECTIONS, gallery, pipeline
 from palimpsest.report.sections.base import Cell, Column, Figure, Page, Table
 from palimpsest.report.theme import PAGE_CONFIG
 from palimpsest.report.unit import Unit
+from palimpsest.workspace import PUBLIC_LM, PUBLIC_ONLY, REAL
 
 _NOTHING: Mapping[str, str] = {}
 
@@ -105,9 +106,9 @@ def environment() -> Environment:
 ROLE_WORDS = {
     "release": "for release",
     "reference": "reference, never released",
-    "real": "the private rows",
-    "public_only": "public text alone",
-    "public_lm": "the public model alone",
+    REAL: "the private rows",
+    PUBLIC_ONLY: "public text alone",
+    PUBLIC_LM: "the public model alone",
 }
 
 

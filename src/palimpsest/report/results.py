@@ -6,6 +6,7 @@ from typing import Any, Generic, TypeVar
 
 from palimpsest.errors import DataError
 from palimpsest.params.schema import RESERVED, Params
+from palimpsest.workspace import PUBLIC_LM
 
 Document = Mapping[str, Any]
 T = TypeVar("T")
@@ -34,7 +35,7 @@ class Metric(Generic[T]):
 
 def measured(params: Params) -> tuple[str, ...]:
     """The variants that run, and the baselines."""
-    baselines = (name for name in RESERVED if name != "public_lm" or params.writes_alone)
+    baselines = (name for name in RESERVED if name != PUBLIC_LM or params.writes_alone)
     return (*params.run.evaluate, *baselines)
 
 

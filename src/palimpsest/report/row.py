@@ -9,9 +9,9 @@ from palimpsest.audit.statistics import Estimate
 from palimpsest.plain import Plain
 from palimpsest.privacy.ledger.summary import LedgerSummary
 from palimpsest.report.formats import per_word
-from palimpsest.workspace import INTERNAL
+from palimpsest.workspace import INTERNAL, PUBLIC_LM, PUBLIC_ONLY, REAL
 
-BASELINES = ("real", "public_only", "public_lm")
+BASELINES = (REAL, PUBLIC_ONLY, PUBLIC_LM)
 ROLES = ("release", "reference", *BASELINES)
 # Of the model, of the rows, with shadow models, behind prompts.
 ATTACKS = ("membership", "text_membership", "shadow_membership", "prompt_membership")

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from itertools import cycle
 from typing import TypeVar
 
-from palimpsest.workspace import Zone
+from palimpsest.workspace import PUBLIC_LM, PUBLIC_ONLY, REAL, Zone
 
 Value = TypeVar("Value")
 
@@ -12,7 +12,7 @@ BLUE, ORANGE, GREEN, PURPLE, GREY, PINK = "#2b83d6", "#d66a0a", "#12946f", "#a05
 BROWN = "#9c6b4a"
 
 SERIES = (BLUE, ORANGE, PURPLE, PINK)
-BASELINES = {"real": GREEN, "public_only": GREY, "public_lm": BROWN}
+BASELINES = {REAL: GREEN, PUBLIC_ONLY: GREY, PUBLIC_LM: BROWN}
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2])
 ZONES = {Zone.PRIVATE: ORANGE, Zone.DP: BLUE, Zone.PUBLIC: GREEN}

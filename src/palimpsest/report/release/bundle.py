@@ -26,7 +26,7 @@ from palimpsest.report.release.envelope import Signed, seal
 from palimpsest.report.release.held_key import SigningKey
 from palimpsest.report.release.keys import public_pem
 from palimpsest.report.release.word import SENTENCE
-from palimpsest.workspace import PUBLISHABLE
+from palimpsest.workspace import PUBLIC_ONLY, PUBLISHABLE
 
 AUDIT_VERSION = 1
 ROWS = "data"
@@ -83,7 +83,7 @@ def audit_document(measured: MeasuredDocuments, statement: Mapping[str, Any], bo
     Raises:
         DataError: a field has another form than it may have.
     """
-    names = (*measured.receipts, "public_only")
+    names = (*measured.receipts, PUBLIC_ONLY)
     scores = allowed.publishable(measured.scores, allowed.SCORES, "public.json")
     audits = {name: allowed.publishable(audit, allowed.TWINS, name) for name, audit in measured.twins.items()}
     return {

@@ -10,10 +10,9 @@ from palimpsest.report.drawing import Chart, Rows
 from palimpsest.report.results import Metric, Results
 from palimpsest.report.sections.base import Figure, Page, Section
 from palimpsest.report.theme import GREY
+from palimpsest.workspace import REAL
 
 FIDELITY = Metric("fidelity", FidelityAudit.from_json, lambda params: params.run.audit)
-
-REAL = "real"  # the members that the audit compares with
 
 
 def fidelity(results: Results) -> Rows:

@@ -14,6 +14,7 @@ from palimpsest.report.formats import number, per_word, percent
 from palimpsest.report.results import Metric, Results, measured
 from palimpsest.report.row import BASELINES
 from palimpsest.report.sections.base import Cell, Column, Figure, Page, Receipts, Section, Table, word
+from palimpsest.workspace import REAL
 
 INCONTEXT = Metric(
     "incontext",
@@ -51,7 +52,7 @@ def in_context(results: Results, receipts: Receipts = _NO_RECEIPTS) -> Rows:
 def _epsilon(variant: str, receipts: Receipts) -> float | str | None:
     """What a row's demonstrations promise: a number, or a word where that is none of the unit of privacy."""
     if variant in BASELINES:
-        return NO_PROMISE if variant == "real" else 0.0
+        return NO_PROMISE if variant == REAL else 0.0
     receipt = receipts.get(variant)
     if receipt is None:
         return None

@@ -16,6 +16,7 @@ from palimpsest.report.results import Document, Metric, Results, measured
 from palimpsest.report.row import BASELINES, EVALUATORS, Row, Score, Summary
 from palimpsest.report.sections.base import Cell, Column, Figure, Page, Section, Table, word
 from palimpsest.report.theme import GREY, colors
+from palimpsest.workspace import PUBLIC_LM, PUBLIC_ONLY, REAL
 
 UTILITY = Metric("utility", UtilityScores.from_json, measured)
 PUBLIC: Metric[Document] = Metric(
@@ -24,13 +25,13 @@ PUBLIC: Metric[Document] = Metric(
 
 _CLASSIFIER = "A classifier trained"
 _TRAINED = {NEXT_TOKEN: "A language model trained further"}
-_DASHES = {"real": [1, 0], "public_only": [2, 3], "public_lm": [6, 2, 2, 2]}
+_DASHES = {REAL: [1, 0], PUBLIC_ONLY: [2, 3], PUBLIC_LM: [6, 2, 2, 2]}
 
 
 def scores(results: Results, variant: str) -> tuple[Score, ...]:
     """Field of a line of the final table: each evaluator's score, the unrelated one first."""
     known = results.of(UTILITY)
-    real, public, own = (known[name].evaluators if name in known else {} for name in ("real", "public_only", variant))
+    real, public, own = (known[name].evaluators if name in known else {} for name in (REAL, PUBLIC_ONLY, variant))
     order = [name for name in EVALUATORS if name in own] + sorted(set(own) - set(EVALUATORS))
     return tuple(_score(name, own[name], both=name in real and name in public) for name in order)
 
