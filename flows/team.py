@@ -24,11 +24,11 @@ from ruamel.yaml import YAML
 
 from flows.cron import schedule
 from flows.events import BROKEN, FAILED, REFUSED, asset_of
+from palimpsest.cli.deploy import POOLS
 from palimpsest.errors import ParamsError
 
 FILE = "prefect.yaml"
-PROCESS, DOCKER, KUBERNETES = "process", "docker", "kubernetes"
-POOLS = (PROCESS, DOCKER, KUBERNETES)
+PROCESS, DOCKER, KUBERNETES = POOLS
 _PREFIX = "palimpsest-"
 _EVENTS = {REFUSED: "a run was refused: budget", FAILED: "a stage failed", BROKEN: "an audit refuted a claim"}
 

@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 
-from palimpsest.audit.statistics import Bootstrap
+from palimpsest.audit.statistics import RESAMPLES, Bootstrap
 from palimpsest.audit.utility import Evaluation, Scored, UtilityAudit, UtilityScores, retention
 from palimpsest.files import write_json
 from palimpsest.params.load import load
 from palimpsest.workspace import BASELINES, REAL
 from stages.audited import one_row_each, real_rows, save, written
 from stages.common import start
-from stages.downstream_eval import RESAMPLES, Judges
+from stages.downstream_eval import Judges
 
 
 def run() -> None:

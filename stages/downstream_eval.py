@@ -13,7 +13,7 @@ from palimpsest.audit.groups import GroupScores, group_scores
 from palimpsest.audit.label_fit import LabelFit
 from palimpsest.audit.next_token import next_token
 from palimpsest.audit.next_token_settings import NEXT_TOKEN
-from palimpsest.audit.statistics import Bootstrap
+from palimpsest.audit.statistics import RESAMPLES, Bootstrap
 from palimpsest.audit.utility import (
     Evaluation,
     LinearSettings,
@@ -38,7 +38,6 @@ from stages.common import start
 from stages.encoding import OF_MEASURED, StoredEncoders, in_half, measuring
 from stages.vouching import vouched
 
-RESAMPLES = 2000
 Texts = list[str]
 Labels = tuple[str, ...]
 

@@ -8,7 +8,7 @@ from palimpsest.audit.incontext_endpoint import EndpointJudge
 from palimpsest.audit.incontext_judge import Judge
 from palimpsest.audit.incontext_model import local_judge
 from palimpsest.audit.incontext_settings import InContext
-from palimpsest.audit.statistics import Bootstrap
+from palimpsest.audit.statistics import RESAMPLES, Bootstrap
 from palimpsest.devices import exact_device
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.files import read_json, write_json
@@ -21,7 +21,6 @@ from stages.audited import records_of, written
 from stages.common import start
 from stages.vouching import vouched
 
-RESAMPLES = 2000
 KEPT = PRIVATE / "judged"  # an endpoint's answers, outside DVC's outputs: nothing is asked, or paid, twice
 
 

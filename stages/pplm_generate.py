@@ -5,6 +5,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+from palimpsest.devices import dtype_of
 from palimpsest.files import make_folder, write_json
 from palimpsest.graph import closure
 from palimpsest.methods.dp_lm.artifact import DpLmArtifact
@@ -16,7 +17,6 @@ from palimpsest.params.load import load
 from palimpsest.params.schema import DpLmVariant, Params
 from palimpsest.records.vouched import contents_of
 from palimpsest.records.write import write_synthetic
-from palimpsest.training.dpsgd import PRECISIONS
 from palimpsest.workspace import METRICS, MODELS, RECEIPTS, SHARDS, SYNTHETIC
 from stages.common import start
 from stages.encoding import encoders, memory_of
@@ -29,7 +29,7 @@ def run(name: str, model: str) -> None:
     params, receipt = load(), receipt_of(model)
     variant = params.variants[name]
     assert isinstance(variant, DpLmVariant)  # the schema lets no other run here
-    artifact = DpLmArtifact.load(MODELS / model, PRECISIONS[variant.generate.precision])
+    artifact = DpLmArtifact.load(MODELS / model, dtype_of(variant.generate.precision))
     memory = memory_of(receipt.purpose)
     encode = encoders(params, others=memory) if artifact.judging.head.shape.reads == ENCODER else None
     settings = variant.generate

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # heavy, and most of a command's start needs none of it
 
 VARIABLE = "PALIMPSEST_DEVICE"
 AUTO, CPU, CUDA, MPS = "auto", "cpu", "cuda", "mps"
-HALF = "bf16"
+FULL, HALF = "float32", "bf16"
 NAMES = r"^(auto|cpu|cuda(:[0-9]+)?|mps)$"
 
 

@@ -63,13 +63,13 @@ RATINGS = REPORTS / "ratings"  # sheets for people who judge rows, and what they
 RELEASE = Path("release")
 PARAMS, GRAPH, LOCK = Path("params.yaml"), Path("dvc.yaml"), Path("dvc.lock")
 
-_DVC, _KEPT = Path(".dvc"), Path(".palimpsest")
-SEEN = _KEPT / "seen"  # what commands worked out, to answer at once: for the eye alone
+_DVC, KEPT = Path(".dvc"), Path(".palimpsest")
+SEEN = KEPT / "seen"  # what commands worked out, to answer at once: for the eye alone
 SECONDS = SEEN / "seconds"  # that stages took: `<program>@<name>.json`
-RUNNING, READING = _KEPT / "run.lock", _KEPT / "reading"  # who runs, and the locks of who reads meanwhile
+RUNNING, READING = KEPT / "run.lock", KEPT / "reading"  # who runs, and the locks of who reads meanwhile
 
-STAGES_RUNNING = _KEPT / "stages"  # the locks of stages at work
-WORKERS = _KEPT / "workers"  # the locks of a cluster's workers on this machine
+STAGES_RUNNING = KEPT / "stages"  # the locks of stages at work
+WORKERS = KEPT / "workers"  # the locks of a cluster's workers on this machine
 
 # What private stages write of public files alone -> the one stage whose word on it counts.
 PUBLIC_FILES: Mapping[str, str] = {
@@ -82,7 +82,7 @@ PUBLIC_MODELS = (BASE_LM, UNTOUCHED, TAUGHT, DECODERS, NEXT_TOKEN_LM)  # of publ
 # What stages write that read private rows or answers about them.
 MADE = (PRIVATE, SYNTHETIC, EVOLVED, SHARDS, MODELS)
 # With it, where copies and secrets of a workspace lie: none of this may be named as public.
-OWN = (*MADE, FACTS, REPORTS, RELEASE, _DVC, _KEPT)
+OWN = (*MADE, FACTS, REPORTS, RELEASE, _DVC, KEPT)
 # Whatever is written below these, by whom and with which mode ever, nobody but the owner reaches. The lock file names
 # private files by their hashes.
-CLOSED = (DATA, MODELS, REPORTS, _DVC, _KEPT, LOCK)
+CLOSED = (DATA, MODELS, REPORTS, _DVC, KEPT, LOCK)

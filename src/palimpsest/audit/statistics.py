@@ -14,6 +14,7 @@ from palimpsest import validate
 from palimpsest.plain import Plain
 
 CONFIDENCE = 0.95  # of every interval that an audit writes
+RESAMPLES = 2000  # of test rows, behind the intervals of scores
 _LARGEST_EPSILON = 64.0
 
 

@@ -22,11 +22,10 @@ from palimpsest.params.schema import Params
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Charge
 from palimpsest.privacy.ledger.witness import receipt_heads
-from palimpsest.workspace import CODE, GRAPH, LOCK, RECEIPTS, SOURCES
+from palimpsest.workspace import CODE, GRAPH, KEPT, LOCK, RECEIPTS, SOURCES
 from stages import inputs
 
 DRAWS = "pplm_generate"  # draws rows from a fitted model, under that model's receipt
-_BEFORE = Path(".palimpsest")  # closed to others, as the lock file is, and no place where DVC finds a graph
 _OPEN = ("reserved", "begun", "answered")
 
 Noted = Mapping[str, Any]  # what the lock file says of a stage, or of a file
@@ -186,7 +185,7 @@ def _require_settled(params: Params, workspace: Path, names: Collection[str]) ->
 
 
 def _kept(name: str) -> Path:
-    return _BEFORE / f"{name}.before"
+    return KEPT / f"{name}.before"  # closed to others, as the lock file is, and no place where DVC finds a graph
 
 
 def _put_back(workspace: Path) -> None:

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from palimpsest import validate
+from palimpsest.devices import FULL, HALF, dtype_of
 from palimpsest.privacy.entropy import NoiseSource, device_noise
 from palimpsest.privacy.query import Meter, bounds_persons, registered
 from palimpsest.privacy.rows import PrivateRow, by_person
@@ -27,8 +28,6 @@ from palimpsest.training.engine import EngineError, Gradients
 from palimpsest.training.optimiser import Optimiser
 from palimpsest.training.plan import TrainingPlan
 from palimpsest.training.team import Team
-
-PRECISIONS = {"float32": torch.float32, "bf16": torch.bfloat16}
 
 
 def one_width(rows: Sequence[PrivateRow]) -> list[int]:
@@ -92,13 +91,13 @@ class TrainQuery:
     shapes: Sequence[Record] = ()
     encode_probe: Callable[[Sequence[PrivateRow]], Any] | None = None
     engine: Callable[[nn.Module], BookkeepingEngine] = BookkeepingEngine
-    precision: str = "float32"
+    precision: str = FULL
     checkpoints: Path | None = None
     checkpoint_steps: int = 50
 
     def __post_init__(self) -> None:
         validate.positive(micro_batch=self.micro_batch, checkpoint_steps=self.checkpoint_steps)
-        validate.one_of(tuple(PRECISIONS), precision=self.precision)
+        validate.one_of((FULL, HALF), precision=self.precision)
         validate.one_of(("joint", "rows"), person=self.person)
 
     @property
@@ -161,7 +160,7 @@ class TrainQuery:
             EngineError: the number of losses is not the plan's.
         """
         device = next(model.parameters()).device.type
-        with torch.autocast(device, PRECISIONS[self.precision], enabled=self.precision != "float32"):
+        with torch.autocast(device, dtype_of(self.precision), enabled=self.precision != FULL):
             values = self.losses(model, batch)
         if len(values) != self.plan.passes:
             raise EngineError(
@@ -185,7 +184,7 @@ class TrainQuery:
             batch, alone = encode(rows), [encode([row]) for row in rows]
             for which in range(self.plan.passes):
                 losses = partial(self._one, which)
-                self_check(self.engine, self.model, losses, batch, alone, PRECISIONS[self.precision])
+                self_check(self.engine, self.model, losses, batch, alone, dtype_of(self.precision))
 
     def _one(self, which: int, model: nn.Module, batch: Any) -> torch.Tensor:
         return self.per_example(model, batch)[which]
