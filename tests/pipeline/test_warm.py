@@ -51,8 +51,8 @@ def threads():
     print(torch.get_num_threads(), pools, torch.cuda.is_initialized())
 
 def sleep():
-    Path("began").write_text(json.dumps([os.getpid(), os.getppid()]))
     try:
+        Path("began").write_text(json.dumps([os.getpid(), os.getppid()]))  # from here on the interrupt may come
         threading.Event().wait(60)
     except KeyboardInterrupt:
         print("interrupted", flush=True)
