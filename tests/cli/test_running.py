@@ -29,8 +29,8 @@ from tests.running import is_free
 
 HOLD = """
 import pathlib, time
-pathlib.Path("held").write_text("")
 try:
+    pathlib.Path("held").write_text("")  # from here on the interrupt may come
     time.sleep(600)
 finally:
     pathlib.Path("held").unlink()

@@ -239,8 +239,9 @@ def test_the_flow_and_a_concurrent_dvc_repro_wait_for_each_other(make_workspace:
 
 HOLD = """
 import os, pathlib, time
-held = pathlib.Path(f"held-{os.getpid()}"); held.touch()
+held = pathlib.Path(f"held-{os.getpid()}")
 try:
+    held.touch()  # from here on the interrupt may come
     while not pathlib.Path("go").exists():
         time.sleep(0.05)
 finally:
