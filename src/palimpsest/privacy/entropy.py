@@ -104,6 +104,7 @@ class NoiseSource:
 
         Raises:
             ValueError: for a dtype narrower than float32, whose grid would show through the noise.
+            DeviceNoiseError: a CUDA device draws other noise than the processor does from the same bits.
         """
         if tensor.dtype not in (torch.float32, torch.float64):
             raise ValueError(f"noise needs float32 or float64, got {tensor.dtype}")

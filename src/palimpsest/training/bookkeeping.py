@@ -55,7 +55,7 @@ class BookkeepingEngine:
     """
 
     def __init__(self, model: nn.Module, prefer_ghost: GhostRule = ghost_is_cheaper) -> None:
-        """Attach to `model`, whose modules are hooked only while `clipped_sums` runs."""
+        """Attach to `model`, whose modules are hooked only while its examples are read."""
         self._prefer_ghost = prefer_ghost
         self._names: dict[torch.Tensor, str] = {p: name for name, p in model.named_parameters() if p.requires_grad}
         _refuse_half_precision(self._names)

@@ -100,7 +100,7 @@ class BaseAuthor:
 
         Raises:
             ModelError: the folder holds no causal language model.
-            ParamsError: new texts are to begin with public ones and there are none.
+            ParamsError: new texts are to begin with public ones or to be shown them, and there are none.
         """
         if settings.shows_public and corpus is None:
             raise ParamsError(

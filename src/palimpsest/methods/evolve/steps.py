@@ -48,7 +48,8 @@ class EvolveSteps:
         """The first slate: new texts, and variations of them.
 
         Raises:
-            BackendError: fewer texts could be written for a label than each round selects.
+            BackendError: fewer texts could be written for a label than each round selects, or fewer than half of the
+                variations.
         """
         path = None if self.folder is None else self.folder / f"first-{self._digest()}.json"
         if path is not None and path.is_file():
@@ -63,7 +64,11 @@ class EvolveSteps:
         return self._slate(texts, 0)
 
     def propose(self, done: Sequence[Round]) -> Slate:
-        """The slate after these rounds: what the last one selected, and variations of it."""
+        """The slate after these rounds: what the last one selected, and variations of it.
+
+        Raises:
+            BackendError: fewer than half of the variations could be written.
+        """
         turn = len(done)
         return self._slate(by_label(self._grown(self.selected(done, turn - 1), turn), tuple(self.counts)), turn)
 
