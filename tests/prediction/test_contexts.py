@@ -1,6 +1,7 @@
 """Contexts side by side are what each is by itself, wherever each of them stands."""
 
 import gc
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -8,7 +9,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import Cache, GraniteConfig, GraniteForCausalLM, MixtralConfig, MixtralForCausalLM, PreTrainedModel
+from transformers import (
+    Cache,
+    GraniteConfig,
+    GraniteForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
+    Phi3Config,
+    Phi3ForCausalLM,
+    PreTrainedModel,
+)
 
 from palimpsest.errors import ModelError
 from palimpsest.prediction import contexts
@@ -155,6 +165,38 @@ def test_mixtures_of_experts_are_refused() -> None:
     )  # fmt: skip
     with pytest.raises(ModelError, match="a mixture of experts"):
         require_exact(MixtralForCausalLM(mixtral).eval(), PROMPTS, [5], shape(PROMPTS, 3), 0.0)
+
+
+def scaled(limit: int) -> PreTrainedModel:
+    """A small Phi-3 whose rotations are others for all rows of a pass once one of them is beyond `limit`."""
+    rope = {
+        "rope_type": "longrope",
+        "rope_theta": 1e4,
+        "factor": 8.0,
+        "short_factor": [1.0] * 4,
+        "long_factor": [4.0] * 4,
+    }
+    config = Phi3Config(
+        num_hidden_layers=1, hidden_size=16, intermediate_size=16, num_attention_heads=2, num_key_value_heads=2,
+        vocab_size=270, max_position_embeddings=64, original_max_position_embeddings=limit, rope_parameters=rope,
+        initializer_range=0.5, bos_token_id=0, eos_token_id=0, pad_token_id=0,
+    )  # fmt: skip
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        return Phi3ForCausalLM(config).eval()
+
+
+def test_rotations_that_follow_from_the_longest_context_are_refused() -> None:
+    """A context beyond the limit changes the logits of all beside it, which a trial of short prompts does not see."""
+    longest = max(map(len, PROMPTS)) + ROOM
+    steps = [[(9, True, True)] * len(PROMPTS)] * ROOM
+    require_exact(scaled(longest), PROMPTS, [5, 7], shape(PROMPTS, 3), 0.0)
+    check(scaled(longest), PROMPTS, 5, steps)
+    with pytest.raises(AssertionError, match="not close"):
+        check(scaled(longest - 1), PROMPTS, 5, steps)
+    with pytest.raises(ModelError, match=rf"up to {longest} positions; one beyond {longest - 1} "):
+        require_exact(scaled(longest - 1), PROMPTS, [5, 7], shape(PROMPTS, 3), 0.0)
+    require_exact(scaled(longest - 1), PROMPTS, [], replace(shape(PROMPTS, 3), room=0), 0.0)
 
 
 def test_a_model_with_full_context_is_read_to_its_last_position() -> None:

@@ -206,6 +206,10 @@ def test_the_second_opinion_composes_what_the_receipt_lists():
         assert bracket is not None
         assert bracket.low <= gdp_epsilon(mu, delta) <= bracket.high
         assert bracket.high == pytest.approx(gdp_epsilon(mu, delta), rel=3e-3)
+    others = (lines[0], replace(lines[1], model="another"))  # a record may be in the first part of both
+    bracket = replace(parts, queries=others).second()
+    assert bracket is not None
+    assert bracket.low <= gdp_epsilon(0.5 * math.sqrt(2), 1e-5) <= bracket.high
     assert replace(parts, epsilon=None).second() is None
     assert replace(own, delta=5e-6).agreement(replace(own, delta=5e-6).second())
 

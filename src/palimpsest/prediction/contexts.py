@@ -6,6 +6,7 @@ beside it or on its place among them, where the device's kernels keep to one ord
 `require_exact` tries that.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -351,11 +352,13 @@ def require_exact(
         dtype: of the model from now on, but for its head.
 
     Raises:
-        ModelError: the model is a mixture of experts, it treats positions, masks or its head in a way of its own, the
-            device rounds products, or rounding moves more than is charged.
+        ModelError: the model is a mixture of experts, its positions would follow from the longest context, it treats
+            positions, masks or its head in a way of its own, the device rounds products, or rounding moves more than is
+            charged.
     """
     more = more[: shape.room]
     _require_dense(model)
+    _require_one_scale(model, shape)
     _require_alone(model, prompts, more[:_FEW], shape)
     give_dtype(model, dtype)
     largest = moved(model, prompts, more, shape)
@@ -386,6 +389,23 @@ def _require_dense(model: PreTrainedModel) -> None:
         raise ModelError(
             "The language model is a mixture of experts: what an expert multiplies at once depends on all contexts.",
             "Use a dense causal model, such as GPT-2, Llama, Qwen, Mistral, Gemma, OPT or Phi.",
+        )
+
+
+def _require_one_scale(model: PreTrainedModel, shape: Shape) -> None:
+    """Under `longrope` the longest context of a pass chooses the rotations of all: none may come to that length.
+
+    A prompt is opened beside others of its own public width, so only what is written behind prompts is concerned.
+    """
+    given = getattr(model.config.get_text_config(), "rope_parameters", None) or {}
+    ropes = [given, *(rope for rope in given.values() if isinstance(rope, dict))]  # one, or one for each type of layer
+    limits = [rope["original_max_position_embeddings"] for rope in ropes if rope.get("rope_type") == "longrope"]
+    need, limit = shape.most + shape.room, min(limits, default=math.inf)
+    if shape.room and need > limit:
+        raise ModelError(
+            f"A prompt and an example need up to {need} positions; one beyond {limit} changes how this model reads all "
+            "contexts beside it.",
+            "Lower prompt.text_tokens or max_tokens, shorten the prompt, or use a model without longrope.",
         )
 
 

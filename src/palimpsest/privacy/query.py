@@ -38,10 +38,10 @@ class Query(Protocol):
     A query of many identical steps under one charge, which another attempt may continue after a crash, has an attribute
     `steps`: `event` composes one mechanism that often. The view calls its `run_steps(rows, noise, meter)`, not `run`.
 
-    Guarantee: no step touches the rows or draws anything before `meter.begin` counted it. A step that is begun again
-    draws a new batch and new noise, and counts as one more. All attempts together then run at most `steps` mechanisms,
-    each chosen from the noisy results of those before, which is what `event` composes: a crash costs steps, never
-    privacy.
+    Guarantee: no step draws anything, or lets anything of the rows out, before `meter.begin` counted it. A step that is
+    begun again draws a new batch and new noise, and counts as one more. All attempts together then run at most `steps`
+    mechanisms, each chosen from the noisy results of those before, which is what `event` composes: a crash costs steps,
+    never privacy.
     """
 
     @property

@@ -94,6 +94,11 @@ class QueryLine(_Strict):
     charge: Word
     state: Annotated[str, _that(STATES.__contains__)]
 
+    @property
+    def cell(self) -> tuple[str, str] | None:
+        """The part, with whose scheme it is: to another model a unit may lie in another part of a scheme so called."""
+        return self.partition and (f"{self.model} {self.partition[0]}", self.partition[1])
+
     @classmethod
     def of(cls, charge: Charge) -> "QueryLine":
         """What is said of a charge."""
@@ -238,7 +243,7 @@ class Receipt(_Strict):
             return None
         if self.own_delta >= self.delta:
             return fourier.Bracket(math.inf, math.inf)
-        terms = [(line.event, line.partition) for line in self.queries]  # disjoint parts compose in parallel
+        terms = [(line.event, line.cell) for line in self.queries]  # disjoint parts compose in parallel
         bracket = fourier.epsilon(events.composed(terms), self.delta - self.own_delta)
         if bracket is None or math.isinf(bracket.high):
             return None
