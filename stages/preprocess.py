@@ -10,7 +10,7 @@ from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import Params
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import require_unit
-from palimpsest.records.duplicates import guessable
+from palimpsest.records.duplicates import guessable, marks
 from palimpsest.records.faults import POLICIES
 from palimpsest.records.keyed import fingerprint, likeness
 from palimpsest.records.preprocess import preprocess
@@ -31,9 +31,9 @@ def run() -> None:
     ledger = Ledger.open(ledger_url(params))
     asset = ledger.asset(params.dataset.asset)
     require_unit(asset, params.schema_of_data)
-    write_public_rows(params)
+    public = write_public_rows(params)
     rows, test_rows = read_private(params)
-    if params.world is None and rows:
+    if params.world is None:
         ledger.know_rows(asset.name, likeness((row.text for row in rows), ledger.books().rows_key))
     done = preprocess(
         rows,
@@ -44,6 +44,7 @@ def run() -> None:
         test_rate=params.dataset.test_share,
         batch_size=max((model.train.batch for model in params.fitted.values()), default=1),
         guessable=partial(guessable, similarity=params.audit.similarity, shingle=params.audit.shingle),
+        public=marks(row.text for row in public),
     )
     for part in ("train", "holdout", "test"):
         write_split(PRIVATE / f"{part}.parquet", getattr(done.split, part))
@@ -66,8 +67,8 @@ def read_private(params: Params) -> tuple[Sequence[RawRow], Sequence[RawRow] | N
     return read(data.private, columns), None if data.test is None else read(data.test, test)
 
 
-def write_public_rows(params: Params) -> None:
-    """The public file, cut into what models train on and what they are measured on."""
+def write_public_rows(params: Params) -> Sequence[RawRow]:
+    """The public file, which is cut into what models train on and what they are measured on."""
     data = params.dataset
     label = data.label if data.public_labels else None
     columns = ColumnNames(data.text, label, keys=params.schema_of_data.keys, plain=True)
@@ -75,6 +76,7 @@ def write_public_rows(params: Params) -> None:
     train, heldout = split_public([Record(row.text, row.label) for row in rows], params.seed)
     write_public(PUBLIC / "train.parquet", train)
     write_public(PUBLIC / "heldout.parquet", heldout)
+    return rows
 
 
 def split_public(rows: Sequence[Record], seed: int) -> tuple[list[Record], list[Record]]:

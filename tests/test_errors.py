@@ -7,15 +7,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from bench.errors import PAGE, ROOT, Template, render, templates
 from palimpsest.audit.incontext_model import Chooser
 from palimpsest.audit.incontext_settings import InContext
 from palimpsest.audit.membership import bag_of_words_control
-from palimpsest.audit.statistics import Bootstrap
-from palimpsest.audit.utility import retention
 from palimpsest.cli.checks import check_files
 from palimpsest.errors import PalimpsestError
 from palimpsest.methods.dp_lm.model import add_adapters
@@ -140,7 +137,6 @@ class Narrow(Chooser):
 
 PROVOKED: dict[str, Callable[[Path], object]] = {
     "The audit subset has no member or no non-member": lambda _: bag_of_words_control([], ["a"], seed=0),
-    "never right": lambda _: retention(np.ones(3), np.zeros(3), Bootstrap(resamples=10, seed=0)),
     "no end-of-text token": lambda _: specials(SimpleNamespace(eos_token_id=None)),  # type: ignore[arg-type]
     "The driver for mysql://books/ledger is not installed": lambda _: Ledger.open("mysql://books/ledger"),
     "No key can be written to": unreadable_key,

@@ -118,6 +118,7 @@ def test_retention_is_paired():
     assert estimate.value == pytest.approx(half.sum() / real.sum())
     assert estimate.low < estimate.value < estimate.high
     assert retention(real, real, BOOTSTRAP).low == 1.0
+    assert retention(half, np.zeros(400), BOOTSTRAP) is None, "so few test rows that none was right measure nothing"
 
 
 def test_gap_closed_is_not_given_where_there_is_no_gap():

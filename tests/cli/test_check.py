@@ -75,6 +75,46 @@ def test_what_is_dropped_is_said_and_written_into_the_settings(home: Path, termi
     assert "bad_rows: drop" in (home / "work/params.resolved.yaml").read_text()
 
 
+def test_where_no_record_would_be_kept_nothing_is_registered(home: Path, terminal: None) -> None:
+    """A run would charge for rows of noise alone; to leave such records out is no remedy, and is not offered."""
+    (home / "own.csv").write_text("body,team\nsome text,A\nanother,B\n")
+    for policy in ("stop", "drop"):
+        done = init(home, home / "work", bad_rows=policy)
+        assert done.exit_code == 1
+        assert "a label is not one of those listed. The first is row 1 (line 2)." in done.stderr
+        assert "Correct them. Labels are compared exactly, case and spaces too." in done.stderr
+        assert not (home / "ledger.db").exists()
+
+
+def test_texts_that_the_public_file_has_too_are_told(home: Path, terminal: None) -> None:
+    (home / "own.csv").write_text("body,team\nsome text,a\nzwieback,b\n")
+    said = "Some rows have a text that the public file has, too"
+    assert said not in init(home, home / "one").stderr
+    (home / "public.csv").write_text(f"body\n{SECRET}\nZwieback.\n")
+    done = init(home, home / "two", asset="second")
+    assert done.exit_code == 0, done.output
+    assert said in done.stderr
+    assert "wieback" not in done.stdout + done.stderr
+
+
+def test_a_column_that_the_public_file_lacks_is_to_be_named_there(home: Path, terminal: None) -> None:
+    (home / "public.csv").write_text("words\npublic text\n")
+    done = init(home, home / "work")
+    assert "--text is 'body': 'public.csv' has no such column. It has: 'words'." in done.stderr
+    assert "Name the columns of 'public.csv' as those of DATA are named." in done.stderr
+
+
+def test_a_key_that_a_line_lacks_is_to_be_written(tmp_path: Path, terminal: None) -> None:
+    home = write_files(tmp_path / "home")
+    (home / "public.csv").rename(home / "public.jsonl")
+    (home / "public.jsonl").write_text('{"body": "public text"}\n')
+    (home / "own.csv").write_text("body,team\nsome text,a\n")
+    (home / "test.jsonl").write_text('{"body": "x", "team": "a"}\n{"body": "y"}\n')
+    done = init(home, home / "work", public=home / "public.jsonl", test=home / "test.jsonl")
+    assert "a line lacks a key. The first is row 2" in done.stderr
+    assert "always stop, for they may hide other records. Write every key in every line; null" in done.stderr
+
+
 def test_at_its_default_the_choice_is_in_no_file(place: Place) -> None:
     """A workspace from before there was the choice has the same sections, and is not charged again."""
     assert load(place.workspace).dataset.bad_rows == "stop"

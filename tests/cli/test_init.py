@@ -129,6 +129,7 @@ def test_descriptions_are_optional_and_may_come_from_a_file(tmp_path: Path) -> N
 def test_lists_of_several_columns_are_combined_in_the_order_of_the_columns(tmp_path: Path) -> None:
     path = tmp_path / "labels.yaml"
     path.write_text("stars: {1: bad, 2: ''}\nkind: {bar: a bar}\n", encoding="utf-8")
+    assert read_label(" kind ") == " kind ", "a file may name its column so"
     column = read_label("kind, stars")
     assert column == "kind; stars"
     assert read_labels(None, path, column) == {"bar; 1": "a bar; bad", "bar; 2": "a bar; 2"}

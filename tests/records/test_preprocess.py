@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from palimpsest.records.duplicates import marks
 from palimpsest.records.preprocess import Preprocessed, preprocess
 from palimpsest.records.private import RawRow, SplitRow
 from palimpsest.records.read import ColumnNames, read_rows
@@ -112,6 +113,16 @@ def test_a_free_label_is_one_partition_and_may_be_missing() -> None:
     split = result.split
     kept = [(row.text, row.label) for row in (*split.train, *split.holdout, *split.test)]
     assert sorted(kept, key=str) == sorted(((row.text, row.label) for row in rows), key=str)
+
+
+def test_texts_that_are_public_as_well_are_counted_for_the_owner_alone() -> None:
+    rows = [*tickets(96), *(RawRow(text, "a") for text in ("Thank  you!", "thank you", "Lost", ""))]
+    split, report = (made := run(rows, public=marks(["THANK YOU.", "lost", "found", ""]))).split, made.report
+    assert report["rows"]["public"] == 3
+    assert next(line for line in report["warnings"] if "public" in line).startswith("3 rows have a text that")
+    assert next(line for line in report["told"] if "public" in line).startswith("Some rows have a text that")
+    assert sum(parts(made).values()) == 100 == len(split.train) + len(split.holdout) + len(split.test)
+    assert parts(made) == parts(run(rows)), "what is public moves no record"
 
 
 def test_the_label_is_part_of_what_places_a_record() -> None:

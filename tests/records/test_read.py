@@ -138,6 +138,14 @@ def test_one_empty_cell_that_changes_a_whole_column_stops_and_drops_nothing(tmp_
         read_rows(tmp_path / "rows.parquet", ColumnNames("text", "label", "who"), 10, ("0", "1"), bad=drop)
 
 
+def test_a_file_of_which_no_record_is_kept_is_refused_like_one_without_rows(tmp_path: Path) -> None:
+    path = written(tmp_path / "rows.csv", b"text,label\nt,A\nu,B\n")
+    with pytest.raises(DataError, match=r"All records of 'rows\.csv' are left out"):
+        read_rows(path, COLUMNS, 10, LABELS, bad=drop)
+    path = written(tmp_path / "rows.csv", b"text,label\nt,A\nu,b\n")
+    assert read_rows(path, COLUMNS, 10, LABELS, bad=drop) == [RawRow("u", "b")]
+
+
 def test_all_texts_null_and_categories_in_parquet(tmp_path: Path) -> None:
     table = pa.table({"text": pa.nulls(2), "label": pa.array(["a", "b"]).dictionary_encode()})
     pq.write_table(table, tmp_path / "rows.parquet")

@@ -211,18 +211,17 @@ def calibration_error(probabilities: np.ndarray, truth: np.ndarray) -> float:
     return float(np.abs(gaps).sum() / len(truth))
 
 
-def retention(variant: np.ndarray, real: np.ndarray, bootstrap: Bootstrap) -> Estimate:
+def retention(variant: np.ndarray, real: np.ndarray, bootstrap: Bootstrap) -> Estimate | None:
     """Accuracy of `variant` as a share of that of the real rows, with a paired bootstrap interval over test rows.
+
+    None, to be printed as n/a, where the classifier that learned from the real rows is never right.
 
     Args:
         variant: `item_accuracy` of the variant, shape (test rows,).
         real: the same for the classifier trained on the private rows.
-
-    Raises:
-        DataError: the classifier trained on the private rows is never right.
     """
     if not real.any():
-        raise DataError("The evaluator trained on the real rows is never right.", "Check the labels of the test rows.")
+        return None
     return Estimate(float(variant.sum() / real.sum()), *bootstrap_ratio(variant, real, bootstrap))
 
 

@@ -49,8 +49,10 @@ _IGNORED = {
 
 
 def read_label(column: str | None) -> str | None:
-    """The label column; several, separated by commas, as one name."""
-    return None if column is None else attributes.joined([name.strip() for name in column.split(",")])
+    """The label column as it is named; several, separated by commas, as one name."""
+    if column is None or "," not in column:
+        return column
+    return attributes.joined([name.strip() for name in column.split(",")])
 
 
 def read_labels(listed: str | None, path: Path | None, column: str | None = None) -> dict[str, str]:

@@ -19,7 +19,7 @@ from palimpsest.records import attributes
 from palimpsest.records.check import Checked, Found, check
 from palimpsest.records.faults import NOTES, OF_THE_RECORD, Kind, Place, RecordError
 from palimpsest.records.formats import MissingColumn, names
-from palimpsest.records.preprocess import odd_labels, odd_sizes
+from palimpsest.records.preprocess import odd_labels, odd_public, odd_sizes
 from palimpsest.records.read import ColumnNames, iter_rows
 from palimpsest.records.schema import PublicSchema
 from palimpsest.workspace import PRIVATE, ROWS_REPORT, Zone
@@ -80,8 +80,10 @@ def _check_first(file: Named, source: DataSource) -> None:
     if missing is not None:
         there = _there(names(file.path), source.labels) if owners_terminal() else ""
         option = next(name for name, columns in _wanted(source).items() if missing in columns)
-        remedy = f"Correct {option}, or name the file's columns in its first row. Case and spaces count."
-        raise DataError(f"{option} is {missing!r}: {file.path.name!r} has no such column.{there}", remedy)
+        said = f"{option} is {missing!r}: {file.path.name!r} has no such column.{there}"
+        if file.option != "DATA":
+            raise DataError(said, f"Name the columns of {file.path.name!r} as those of DATA are named.")
+        raise DataError(said, f"Correct {option}, or name the file's columns in its first row. Case and spaces count.")
 
 
 def _columns_alone(fault: RecordError) -> bool:
@@ -134,10 +136,11 @@ def check_all(source: DataSource, schema: PublicSchema, workspace: Path, books: 
         keep(found, workspace)
         raise
     own = found["DATA"][1]
-    for told in _odd(own, schema):
+    for told in _odd(own, schema, found["--public"][1].marks):
         tell_owner(f"note: {told}")
     if books is not None and own.likeness is not None and (other := books.same_rows(source.asset, own.likeness)):
-        tell_owner(f"note: asset {other!r} has these rows. A run stops there until `palimpsest register --same-rows`.")
+        agreed = "palimpsest register --same-rows REASON"
+        tell_owner(f"note: asset {other!r} has these rows. A run stops there until `{agreed}`.")
     return found
 
 
@@ -160,10 +163,12 @@ def _entry(file: Named, checked: Checked) -> dict[str, Any]:
 
 def _judge(file: Named, checked: Checked, policy: str, workspace: Path) -> None:
     """Raise DataError where a run would stop at a record; else say which records are left out, and what is odd."""
-    droppable = OF_THE_RECORD if policy == "drop" else frozenset[Kind]()
+    droppable = OF_THE_RECORD if policy == "drop" and checked.rows else frozenset[Kind]()
     stops = [fault for fault in checked.faults if fault.kind not in NOTES | droppable]
     if stops:
-        shown, remedy = (f": {_words(stops)}", _remedy(stops)) if owners_terminal() else ("", "Correct them.")
+        shown, remedy = "", "Correct them."
+        if owners_terminal():
+            shown, remedy = f": {_words(stops)}", _remedy(stops, checked.rows)
         raise DataError(
             f"{file.option} is {str(file.path)!r}, which has records that a run would stop at{shown}.",
             f"{remedy} {str(workspace / LIST)!r} lists each with its kind and place.",
@@ -179,28 +184,31 @@ def _words(faults: list[Found]) -> str:
     return f"{'; '.join(dict.fromkeys(fault.kind for fault in faults))}. The first is {Place(first.row, first.line)}"
 
 
-def _remedy(stops: list[Found]) -> str:
+def _remedy(stops: list[Found], readable: int) -> str:
     kinds = {fault.kind for fault in stops}
     if Kind.QUOTE in kinds:
         return "Close every quote, and double the quotes inside a quoted field; what follows could not be checked."
-    if not kinds <= OF_THE_RECORD:
-        return "Correct them: faults of the file's structure always stop, for they may hide other records."
     hints = "".join(f" {hint}" for kind, hint in _HINTS.items() if kind in kinds)
-    return f"Correct them, or leave such records out with --bad-rows drop, which is public.{hints}"
+    if not kinds <= OF_THE_RECORD:
+        return f"Correct them: faults of the file's structure always stop, for they may hide other records.{hints}"
+    leave = ", or leave such records out with --bad-rows drop, which is public" if readable else ""
+    return f"Correct them{leave}.{hints}"
 
 
 _HINTS = {
     Kind.LABEL: "Labels are compared exactly, case and spaces too.",
     Kind.CODING: "Save the file as UTF-8.",
-    Kind.TYPE: "Write texts as strings; null stands for none.",
+    Kind.TYPE: "Write texts and labels as strings; null stands for none.",
+    Kind.KEY: "Write every key in every line; null stands for none.",
 }
 
 
-def _odd(checked: Checked, schema: PublicSchema) -> list[str]:
-    """What is far from what was declared, without a count."""
+def _odd(checked: Checked, schema: PublicSchema, public: frozenset[int]) -> list[str]:
+    """What is far from what was declared or is public as well, without a count."""
     seen = {label: int(label in checked.labels) for label in schema.label_names}
     sizes = [each.told for each in odd_sizes(checked.rows, checked.persons, schema)]
-    return [*sizes, *[_FOR_EVER] * bool(sizes), *(each.told for each in odd_labels(seen))]
+    others = [*odd_labels(seen), *odd_public(len(checked.marks & public))]
+    return [*sizes, *[_FOR_EVER] * bool(sizes), *(each.told for each in others)]
 
 
 def tell_of_rows(workspace: Path) -> None:

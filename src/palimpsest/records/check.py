@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from palimpsest.records.duplicates import marks
 from palimpsest.records.faults import NOTES, Kind, RecordError
 from palimpsest.records.keyed import BEGINNING, likeness
 from palimpsest.records.read import ColumnNames, iter_rows
@@ -29,6 +30,7 @@ class Checked:
         persons: how many different ones these name.
         labels: those that these have.
         likeness: by what the rows are known again, see `keyed.likeness`; None without a key, or without rows.
+        marks: of the texts, see `duplicates.marks`.
     """
 
     faults: tuple[Found, ...]
@@ -36,6 +38,7 @@ class Checked:
     persons: int
     labels: frozenset[str]
     likeness: str | None = None
+    marks: frozenset[int] = frozenset()
 
 
 def check(
@@ -55,6 +58,7 @@ def check(
     persons: set[str | None] = set()
     seen: set[str | None] = set()
     texts: list[str] = []
+    said: set[int] = set()
 
     def bad(fault: RecordError) -> bool:
         faults.append(Found(fault.kind, fault.place.row, fault.place.line, fault.column))
@@ -65,9 +69,11 @@ def check(
             rows += 1
             persons.add(row.unit)
             seen.add(row.label)
+            said |= marks([row.text])
             if key is not None:
                 texts.append(row.text[:BEGINNING])
     except RecordError as broken:  # what follows a broken quote is no record any more
         bad(broken)
     alike = likeness(texts, key) if key is not None and texts else None
-    return Checked(tuple(faults), rows, len(persons - {None}), frozenset(filter(None, seen)), alike)
+    labelled = frozenset(filter(None, seen))
+    return Checked(tuple(faults), rows, len(persons - {None}), labelled, alike, frozenset(said))

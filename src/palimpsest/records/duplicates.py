@@ -34,6 +34,11 @@ def wording(text: str) -> str:
     return " ".join(words(text))
 
 
+def marks(texts: Iterable[str]) -> set[int]:
+    """A number for each wording among the texts; for this process alone, and none for a text without a word."""
+    return {hash(said) for said in map(wording, texts) if said}
+
+
 def guessable(
     texts: Sequence[str],
     persons: Sequence[str] | np.ndarray | None = None,

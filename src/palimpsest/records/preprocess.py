@@ -1,7 +1,7 @@
 """From raw private rows to training, holdout and test rows, with a report for the private zone."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from palimpsest.records.conformity import conforms
+from palimpsest.records.duplicates import marks
 from palimpsest.records.packed import Chosen, Mapped
 from palimpsest.records.private import RawRow, SplitRow
 from palimpsest.records.schema import PublicSchema
@@ -53,6 +54,7 @@ def preprocess(
     test_rate: float,
     batch_size: int,
     guessable: Guessable,
+    public: Set[int] = frozenset(),
 ) -> Preprocessed:
     """Leave out rows of nobody, cap the rows per person, split them, and count what the owner of the data should know.
 
@@ -74,6 +76,7 @@ def preprocess(
         batch_size: public; expected batch size, for a warning.
         guessable: (texts, digest of each one's person or None, which are asked about) -> (len(texts),) bool: rows that
             are asked about, of units that have no near-duplicate in another unit.
+        public: marks of the public file's texts (`duplicates.marks`), for a warning.
     """
     kept = _kept(rows, schema, key)
     owners = None if schema.unit_column is None else persons(kept, key)
@@ -83,7 +86,7 @@ def preprocess(
     split = split_rows(kept, key, rate, cut, guessable(Mapped(attrgetter("text"), kept), owners, audited))
     if test_rows is not None:
         split = replace(split, test=Mapped(_tested, test_rows))
-    return Preprocessed(split, _report(rows, kept, split, schema, key, batch_size))
+    return Preprocessed(split, _report(rows, kept, split, schema, key, batch_size, public))
 
 
 def _tested(row: RawRow) -> SplitRow:
@@ -103,9 +106,15 @@ def _unnamed(row: RawRow) -> RawRow:
 
 
 def _report(
-    rows: Sequence[RawRow], kept: Sequence[RawRow], split: Split, schema: PublicSchema, key: bytes, batch_size: int
+    rows: Sequence[RawRow],
+    kept: Sequence[RawRow],
+    split: Split,
+    schema: PublicSchema,
+    key: bytes,
+    batch_size: int,
+    public: Set[int],
 ) -> dict[str, Any]:
-    counts = _counts(rows, kept, split, schema, key)
+    counts = _counts(rows, kept, split, schema, key) | {"public": sum(bool(marks([row.text]) & public) for row in rows)}
     carried = Counter(row.label for row in kept)
     # Nothing where labels are free text, because they then are part of the record.
     labels = {label: carried[label] for label in schema.label_names}
@@ -115,6 +124,7 @@ def _report(
         *odd_sizes(counts["read"], counts["persons"], schema),
         *_small(counts["train_units"], schema, batch_size),
         *odd_labels(labels),
+        *odd_public(counts["public"]),
     ]
     return {
         "zone": Zone.PRIVATE,
@@ -201,6 +211,13 @@ def odd_labels(labels: Mapping[str, int]) -> Iterator[Oddity]:
         yield Oddity("All rows have the same label.", "All rows have the same label.")
     elif absent:
         yield Oddity(f"{absent} of the {len(labels)} labels have no row.", "A listed label has no row.")
+
+
+def odd_public(shared: int) -> Iterator[Oddity]:
+    """Texts that the public file has, too."""
+    if shared:
+        told = "have a text that the public file has, too, and public texts may be released as they are."
+        yield Oddity(f"{shared} rows {told}", f"Some rows {told}")
 
 
 def _far(count: int, declared: int) -> bool:

@@ -58,7 +58,7 @@ def read_rows(
     What `check` finds of the file, before the first row is read, holds for what is read: it is the same content.
 
     Raises:
-        DataError: the file changed meanwhile, or is another one of the same content.
+        DataError: the file changed meanwhile, or is another one of the same content; or no record is kept.
     """
     path = Path(path)
     before = _identity(path)
@@ -66,6 +66,11 @@ def read_rows(
     rows = Packed.of(RawRow, iter_rows(path, columns, max_length, labels, bad))
     if _identity(path) != before:
         raise DataError(f"{path.name!r} changed while it was being read.", "Let nothing write to it, and run again.")
+    if not rows:
+        raise DataError(
+            f"All records of {path.name!r} are left out by dataset.bad_rows.",
+            "Compare its columns with dataset.text and dataset.labels; `palimpsest init` with its check says more.",
+        )
     return rows
 
 

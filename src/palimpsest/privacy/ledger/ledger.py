@@ -140,7 +140,7 @@ class Ledger:
                     f"The rows of asset {name!r} are those of {other!r}: under two names, each total counts a part of "
                     "what is told about the same people.",
                     f"Go on with {other!r} as dataset.asset, or, if the data's owner agrees, give a reason to "
-                    "`palimpsest register --same-rows`: both totals then add up.",
+                    "`palimpsest register --same-rows REASON`: both totals then add up.",
                 )
             writing.rows(name, {"likeness": likeness})
 
