@@ -12,7 +12,7 @@ from palimpsest.errors import DataError
 from palimpsest.records.check import check
 from palimpsest.records.faults import POLICIES, Kind, RecordError
 from palimpsest.records.private import RawRow
-from palimpsest.records.read import ColumnNames, read_rows
+from palimpsest.records.read import ColumnNames, iter_rows, read_rows
 
 SECRET = "ZANZIBAR-7731"
 COLUMNS, LABELS = ColumnNames("text", "label", "who", nobody=True), ("a", "b")
@@ -34,7 +34,7 @@ LINES = {
 def rows_of(folder: Path, lines: list[bytes], policy: str = "drop") -> list[RawRow]:
     path = folder / "rows.csv"
     path.write_bytes(b"text,label,who\n" + b"".join(lines))
-    return read_rows(path, COLUMNS, 100, LABELS, bad=POLICIES[policy])
+    return list(iter_rows(path, COLUMNS, 100, LABELS, bad=POLICIES[policy]))
 
 
 @given(lines=st.lists(st.sampled_from(list(LINES)), min_size=1, max_size=7))
