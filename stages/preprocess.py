@@ -44,7 +44,7 @@ def run() -> None:
         test_rate=params.dataset.test_share,
         batch_size=max((model.train.batch for model in params.fitted.values()), default=1),
         guessable=partial(guessable, similarity=params.audit.similarity, shingle=params.audit.shingle),
-        public=marks(row.text for row in public),
+        public=public,
     )
     for part in ("train", "holdout", "test"):
         write_split(PRIVATE / f"{part}.parquet", getattr(done.split, part))
@@ -67,8 +67,8 @@ def read_private(params: Params) -> tuple[Sequence[RawRow], Sequence[RawRow] | N
     return read(data.private, columns), None if data.test is None else read(data.test, test)
 
 
-def write_public_rows(params: Params) -> Sequence[RawRow]:
-    """The public file, which is cut into what models train on and what they are measured on."""
+def write_public_rows(params: Params) -> set[int]:
+    """The public file, cut into what models train on and what they are measured on; the marks of its texts."""
     data = params.dataset
     label = data.label if data.public_labels else None
     columns = ColumnNames(data.text, label, keys=params.schema_of_data.keys, plain=True)
@@ -76,7 +76,7 @@ def write_public_rows(params: Params) -> Sequence[RawRow]:
     train, heldout = split_public([Record(row.text, row.label) for row in rows], params.seed)
     write_public(PUBLIC / "train.parquet", train)
     write_public(PUBLIC / "heldout.parquet", heldout)
-    return rows
+    return marks(row.text for row in rows)
 
 
 def split_public(rows: Sequence[Record], seed: int) -> tuple[list[Record], list[Record]]:
