@@ -219,6 +219,17 @@ def test_deltas_beside_the_events_are_counted_and_said(tmp_path: Path, monkeypat
     assert f"Deltas that no event carries: 3e-05 after the pending runs, of at most {most:.3g}." in said
 
 
+def test_to_register_once_more_says_what_is_spent(place: Place) -> None:
+    """Another workspace of the asset has the same budget, and is told so before its first run."""
+    said = "notes: epsilon {:.3f} of it is spent already"
+    assert "spent" not in place.call("register").stdout
+    charged(place)
+    spent = Ledger.open(f"sqlite:///{place.ledger}").balance("notes").spent
+    assert spent > 0
+    assert said.format(spent) in place.call("register").stdout
+    assert said.format(spent) in init(place.home, place.home / "other").stdout
+
+
 def test_what_does_not_fit_is_said_and_not_run(place: Place) -> None:
     place.edit("privacy", "budget", epsilon=2.9)
     assert place.call("register", "--amend").exit_code == 0
@@ -259,7 +270,7 @@ def test_an_asset_of_persons_is_closed_to_those_of_another_column_and_to_records
     place.edit("dataset", "unit", max_rows=5)
     assert place.call("register").exit_code == 0
     (home / "own.csv").unlink()
-    for unit in ({"column": "body"}, {"column": None, "max_rows": 1, "persons": None}):
+    for unit in ({"column": "who"}, {"column": None, "max_rows": 1, "persons": None}):
         place.edit("dataset", "unit", **unit)
         _is_closed(place, command, "registered for the person in column 'team' as the unit of privacy")
 

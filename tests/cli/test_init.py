@@ -59,8 +59,8 @@ def test_labels_that_look_like_something_else_stay_text() -> None:
 
 @pytest.mark.parametrize("name", ["yes", "null", "1", 'co"l', "naïve", "a: b", " x "])
 def test_columns_that_look_like_something_else_stay_text(name: str) -> None:
-    data = settings(text=name, label="the label", unit=name, persons=100).dataset
-    assert (data.text, data.unit.column) == (name, name)
+    data = settings(text=name, label="the label", unit=f"{name}2", persons=100).dataset
+    assert (data.text, data.unit.column) == (name, f"{name}2")
 
 
 def test_an_asset_that_looks_like_something_else_stays_text() -> None:
@@ -184,6 +184,7 @@ FAILING = {
     "endless budget": ({"budget": "inf"}, "--budget is inf"),
     "nothing kept": ({"max_length": 0}, "--max-length is 0"),
     "one column for both": ({"text": "team"}, "--text and --label are both 'team'"),
+    "a text for a person": ({"unit": "body", "persons": 100}, "--unit and --text are both 'body'"),
     "what is bad": ({"bad_rows": "skip"}, "--bad-rows is 'skip'"),
     "too few": ({"n_public": 19}, "--n-public is 19"),
     "delta above 1/n": ({"delta": 0.1}, "--delta is 0.1; allowed is above 0 and at most 1 / n for 600 records"),

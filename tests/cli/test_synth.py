@@ -239,7 +239,14 @@ def test_the_comparison_has_the_values_of_the_page(place: Place) -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "asset"), [("Own notes.csv.gz", "own_notes"), ("2024.csv", "data_2024"), ("é.tsv", "data")]
+    ("file", "asset"),
+    [
+        ("Own notes.csv.gz", "own_notes"),
+        ("2024.csv", "data_2024"),
+        ("Réunion é.tsv", "reunion_e"),
+        ("患者.csv", "data_e48762d9"),
+        ("患者2.csv", "data_2_e53e531f"),
+    ],
 )
 def test_an_asset_is_named_after_its_file(file: str, asset: str) -> None:
     given = {"data": Path("folder.d") / file, "text": "body", "public": Path("p"), "n_public": 30, "asset": None}

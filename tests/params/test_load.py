@@ -59,6 +59,11 @@ REFUSED = {
         {"column": "who", "max_rows": 1, "persons": 10001, "missing": "drop"},
         ["unit.persons is 10001", "n_public"],
     ),
+    "texts for persons": (
+        "dataset.unit",
+        {"column": "text", "max_rows": 1, "persons": 100, "missing": "drop"},
+        ["text and unit.column name the same column"],
+    ),
     "delta of 1": ("privacy.budget.delta", 1.0, ["privacy.budget.delta", "1.0", "less than 1"]),
     "batch above n": ("lms.dp3.train.batch", 10001, ["dp3: train.batch", "10001", "10000"]),
     "audit above n": ("audit.size", 10001, ["audit.size", "10001", "10000"]),

@@ -77,6 +77,8 @@ def enter(params: Params, workspace: Path, *, amend: bool = False, lost: bool = 
         f"{known.name}: registered in {ledger.place} with a budget of epsilon {known.epsilon:g} at delta "
         f"{known.delta:.3g}, for adding or removing one {known.unit} of about {known.n_public}{_whom(known)}"
     )
+    if spent := ledger.balance(known.name).spent:
+        print(f"{known.name}: epsilon {spent:.3f} of it is spent already; workspaces of one asset share its budget")
 
 
 def _whom(asset: Asset) -> str:

@@ -66,7 +66,8 @@ def _task(source: DataSource) -> Iterator[Problem]:
         remedy = "Give both, or none for text without labels, or --task span for labels that are free text."
         yield "--label and --labels come together: labels are public, and are never taken from the data.", remedy
     if len(source.labels) == 1:
-        yield f"--labels is {next(iter(source.labels))!r} alone; allowed are at least two.", "Name all labels, or none."
+        alone = next(iter(source.labels))
+        yield f"--labels is {alone!r} alone; allowed are at least two.", "Name all labels, with commas between."
     if task == "span" and (not label or labels):
         yield "--task span takes --label and no --labels: a label is free text.", "Give the column alone."
     if (task == "json") != (source.json_schema is not None):
@@ -83,6 +84,8 @@ def _columns(source: DataSource) -> Iterator[Problem]:
             yield f"{option} is empty.", "Name a column of the file."
     if source.text in attributes.names(source.label):
         yield f"--text and --label are both {source.text!r}.", "Name two columns."
+    if source.unit == source.text:
+        yield f"--unit and --text are both {source.unit!r}.", "Name the column that tells persons apart."
     if wrong := attributes.problem(tuple(source.labels), source.label):
         yield f"--label is {source.label!r}: {wrong}.", "Give --labels-file with a list of labels for each column."
     if source.public_labels and source.label is None:

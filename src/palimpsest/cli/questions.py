@@ -3,6 +3,8 @@
 import re
 import shlex
 import sys
+import unicodedata
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,8 +49,11 @@ def _name(answer: str) -> str:
 
 
 def _of_file(given: Given) -> str:
-    """A name for a data set: that of its file, as far as names go."""
-    name = re.sub(r"[^a-z0-9]+", "_", given["data"].name.partition(".")[0].lower()).strip("_")
+    """A name for a data set: that of its file without accents; a checksum stands for letters that are not Latin."""
+    stem = unicodedata.normalize("NFKD", given["data"].name.partition(".")[0].lower())
+    name = re.sub(r"[^a-z0-9]+", "_", re.sub(r"[\u0300-\u036f]", "", stem)).strip("_")
+    if any(letter.isalpha() and not letter.isascii() for letter in stem):
+        name = f"{name or 'data'}_{zlib.crc32(stem.encode('utf-8', 'replace')):08x}"
     return name if re.fullmatch(NAME, name) else f"data_{name}".strip("_")
 
 

@@ -105,6 +105,8 @@ class Dataset(Settings):
             raise ValueError(problem)
         if self.text in attributes.names(self.label):
             raise ValueError(f"text and label name the same column, {self.text!r}")
+        if self.unit.column == self.text:
+            raise ValueError(f"text and unit.column name the same column, {self.text!r}")
         if (self.unit.persons or 0) > self.n_public:
             raise ValueError(f"unit.persons is {self.unit.persons}, more than n_public: each person has a record")
         if self.task in ("text", "json") and (self.label is not None or self.labels):
