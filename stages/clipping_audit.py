@@ -1,13 +1,13 @@
 """Ask how far clipping the public language model's logits moves what private contexts agree on."""
 
 from collections.abc import Iterator, Sequence
+from itertools import islice, product
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from palimpsest.audit.clipping import ClippingAudit
 from palimpsest.devices import exact_device
-from palimpsest.errors import DataError
 from palimpsest.models.lm import load_lm
 from palimpsest.models.logits import logits_of
 from palimpsest.params.load import load
@@ -33,16 +33,9 @@ def run(name: str) -> None:
 
 
 def of_one_label(params: Params) -> list[Record]:
-    """Rows of the first public label; all of them where there are no labels.
-
-    Raises:
-        DataError: it has none.
-    """
-    label = next(iter(params.dataset.labels), None)
-    rows = [row for row in records_of("train") if label is None or row.label == label]
-    if not rows:
-        raise DataError(f"No training row has the label {label}.", "Take base out of runs.clipping_audit.")
-    return rows
+    """Rows of the first public label; all of them where there are no labels, or no row has that one."""
+    rows, label = records_of("train"), next(iter(params.dataset.labels), None)
+    return [row for row in rows if row.label == label] or rows
 
 
 def logits(
@@ -50,9 +43,11 @@ def logits(
 ) -> Iterator[torch.Tensor]:
     """For each public text the logits (contexts, tokens, vocabulary) before its tokens, behind each private one."""
     prompts = [tokenizer.encode(_PROMPT.format(text=cut(tokenizer, text, _MOST_SHOWN))) for text in shown]
-    for text in track(texts, name="texts", total=len(texts), private=True):
-        written = tokenizer.encode(text, add_special_tokens=False)[:_MOST_WRITTEN]
-        yield torch.stack([behind(model, prompt, written) for prompt in prompts])
+    written = [tokenizer.encode(text, add_special_tokens=False)[:_MOST_WRITTEN] for text in texts]
+    read = track(product(written, prompts), name="prompts", total=len(written) * len(prompts), private=True)
+    rows = (behind(model, prompt, tokens) for tokens, prompt in read)
+    for _ in texts:
+        yield torch.stack(list(islice(rows, len(prompts))))
 
 
 def cut(tokenizer: PreTrainedTokenizerBase, text: str, most: int) -> str:

@@ -91,6 +91,7 @@ def metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_json("reports/metrics/predict3/generation.json", {"drawn": 3})
     write_json("reports/metrics/gone/incontext.json", {})
     write_json("reports/metrics/public_lm/utility.json", {})  # of a named model that the demo has no more
+    write_json("reports/metrics/models/utility.json", {})  # of a language model that is named so, not of a row
     return tmp_path
 
 

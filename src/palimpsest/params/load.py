@@ -1,4 +1,4 @@
-"""Reading params.yaml. Only stages, flows and the command line do this.
+"""Reading params.yaml. Only stages, flows, the command line and `palimpsest.api` do this.
 
 Whatever reads it raises `ParamsError` where the file cannot be read, or naming each wrong key, its value and what is
 allowed.

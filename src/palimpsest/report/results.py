@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from palimpsest.errors import DataError
-from palimpsest.params.schema import RESERVED, Params
-from palimpsest.workspace import PUBLIC_LM
+from palimpsest.params.schema import Params
+from palimpsest.workspace import REAL
 
 Document = Mapping[str, Any]
 T = TypeVar("T")
@@ -35,8 +35,7 @@ class Metric(Generic[T]):
 
 def measured(params: Params) -> tuple[str, ...]:
     """The variants that run, and the baselines."""
-    baselines = (name for name in RESERVED if name != PUBLIC_LM or params.writes_alone)
-    return (*params.run.evaluate, *baselines)
+    return (*params.run.evaluate, REAL, *params.at_epsilon_0)
 
 
 @dataclass(frozen=True)
