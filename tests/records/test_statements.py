@@ -39,6 +39,19 @@ def test_of_two_values_that_begin_alike_the_longer_counts() -> None:
     assert [one.values for one in statements("it leaks at the base", [either])] == [("leaks at the base",)]
 
 
+LISTED = ("ısınma", "iade", "İade2", "is noisy", "humſ", "µ-fault", "straße", "ﬁt", "\u212a2")
+
+
+@pytest.mark.parametrize("form", LISTED)
+def test_a_listed_form_is_found_in_its_cases_and_in_letters_that_match_without_case(form: str) -> None:
+    """Without regard to case more letters match than lowering makes equal: none of them stops what reads the rows."""
+    found = [Attribute("trouble", {form: (form,), "other": ("other",)})]
+    assert [one.values for one in statements(f"so {form} now", found)] == [(form,)]
+    letters = "iIıİsSſkK\u212akµμΜßẞﬁ"
+    for near in (form.upper(), form.capitalize(), *(form.replace(old, new) for old in letters for new in letters)):
+        assert [one.values for one in statements(f"so {near} now", found)] in ([], [(form,)])
+
+
 @pytest.mark.parametrize(
     ("text", "values", "expected"),
     [

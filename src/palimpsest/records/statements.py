@@ -30,14 +30,17 @@ class Attribute:
     pattern: str | None = None
 
     @cached_property
-    def _known(self) -> dict[str, tuple[str, int]]:
-        return {form.lower(): (value, place) for value, own in self.forms.items() for place, form in enumerate(own)}
+    def _listed(self) -> list[tuple[str, int, str]]:
+        """(value, place among its forms, form) of every listed form, the longest first."""
+        told = ((value, place, form) for value, own in self.forms.items() for place, form in enumerate(own))
+        return sorted({form.lower(): (value, place, form) for value, place, form in told}.values(), key=_longest)
 
     @cached_property
     def _search(self) -> re.Pattern[str]:
+        """A group for each listed form: letters that match without regard to case need not be one when lowered."""
         if self.pattern is not None:
             return re.compile(self.pattern)
-        listed = "|".join(re.escape(form) for form in sorted(self._known, key=len, reverse=True))
+        listed = "|".join(f"({re.escape(form)})" for *_, form in self._listed)
         return re.compile(rf"(?<!\w)(?:{listed})(?!\w)", re.IGNORECASE)
 
     def find(self, text: str, start: int, end: int) -> "Found | None":
@@ -45,13 +48,19 @@ class Attribute:
         match = self._search.search(text, start, end)
         if match is None or not match[0]:
             return None
-        value, form = (match[0], 0) if self.pattern is not None else self._known[match[0].lower()]
+        if self.pattern is not None or match.lastindex is None:
+            return Found(match[0], 0, *match.span())
+        value, form, _ = self._listed[match.lastindex - 1]
         return Found(value, form, *match.span())
 
     def words(self, value: str, like: "Found") -> str:
         """The words for a value, in the form in which another stands in a text where both have as many."""
         own, other = self.forms.get(value, (value,)), self.forms.get(like.value, (like.value,))
         return own[like.form if len(own) == len(other) else 0]
+
+
+def _longest(listed: tuple[str, int, str]) -> int:
+    return -len(listed[2])
 
 
 @dataclass(frozen=True)
