@@ -1,6 +1,7 @@
 """What a team wants to hear of, as events of Prefect that automations wait for.
 
-An event names the data set and stages, variants or methods. It holds no number of the private zone.
+Guarantee: an event names the data set and stages or methods. Nothing of the private zone decides whether it comes, but
+that a stage failed: verdicts of audits on real records are not told, only those of invented records and broken twins.
 """
 
 from collections.abc import Mapping
@@ -14,8 +15,7 @@ from flows.runner import How, StageOutcome
 from palimpsest.errors import ParamsError
 from palimpsest.files import read_json
 from palimpsest.params.load import read
-from palimpsest.report.row import Row
-from palimpsest.workspace import SUMMARY, TWINS
+from palimpsest.workspace import TWINS
 
 REFUSED, FAILED, BROKEN = "palimpsest.budget.refused", "palimpsest.stage.failed", "palimpsest.claim.refuted"
 _REPORT, _REFUTED = "report", "refuted"  # the stage that writes the table of verdicts, and one of them
@@ -37,18 +37,15 @@ def tell(event: str, workspace: Path, said: str) -> None:
 
 
 def tell_outcomes(workspace: Path, states: Mapping[str, State[Any]], outcomes: Mapping[str, StageOutcome]) -> None:
-    """Tell of the stages that failed and, where the page is new, of the claims that an audit refuted."""
+    """Tell of the stages that failed and, where the page is new, of the methods whose claim an audit refuted."""
     if failed := [name for name, state in states.items() if state.is_failed()]:
         tell(FAILED, workspace, f"Failed: {', '.join(failed)}. The log of each stage says why.")
     page = outcomes.get(_REPORT)
     if page and page.how is How.REPRODUCED and (names := refuted(workspace)):
-        tell(BROKEN, workspace, f"An audit refuted the claim of {', '.join(names)}: release nothing of it.")
+        tell(BROKEN, workspace, f"An audit refuted the claim of method {', '.join(names)}: release nothing of it.")
 
 
 def refuted(workspace: Path) -> list[str]:
-    """The released variants and the methods whose claim an audit refuted, as far as there is a table."""
-    summary = workspace / SUMMARY
-    rows = [Row.from_json(row) for row in read_json(summary)["rows"]] if summary.is_file() else []
-    variants = [row.variant for row in rows if row.role == "release" and row.verdict == _REFUTED]
+    """The methods whose claim an end-to-end audit on invented records refuted."""
     audits: dict[str, Any] = {path.stem: read_json(path) for path in sorted((workspace / TWINS).glob("*.json"))}
-    return variants + [f"method {name}" for name, audit in audits.items() if audit["verdict"] == _REFUTED]
+    return [name for name, audit in audits.items() if audit["verdict"] == _REFUTED]

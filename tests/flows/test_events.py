@@ -27,13 +27,14 @@ def write_page(folder: Path, verdict: str, twin: str) -> None:
     ("verdict", "twin", "found"),
     [
         ("not refuted", "inconclusive", []),
-        ("refuted", "not refuted", ["dp3"]),
-        ("inconclusive", "refuted", ["method select"]),
+        ("refuted", "not refuted", []),
+        ("inconclusive", "refuted", ["select"]),
     ],
 )
-def test_a_refuted_claim_is_one_of_a_release_or_of_the_code(
+def test_a_claim_that_is_told_of_was_refuted_on_invented_records(
     tmp_path: Path, verdict: str, twin: str, found: list[str]
 ) -> None:
+    """What an attack on real records came to is in the private zone, which no message leaves."""
     write_page(tmp_path, verdict, twin)
     assert refuted(tmp_path) == found
 
@@ -43,9 +44,9 @@ def test_failures_are_told_and_a_refuted_claim_once_where_the_page_is_new(
 ) -> None:
     told: list[tuple[str, str]] = []
     monkeypatch.setattr(events, "emit_event", lambda event, _, payload: told.append((event, payload["said"])))
-    write_page(tmp_path, "refuted", "not refuted")
+    write_page(tmp_path, "not refuted", "refuted")
     tell_outcomes(tmp_path, {"report": Completed(), "mia": Failed()}, {"report": StageOutcome(How.CACHED, 1.0)})
     assert [event for event, _ in told] == [FAILED]
     assert "mia" in told[0][1]
     tell_outcomes(tmp_path, {"report": Completed()}, {"report": StageOutcome(How.REPRODUCED, 1.0)})
-    assert told[1:] == [(BROKEN, "An audit refuted the claim of dp3: release nothing of it.")]
+    assert told[1:] == [(BROKEN, "An audit refuted the claim of method select: release nothing of it.")]
