@@ -5,20 +5,21 @@ from functools import partial
 
 import numpy as np
 
+from palimpsest.errors import DataError
 from palimpsest.files import write_json
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import Params
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import require_unit
 from palimpsest.records.duplicates import guessable, marks
-from palimpsest.records.faults import POLICIES
+from palimpsest.records.faults import POLICIES, RecordError
 from palimpsest.records.keyed import fingerprint, likeness
 from palimpsest.records.preprocess import preprocess
 from palimpsest.records.private import RawRow
 from palimpsest.records.read import ColumnNames, read_rows
 from palimpsest.records.record import Record
 from palimpsest.records.write import write_public, write_split
-from palimpsest.workspace import MANIFEST, PRIVATE, PUBLIC, ROWS_REPORT, Zone
+from palimpsest.workspace import FAULT, MANIFEST, PRIVATE, PUBLIC, ROWS_REPORT, Zone
 from stages.common import start
 from stages.vouching import public_rows
 
@@ -32,6 +33,7 @@ def run() -> None:
     asset = ledger.asset(params.dataset.asset)
     require_unit(asset, params.schema_of_data)
     public = write_public_rows(params)
+    FAULT.unlink(missing_ok=True)
     rows, test_rows = read_private(params)
     if params.world is None:
         ledger.know_rows(asset.name, likeness((row.text for row in rows), ledger.books().rows_key))
@@ -56,7 +58,20 @@ def run() -> None:
 
 
 def read_private(params: Params) -> tuple[Sequence[RawRow], Sequence[RawRow] | None]:
-    """The private file's rows, and the test file's where there is one."""
+    """The private file's rows, and the test file's where there is one.
+
+    Raises:
+        DataError: a file, or one of its records, cannot be read. Which record, and why, is in the private zone alone:
+            how many rows are before it would stand in a log.
+    """
+    try:
+        return _read_private(params)
+    except RecordError as fault:
+        write_json(FAULT, {"zone": Zone.PRIVATE, "told": [f"{fault.problem} {fault.remedy}"]})
+    raise DataError("A private record cannot be read.", f"{str(FAULT)!r} has its file, its place and what to do.")
+
+
+def _read_private(params: Params) -> tuple[Sequence[RawRow], Sequence[RawRow] | None]:
     data = params.dataset
     keys = params.schema_of_data.keys
     columns = ColumnNames(data.text, data.label, data.unit.column, keys, nobody=data.unit.missing == "drop")

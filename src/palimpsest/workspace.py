@@ -28,6 +28,7 @@ PRIVATE = DATA / "private"  # the splits
 BASELINES = PRIVATE / "baselines.json"
 RELEASES = PRIVATE / "releases.jsonl"  # the owner's words
 MANIFEST, ROWS_REPORT = PRIVATE / "manifest.json", PRIVATE / "report.json"  # the rows' keyed hash; what is odd of them
+FAULT = PRIVATE / "fault.json"  # the record that ended the reading of the rows, where one did
 PUBLIC = DATA / "public"  # made of public files alone
 EMBEDDINGS = PUBLIC / "embeddings.npz"
 ZERO_SHOT = PUBLIC / "zero_shot"  # texts by authors whom no row was shown

@@ -16,7 +16,7 @@ from palimpsest.cli.run import check_release
 from palimpsest.errors import LedgerError, ParamsError
 from palimpsest.files import write_json
 from palimpsest.params.load import LEDGER_VARIABLE, load
-from palimpsest.workspace import ROWS_REPORT
+from palimpsest.workspace import FAULT, ROWS_REPORT
 from stages import preprocess
 
 SECRET = "ZANZIBAR-7731"
@@ -133,6 +133,8 @@ def test_declared_sizes_that_are_far_off_are_said_without_a_count(tmp_path: Path
 def test_what_was_odd_at_preprocessing_is_told_on_a_terminal_alone(
     place: Place, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """And the record that ended the reading, where one did; a report is newer than what kept it from being written."""
+    write_json(place.workspace / FAULT, {"told": ["'own.csv', row 2: no."]})
     report = {"warnings": ["7 texts are empty."], "told": ["Some texts are empty."]}
     write_json(place.workspace / ROWS_REPORT, report)
     init_files.tell_of_rows(place.workspace)
@@ -141,6 +143,9 @@ def test_what_was_odd_at_preprocessing_is_told_on_a_terminal_alone(
         monkeypatch.setattr(module, "owners_terminal", lambda: True)
     init_files.tell_of_rows(place.workspace)
     assert capfd.readouterr() == ("", "note: Some texts are empty.\n")
+    (place.workspace / ROWS_REPORT).unlink()
+    init_files.tell_of_rows(place.workspace)
+    assert capfd.readouterr() == ("", "note: 'own.csv', row 2: no.\n")
 
 
 def test_without_a_check_only_the_first_rows_are_looked_at(home: Path) -> None:

@@ -15,8 +15,10 @@ from typer.testing import CliRunner
 import stages.preprocess
 import stages.together
 from palimpsest.cli.main import app
+from palimpsest.files import read_json
 from palimpsest.params.load import LEDGER_VARIABLE
 from palimpsest.records.read import iter_rows
+from palimpsest.workspace import FAULT
 from stages.common import LAUNCHED, PROCESSES, start_processes
 from tests.pipeline.place import MARKER, Place
 
@@ -64,10 +66,22 @@ def refused(place: Place) -> str:
         pytest.param(ROWS.split("\n", 1)[1], "'rows.csv' has no column 'body'", id="no header"),
         pytest.param("", "'rows.csv' is empty", id="empty file"),
         pytest.param("id,body,team\n", "'rows.csv' has no row that can be read", id="header alone"),
+        pytest.param(ROWS.replace("id", "body", 1), "'rows.csv' has 2 columns named 'body'", id="duplicate header"),
+    ],
+)
+def test_a_file_that_cannot_be_used(write: Write, content: str | bytes, problem: str):
+    place = write(content)
+    head = place.ledger.head()
+    assert problem in refused(place)
+    assert untouched(place, head)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
         pytest.param(
             ROWS.replace("workshop", MARKER), "(line 3): column 'team' is not one of the 5", id="unknown label"
         ),
-        pytest.param(ROWS.replace("id", "body", 1), "'rows.csv' has 2 columns named 'body'", id="duplicate header"),
         pytest.param(
             ROWS.encode().replace(b"second", b"\xff"), "(line 3): column 'body' is not valid UTF", id="no UTF-8"
         ),
@@ -75,10 +89,16 @@ def refused(place: Place) -> str:
         pytest.param(ROWS.replace("a second", '"a second'), "the quoting is broken", id="open quote"),
     ],
 )
-def test_a_file_that_cannot_be_used(write: Write, content: str | bytes, problem: str):
+def test_a_record_that_cannot_be_used_is_named_in_the_private_zone_alone(
+    write: Write, content: str | bytes, problem: str
+):
     place = write(content)
     head = place.ledger.head()
-    assert problem in refused(place)
+    assert refused(place) == "error: A private record cannot be read."
+    told = (place.workspace / FAULT).read_text()
+    assert problem in read_json(place.workspace / FAULT)["told"][0]
+    assert MARKER not in told
+    (place.workspace / FAULT).unlink()
     assert untouched(place, head)
 
 
@@ -274,9 +294,13 @@ def test_a_stage_that_fails_makes_the_run_fail(write: Write, capfd: pytest.Captu
         app(["run", "--workspace", str(place.workspace)])
     output = "".join(capfd.readouterr())
     assert stop.value.code == 1
-    said = "'rows.csv', row 2 (line 3): column 'team' is not one of the 5 public labels."
-    assert f"error: {said}\n  what to do: " in output
-    assert MARKER not in output
+    assert f"error: A private record cannot be read.\n  what to do: {str(FAULT)!r} has its file, its place" in output
+    assert [MARKER in output, "row 2" in output, "line 3" in output, "public labels" in output] == [False] * 4
+    kept = place.workspace / FAULT
+    (told,) = read_json(kept)["told"]
+    assert told.startswith("'rows.csv', row 2 (line 3): column 'team' is not one of the 5 public labels. ")
+    assert MARKER not in kept.read_text()
+    kept.unlink()
     assert untouched(place, head)
 
 

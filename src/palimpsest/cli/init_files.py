@@ -22,7 +22,7 @@ from palimpsest.records.formats import MissingColumn, names
 from palimpsest.records.preprocess import odd_labels, odd_public, odd_sizes
 from palimpsest.records.read import ColumnNames, iter_rows
 from palimpsest.records.schema import PublicSchema
-from palimpsest.workspace import PRIVATE, ROWS_REPORT, Zone
+from palimpsest.workspace import FAULT, PRIVATE, ROWS_REPORT, Zone
 
 _FOR_EVER = "What is declared never changes for a data set: to correct it, run init again with another --asset."
 LIST = PRIVATE / "check.json"
@@ -212,7 +212,8 @@ def _odd(checked: Checked, schema: PublicSchema, public: frozenset[int]) -> list
 
 
 def tell_of_rows(workspace: Path) -> None:
-    """What `preprocess` found odd about the rows, on the terminal of their owner: no count, and nothing in a log."""
-    if owners_terminal() and (workspace / ROWS_REPORT).is_file():
-        for told in read_json(workspace / ROWS_REPORT).get("told", ()):
+    """What `preprocess` found odd about the rows, or could not read, on the terminal of their owner and in no log."""
+    found = next((path for path in (ROWS_REPORT, FAULT) if (workspace / path).is_file()), None)
+    if owners_terminal() and found is not None:
+        for told in read_json(workspace / found).get("told", ()):
             tell_owner(f"note: {told}")
