@@ -35,7 +35,7 @@ from palimpsest.report.card import render_card
 from palimpsest.report.release import bundle, gates, word
 from palimpsest.report.release.bundle import MeasuredDocuments
 from palimpsest.report.release.card import Described
-from palimpsest.report.release.extract import extract
+from palimpsest.report.release.extract import extract, renumbered
 from palimpsest.report.release.held_key import signing_key
 from palimpsest.report.release.keys import fingerprint
 from palimpsest.report.release.prov import Inputs, provenance
@@ -164,7 +164,8 @@ def prepared(
     generation = {name: dict(read_json(path)) if path.is_file() else None for name, path in counted.items()}
     scans = ["personal_data"] if world is None else ["personal_data", "planted_secrets"]
     scanned = dict.fromkeys(scans, sum(counts.values()))
-    audit = bundle.audit_document(MeasuredDocuments(receipts, generation, scores, twins, scanned), promise, books)
+    leaving = {name: renumbered(receipt, evidence.charges) for name, receipt in receipts.items()}
+    audit = bundle.audit_document(MeasuredDocuments(leaving, generation, scores, twins, scanned), promise, books)
     ledger = extract(evidence.asset, evidence.charges, books)
     return bundle.Contents(described, rows, page, audit, ledger, partial(origins, params, evidence, signer))
 
@@ -239,8 +240,9 @@ def origins(params: Params, evidence: Collected, signer: str, files: Mapping[str
     """The PROV document of the released rows."""
     paid = {charge for receipt in evidence.receipts.values() for charge in receipt.charges}
     data, marks = params.dataset, {charge.fingerprint for charge in evidence.charges if charge.id in paid}
-    # Another value for each release: two that were equal would tell that no row came or went in between.
-    keyed = sorted(digest(evidence.asset.key, "release", mark, evidence.books.head).hex() for mark in marks)
+    # One value, and another for other charges: two that were equal, or one in place of two, would tell that no row
+    # came or went in between.
+    keyed = [digest(evidence.asset.key, "release", *sorted(paid), *sorted(marks)).hex()]
     private = {data.private: "input/private"} | ({} if data.test is None else {data.test: "input/private-test"})
     tests = {} if data.public_test is None else {data.public_test: "input/public-test"}
     inputs = Inputs(private, {data.public: "input/public"} | tests, {"input/private": keyed})

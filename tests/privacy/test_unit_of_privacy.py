@@ -276,7 +276,8 @@ def test_groups_are_of_units_whatever_the_unit(book, run, tmp_path):
 def extracted(asset: Asset, charges: Sequence[Charge] = ()) -> dict[str, Any]:
     books = LedgerSummary(
         asset.name, asset.unit, asset.delta, asset.epsilon, caps=(), filter=UsedOrder(2.0, 0.0, (2.0,)),
-        spent_epsilon=0.0, left_epsilon=4.0, charges=(), head="h", entries=1, verified=True, after_loss=False,
+        spent_epsilon=0.0, left_epsilon=4.0, charges=(), shown_head="s", head="h", entries=1, verified=True,
+        after_loss=False,
     )  # fmt: skip
     return dict(json.loads(json.dumps(extract(asset, charges, books))))
 

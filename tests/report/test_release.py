@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from report_world import world_ledger
+from report_world import world_ledger, world_schema
 
 import stages.release
 from palimpsest.cli.verify_release import looks
@@ -27,7 +27,9 @@ from palimpsest.errors import DataError, LedgerError, PalimpsestError, ParamsErr
 from palimpsest.files import read_json, write_json
 from palimpsest.graph.taint import Flow, Node
 from palimpsest.params.release import ReleaseSettings
-from palimpsest.privacy.ledger.records import Run
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Asset, Run
+from palimpsest.privacy.ledger.summary import ledger_summary
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.records import keyed
@@ -49,10 +51,12 @@ from palimpsest.report.release.card import stated
 from palimpsest.report.release.check import verify_release
 from palimpsest.report.release.croissant import CONTEXT
 from palimpsest.report.release.envelope import unseal
-from palimpsest.report.release.extract import asset_of, caps_of, charges_of, extract
+from palimpsest.report.release.extract import asset_of, caps_of, charges_of, extract, renumbered, run_numbers
 from palimpsest.report.release.keys import load_key
 from palimpsest.report.release.prov import Inputs, provenance
+from palimpsest.report.statement import statement
 from palimpsest.workspace import RELEASES, Zone
+from tests.reading import EVERYTHING
 from tests.receipts import a_receipt
 from tests.report.release_world import (
     PRIVATE_HASHES,
@@ -115,7 +119,8 @@ def test_nothing_of_the_private_zone_is_in_it(made: Workspace):
 def test_the_private_input_goes_by_its_keyed_hash(made: Workspace):
     entities = read_json(made.folder / "release/prov.json")["entity"]
     (own,) = {charge.fingerprint for charge in made.ledger.charges("demo")}
-    mark = keyed.digest(made.ledger.asset("demo").key, "release", own, made.ledger.head()).hex()
+    paid = [charge.id for charge in made.ledger.charges("demo") if charge.variant == VARIANT]
+    mark = keyed.digest(made.ledger.asset("demo").key, "release", *sorted(paid), own).hex()
     assert entities["p:input/private"] == {"p:zone": "private", "p:keyed_hash": [mark]}
     assert entities["p:input/private-test"] == {"p:zone": "private"}
     assert entities["p:data/private/train.parquet"] == {}
@@ -218,8 +223,51 @@ def test_the_extract_tells_neither_the_data_nor_the_time(made: Workspace):
     assert "key" not in found["asset"]
     assert all(len(cap["day"]) == 10 for cap in found["caps"])
     asset, charges = asset_of(found), charges_of(found)
-    totals = {name: found[name] for name in ("head", "entries", "spent_epsilon", "left_epsilon")}
+    totals = {"shown_head": found["head"]} | {name: found[name] for name in ("spent_epsilon", "left_epsilon")}
     assert extract(asset, charges, replace(world_ledger(), **totals, caps=tuple(caps_of(found)))) == found
+
+
+def shown_after(folder: Path, *looks: str) -> dict[str, Any]:
+    """What leaves of a ledger in which one plan asked over each of these states of the rows, without what is random."""
+    ledger = Ledger.create(f"sqlite:///{folder}.db")
+    ledger.register(Asset(name="demo", delta=1e-5, epsilon=20.0, n_public=1000))
+    for rows in looks:
+        ledger.know_rows("demo", rows)
+        run = Run("select", VARIANT, "release", fingerprint=rows, plan="p", code="c")
+        asked = ledger.reserve("demo", run, [PlannedQuery("sums", dpa.GaussianDpEvent(9.0))], again=EVERYTHING)
+        ledger.begin(asked.charges[0])
+        ledger.commit(asked)
+    ledger.know_rows("demo", f"{looks[-1]}, a test row more")
+    books = ledger.books()
+    summary = ledger_summary(books, "demo")
+    assert summary.shown_head != summary.head
+    found = extract(books.asset("demo"), books.charges("demo"), summary)
+    promise = statement({}, summary, world_schema(), [{"name": "select", "zone": Zone.DP, "deps": []}], second={})
+    told = json.dumps([found, promise["ledger"], promise["data_accesses"]])
+    for value in (summary.shown_head, *(charge.id for charge in summary.charges)):
+        told = told.replace(value, "random")
+    assert summary.head not in told
+    return dict(enumerate(json.loads(told)))
+
+
+def test_what_leaves_of_the_ledger_does_not_tell_whether_rows_changed_between_two_charges(tmp_path: Path):
+    """The charges are two either way: that there is a second one is the statement's to name."""
+    same, other = shown_after(tmp_path / "same", "rows", "rows"), shown_after(tmp_path / "other", "rows", "one more")
+    assert same == other
+    assert [(line["seq"], line["run"], line["run_key"]) for line in same[0]["charges"]] == [
+        (1, 1, "run 1"), (2, 2, "run 2"),
+    ]  # fmt: skip
+    assert [access["charges"] for access in same[2]] == [[1, 2]]
+
+
+def test_the_receipt_that_leaves_has_the_run_of_the_extract(own: Workspace):
+    """The repetition of a run of one key is another run there, as one of other rows is."""
+    charges = own.ledger.charges("demo")
+    receipt = Receipt.from_json(read_json(own.folder / RECEIPT))
+    last = next(charge for charge in charges if charge.id == receipt.queries[-1].charge)
+    again = [replace(charge, id=f"second {charge.id}", run=2) for charge in charges if charge.run_key == last.run_key]
+    assert run_numbers([*charges, *again])[again[-1].id] == len({charge.run_key for charge in charges}) + 1
+    assert renumbered(replace(receipt, run=7), charges).run == run_numbers(charges)[last.id]
 
 
 def test_every_look_and_every_cap_is_shown(own: Workspace):

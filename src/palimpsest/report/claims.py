@@ -90,7 +90,7 @@ def _total(ledger: LedgerSummary, sound: bool) -> Claim:
         f"All releases from {ledger.asset} together cost ε = {number(ledger.spent_epsilon)} "
         f"of {number(ledger.cap_epsilon)} at δ = {number(ledger.delta)}."
     )
-    return Claim("P-total", sentence, "proved" if sound else "not covered", "ledger", str(ledger.head))
+    return Claim("P-total", sentence, "proved" if sound else "not covered", "ledger", str(ledger.shown_head))
 
 
 def _assumption(item: Mapping[str, Any]) -> Claim:

@@ -6,7 +6,7 @@ privacy-statement.schema.json, which ships beside this module.
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib import resources
 from typing import Any
 
@@ -33,6 +33,9 @@ NOT_COVERED = {
     "public-text": "People in the text that was declared public, and in what a pretrained model was trained on.",
     "side-channels": "Running time, memory, power, disk and network traffic.",
     "population": "What many {units} say together: it is meant to be learned, also about people outside the data.",
+    "attempts": (
+        "That a stage asked again because rows had changed, or that an attempt failed: the list of charges shows it."
+    ),
     "other-releases": "Other releases about the same people that do not go through this ledger.",
 }
 SWEPT = (
@@ -78,6 +81,8 @@ def statement(
     status, reasons = _status(released, ledger, opinions, unit)
     units = schema_facts["n_persons"] or schema_facts["n_public"]
     chosen = sorted(one.variant for one in released if one.variant in swept)
+    # By their place among the asset's: the ledger's own numbers tell of entries between, also of such about its rows.
+    charges = [replace(charge, seq=seq) for seq, charge in enumerate(ledger.charges, 1)]
     return {
         "statement_version": STATEMENT_VERSION,
         "status": status,
@@ -89,7 +94,7 @@ def statement(
         "delta": ledger.delta,
         "releases": [release_of(receipt, unit, units, opinions[receipt.variant]) for receipt in released],
         "references": sorted(name for name, receipt in receipts.items() if receipt.purpose != "release"),
-        "data_accesses": [_access(stage, ledger.charges) for stage in stages],
+        "data_accesses": [_access(stage, charges) for stage in stages],
         "assumptions": [*assumptions(released, unit, units, ledger.verified), _vouched(sources)],
         "layers": layers(released, ledger.spent_epsilon, ledger.delta, unit),
         "not_covered": not_covered(unit, chosen),
@@ -318,13 +323,13 @@ def _floating_point(released: Sequence[Receipt]) -> tuple[str, str]:
     return exact, "tested"
 
 
-_TOTALS = ("asset", "head", "verified", "delta", "cap_epsilon", "spent_epsilon", "left_epsilon")
+_TOTALS = ("asset", "verified", "delta", "cap_epsilon", "spent_epsilon", "left_epsilon")
 
 
 def _ledger(ledger: LedgerSummary) -> dict[str, Any]:
     refunded = [charge.state == "refunded" for charge in ledger.charges if charge.purpose == "release"]
     counts = {"charges": refunded.count(False), "refunded": refunded.count(True)}
-    return {name: getattr(ledger, name) for name in _TOTALS} | counts
+    return {"head": ledger.shown_head} | {name: getattr(ledger, name) for name in _TOTALS} | counts
 
 
 def _shipped(name: str) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 from palimpsest.privacy import accounting
 from palimpsest.privacy.ledger.books import Books
-from palimpsest.privacy.ledger.records import Asset, Balance, Cap, Charge
+from palimpsest.privacy.ledger.records import MOVES, Asset, Balance, Cap, Charge
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,8 @@ class LedgerSummary:
         caps: every cap it has had, oldest first.
         filter: what the filter counts.
         charges: all, oldest first.
-        head: hash of the ledger's newest entry.
+        shown_head: hash of the newest entry about a charge or a cap, which are shown to whoever reads a release.
+        head: hash of the ledger's newest entry. Whether there is one behind `shown_head` may hang on private rows.
         entries: how many there are.
         verified: whether the chain of hashes was recomputed and holds.
         after_loss: an earlier ledger of this data set is lost: what it spent is in no total.
@@ -75,6 +76,7 @@ class LedgerSummary:
     spent_epsilon: float
     left_epsilon: float
     charges: tuple[ChargeLine, ...]
+    shown_head: str
     head: str
     entries: int
     verified: bool
@@ -113,6 +115,7 @@ def ledger_summary(books: Books, name: str, known: Accounted | None = None) -> L
         spent_epsilon=balance.spent,
         left_epsilon=balance.left,
         charges=tuple(_line(charge, found.epsilons[charge.id]) for charge in books.charges(name)),
+        shown_head=[entry.hash for entry in books.chain.of(name, "register", "amend", *MOVES)][-1],
         head=books.head,
         entries=books.entries,
         verified=True,  # `Ledger.books` refuses any other

@@ -62,7 +62,7 @@ TWINS: Shape = {
 }  # fmt: skip
 BOOKS: Shape = {
     "asset": WORD, "unit": WORD, "delta": NUMBER, "cap_epsilon": NUMBER, "spent_epsilon": NUMBER,
-    "left_epsilon": NUMBER, "head": WORD, "entries": NUMBER, "verified": NUMBER,
+    "left_epsilon": NUMBER, "shown_head": WORD, "verified": NUMBER,
 }  # fmt: skip
 
 

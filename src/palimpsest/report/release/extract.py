@@ -1,6 +1,7 @@
 """What of the ledger leaves: every charge and cap of the asset, so that anybody sees all looks and adds them up."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -9,33 +10,46 @@ from palimpsest.privacy import events
 from palimpsest.privacy.gaussian_share import Share
 from palimpsest.privacy.ledger.records import Asset, Cap, Charge
 from palimpsest.privacy.ledger.summary import LedgerSummary
+from palimpsest.privacy.receipt import Receipt
 
 T = TypeVar("T")
 
-EXTRACT_VERSION = 2
+EXTRACT_VERSION = 3
 _ASSET = ("name", "delta", "epsilon", "n_public", "unit", "adjacency")
-_CHARGE = ("id", "seq", "stage", "variant", "purpose", "query", "own_delta", "state", "noise_fixed", "run", "index")
+_CHARGE = ("id", "stage", "variant", "purpose", "query", "own_delta", "state", "noise_fixed", "index")
 
 
 def extract(asset: Asset, charges: Sequence[Charge], books: LedgerSummary) -> dict[str, Any]:
     """The asset's public terms, its totals, every cap that it has had and every charge, whether it counts or not.
 
-    Guarantee: a charge is what a plan asked for and where it stands, which no private row decides. A run goes by a
-    number of its own here: its key holds hashes of the data and the code. Times are cut to days, since they would tell
-    how long a run took. Neither the data's fingerprint, the asset's key nor how many steps of a stopped run had begun
-    is in it. References and what was refunded are shown and do not count.
+    Guarantee: a charge is what a plan asked for and where it stands. Private rows decide neither, but by what the
+    statement names: that rows changed lets a stage ask again, and an attempt may fail. Charges and runs are numbered
+    anew, each run apart. A run's key holds hashes of the data and the code, so two runs of one key would tell that no
+    row came or went in between; and between two entries of the ledger lie the steps that had begun. Times are cut to
+    days, since they would tell how long a run took. The data's fingerprint and the asset's key are not in it.
+    References and what was refunded are shown and do not count.
     """
-    runs = {key: f"run {number}" for number, key in enumerate(dict.fromkeys(c.run_key for c in charges), 1)}
+    runs = run_numbers(charges)
     return {
         "extract_version": EXTRACT_VERSION,
         "asset": _terms(asset),
-        "head": books.head,
-        "entries": books.entries,
+        "head": books.shown_head,
         "spent_epsilon": books.spent_epsilon,
         "left_epsilon": books.left_epsilon,
         "caps": [{"epsilon": cap.epsilon, "day": cap.time[:10]} for cap in books.caps],
-        "charges": [_line(charge, runs[charge.run_key]) for charge in charges],
+        "charges": [_line(charge, seq, runs[charge.id]) for seq, charge in enumerate(charges, 1)],
     }
+
+
+def run_numbers(charges: Sequence[Charge]) -> dict[str, int]:
+    """The id of each charge -> which of the asset's runs it is of, from 1."""
+    order = {own: number for number, own in enumerate(dict.fromkeys((one.run_key, one.run) for one in charges), 1)}
+    return {one.id: order[one.run_key, one.run] for one in charges}
+
+
+def renumbered(receipt: Receipt, charges: Sequence[Charge]) -> Receipt:
+    """The receipt with its run numbered as in the extract of these charges."""
+    return replace(receipt, run=run_numbers(charges)[receipt.queries[-1].charge])
 
 
 def _terms(asset: Asset) -> dict[str, Any]:
@@ -44,9 +58,11 @@ def _terms(asset: Asset) -> dict[str, Any]:
     return {name: getattr(asset, name) for name in _ASSET} | column | counted
 
 
-def _line(charge: Charge, run_key: str) -> dict[str, Any]:
+def _line(charge: Charge, seq: int, run: int) -> dict[str, Any]:
     return {name: getattr(charge, name) for name in _CHARGE} | {
-        "run_key": run_key,
+        "seq": seq,
+        "run": run,
+        "run_key": f"run {run}",
         "event": events.to_json(charge.event),
         "partition": None if charge.partition is None else list(charge.partition),
         "day": charge.time[:10],
@@ -105,7 +121,7 @@ def _charge(line: Mapping[str, Any]) -> Charge:
         scheme, cell = map(str, line["partition"])
         partition = scheme, cell
     return Charge(
-        **{name: line[name] for name in _CHARGE},
+        **{name: line[name] for name in (*_CHARGE, "seq", "run")},
         run_key=line["run_key"],
         fingerprint="",
         event=events.from_json(line["event"]),
