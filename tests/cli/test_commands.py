@@ -105,7 +105,8 @@ def summary() -> Summary:
     )
     ledger = LedgerSummary(
         asset="notes", unit="record", delta=1e-4, cap_epsilon=9.0, caps=(), filter=UsedOrder(2.0, 0.0, (2.0,)),
-        spent_epsilon=4.7, left_epsilon=4.3, charges=(), shown_head="", head="", entries=0, verified=True, after_loss=False,
+        spent_epsilon=4.7, left_epsilon=4.3, charges=(), shown_head="", head="", entries=0, verified=True,
+        after_loss=False,
     )  # fmt: skip
     return Summary(rows, ledger)
 
