@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from numba import njit
 
-from palimpsest.privacy.circle import WIDTH, settle
+from palimpsest.privacy.circle import WIDTH, cosine, settle, sine
 from palimpsest.privacy.entropy import NoiseSource
 
 CHUNK = 1 << 16
@@ -45,28 +45,14 @@ def on_circle(words: np.ndarray, logarithms: np.ndarray, std: float) -> np.ndarr
     for index in range(size):
         word = words[index]
         angle = (np.float64(np.int64(word >> np.uint64(12))) + 0.5) * (0.25 * math.pi * 2.0**-52)
-        sine, cosine = _sine(angle), _cosine(angle)
+        up, along = sine(angle), cosine(angle)
         radius = std * math.sqrt(-2.0 * logarithms[index])
         swapped = (word & np.uint64(1)) != 0
         first = radius if (word & np.uint64(2)) != 0 else -radius
         second = radius if (word & np.uint64(4)) != 0 else -radius
-        points[index] = first * (sine if swapped else cosine)
-        points[size + index] = second * (cosine if swapped else sine)
+        points[index] = first * (up if swapped else along)
+        points[size + index] = second * (along if swapped else up)
     return points
-
-
-@njit(error_model="numpy", inline="always")
-def _sine(x: float) -> float:
-    z = x * x
-    high = -1 / 39916800 + z * (1 / 6227020800 - z / 1307674368000)
-    return x * (1.0 + z * (-1 / 6 + z * (1 / 120 + z * (-1 / 5040 + z * (1 / 362880 + z * high)))))
-
-
-@njit(error_model="numpy", inline="always")
-def _cosine(x: float) -> float:
-    z = x * x
-    high = 1 / 479001600 + z * (-1 / 87178291200 + z / 20922789888000)
-    return 1.0 + z * (-1 / 2 + z * (1 / 24 + z * (-1 / 720 + z * (1 / 40320 + z * (-1 / 3628800 + z * high)))))
 
 
 class Floating(NoiseSource):

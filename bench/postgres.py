@@ -18,7 +18,7 @@ def tool(name: str) -> str | None:
     return str(versions[-1]) if versions else shutil.which(name)
 
 
-def _server_user() -> str:
+def server_user() -> str:
     """PostgreSQL refuses to run as root: then it runs as its own user, or as nobody."""
     if os.geteuid() != 0:
         return getpass.getuser()
@@ -29,7 +29,7 @@ def _server_user() -> str:
 def server(*settings: str) -> Iterator[str]:
     """Start one, yield the URL of its superuser, end it and remove what it wrote."""
     home = tempfile.mkdtemp(prefix="pg")
-    account = pwd.getpwnam(_server_user())
+    account = pwd.getpwnam(server_user())
     os.chown(home, account.pw_uid, account.pw_gid)
     other: dict[str, Any] = (
         {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []} if os.geteuid() == 0 else {}

@@ -1,7 +1,6 @@
 """A PostgreSQL server of our own, the ledger of a place moved to it, and restarts while a run is at work."""
 
 import atexit
-import getpass
 import os
 import pwd
 import random
@@ -10,12 +9,12 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
-from pathlib import Path
 
 import sqlalchemy as sa
 
 from bench.chaos import kills
 from bench.chaos.place import Place
+from bench.postgres import server_user, tool
 from palimpsest.privacy.ledger import database
 from palimpsest.privacy.ledger.ledger import Ledger
 
@@ -46,15 +45,15 @@ class Server:
 def server() -> Server:
     """The one server of this process, which ends with it."""
     home = tempfile.mkdtemp(prefix="pg")
-    account = pwd.getpwnam(_user())
+    account = pwd.getpwnam(server_user())
     os.chown(home, account.pw_uid, account.pw_gid)
     other = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []} if os.geteuid() == 0 else {}
     run = partial(subprocess.run, cwd=home, check=True, stdout=subprocess.DEVNULL, timeout=600, **other)
     settings = f"-c listen_addresses='' -c unix_socket_directories={home}"
-    run([_tool("initdb"), "-D", f"{home}/data", "-U", "palimpsest", "-A", "trust"])
+    run([tool("initdb"), "-D", f"{home}/data", "-U", "palimpsest", "-A", "trust"])
 
     def call(*arguments: str) -> None:
-        run([_tool("pg_ctl"), "-D", f"{home}/data", "-l", f"{home}/log", "-w", "-o", settings, *arguments])
+        run([tool("pg_ctl"), "-D", f"{home}/data", "-l", f"{home}/log", "-w", "-o", settings, *arguments])
 
     call("start")
     atexit.register(shutil.rmtree, home, ignore_errors=True)
@@ -70,15 +69,3 @@ def move(place: Place, url: str) -> None:
     Ledger.create(url).take_in(place.ledger.exported())
     (place.home / "ledger.db").unlink()
     (place.home / "url").write_text(url)
-
-
-def _tool(name: str) -> str:
-    versions = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
-    return str(versions[-1]) if versions else str(shutil.which(name))
-
-
-def _user() -> str:
-    """PostgreSQL refuses to run as root."""
-    if os.geteuid() != 0:
-        return getpass.getuser()
-    return next(entry.pw_name for name in ("postgres", "nobody") for entry in pwd.getpwall() if entry.pw_name == name)

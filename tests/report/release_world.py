@@ -31,13 +31,17 @@ from palimpsest.privacy.session import metered, receipt
 from palimpsest.records.record import Record
 from palimpsest.records.world.facts import Canary, Facts, save_facts
 from palimpsest.records.write import write_synthetic
-from palimpsest.report.release import word
+from palimpsest.report.release import bundle, word
 from palimpsest.report.release.keys import VARIABLE, new_key
 from tests.reading import EVERYTHING, reading
 from tests.settings_file import demo, edit_settings, write_settings
 
 PERSONS = {"column": "customer", "max_rows": 4, "persons": 2500, "missing": "drop"}
 ROOT = Path(__file__).parents[2]
+FILES = (  # of a release, beside its rows
+    bundle.CARD, bundle.README, bundle.STATEMENT, bundle.AUDIT, bundle.LEDGER, bundle.TRADEOFF, bundle.CROISSANT,
+    bundle.PROVENANCE, bundle.KEY, bundle.ENVELOPE,
+)  # fmt: skip
 VARIANT, REFERENCE = "select3", "unbound_reference"
 SECRET = "mulberry quartz 7719"
 PRIVATE_HASHES = {  # of files of the private zone, as dvc.lock has them

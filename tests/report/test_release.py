@@ -40,7 +40,6 @@ from palimpsest.records.write import read_synthetic, write_synthetic
 from palimpsest.report.release import allowed, gates, word
 from palimpsest.report.release.bundle import (
     ENVELOPE,
-    FILES,
     PREDICATE,
     MeasuredDocuments,
     audit_document,
@@ -59,6 +58,7 @@ from palimpsest.workspace import RELEASES, Zone
 from tests.reading import EVERYTHING
 from tests.receipts import a_receipt
 from tests.report.release_world import (
+    FILES,
     PRIVATE_HASHES,
     PUBLIC_HASHES,
     REFERENCE,

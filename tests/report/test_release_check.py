@@ -21,7 +21,6 @@ from palimpsest.report.release.bundle import (
     CARD,
     CROISSANT,
     ENVELOPE,
-    FILES,
     KEY,
     LEDGER,
     README,
@@ -32,7 +31,7 @@ from palimpsest.report.release.bundle import (
 from palimpsest.report.release.check import Checked, verify_release
 from palimpsest.report.release.envelope import PAYLOAD_TYPE, Signed, pae, seal, unseal
 from palimpsest.report.release.keys import fingerprint, load_key, load_public, new_key, public_pem
-from tests.report.release_world import VARIANT, Workspace, released
+from tests.report.release_world import FILES, VARIANT, Workspace, released
 
 NAMES = (*FILES, f"data/{VARIANT}.jsonl", f"data/{VARIANT}.parquet")
 

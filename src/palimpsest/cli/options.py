@@ -13,7 +13,7 @@ from palimpsest.methods.shared.method import Method
 from palimpsest.methods.shared.tools import Reads
 from palimpsest.models.words import Named
 from palimpsest.params.presets import PRESETS
-from palimpsest.params.sections import MOST_BUDGET, MOST_RECORDS, NAME
+from palimpsest.params.sections import LEAST_UNITS, MOST_BUDGET, MOST_RECORDS, NAME
 from palimpsest.privacy.ledger.records import FILTERS
 from palimpsest.records import attributes
 from palimpsest.records.faults import POLICIES
@@ -23,7 +23,6 @@ MODERN, FORMER = "modern", "paper"
 WORDS = get_args(Named)
 TASKS = ("classify", "span", "text", "json")
 LEAST_EPSILON, MOST_EPSILON = 0.05, 20.0
-_FEWEST = 20  # the smallest audit subset
 _PREFIX = "One row of the results: "
 
 Problem = tuple[str, str]
@@ -150,9 +149,9 @@ def _words(source: DataSource) -> Iterator[Problem]:
 def _sizes(source: DataSource) -> Iterator[Problem]:
     """How many records and persons there are, and what is kept of one."""
     records, persons = source.n_public, source.persons
-    if records < _FEWEST:
+    if records < LEAST_UNITS:
         remedy = "Give the approximate number of private records; with fewer than that no audit can be made."
-        yield f"--n-public is {records}; allowed is at least {_FEWEST}.", remedy
+        yield f"--n-public is {records}; allowed is at least {LEAST_UNITS}.", remedy
     if records > MOST_RECORDS:
         remedy = "Give the approximate number of private records."
         yield f"--n-public is {records}; allowed is at most {MOST_RECORDS:,}.", remedy
@@ -166,9 +165,9 @@ def _sizes(source: DataSource) -> Iterator[Problem]:
         yield f"--max-rows is {source.max_rows}; allowed is at least 1.", "Keep one row of each person."
     if persons is None and source.max_rows > 1:
         yield "--max-rows is given without --unit: nothing would be capped.", "Name the column, too."
-    if persons is not None and not _FEWEST <= persons <= records:
+    if persons is not None and not LEAST_UNITS <= persons <= records:
         yield (
-            f"--persons is {persons}; allowed is at least {_FEWEST} and at most --n-public, {records}.",
+            f"--persons is {persons}; allowed is at least {LEAST_UNITS} and at most --n-public, {records}.",
             "Give the approximate number of different persons in the column.",
         )
     if source.max_length < 1:

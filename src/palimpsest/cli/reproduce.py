@@ -18,12 +18,13 @@ from palimpsest.cli.run import run_workspace
 from palimpsest.cli.timing import expected
 from palimpsest.devices import AUTO, CPU, resolved
 from palimpsest.errors import PalimpsestError, ParamsError
-from palimpsest.files import read_json, write_json, write_text
+from palimpsest.files import write_json, write_text
 from palimpsest.graph.state import State
 from palimpsest.methods.shared.base import Plan
 from palimpsest.params.schema import Params
 from palimpsest.privacy.accounting import MOST_TARGET
 from palimpsest.privacy.ledger.rules import preview
+from palimpsest.privacy.receipt import read_receipt
 from palimpsest.report.formats import number
 from palimpsest.reproduce.cells import Cell, cells_of, chosen
 from palimpsest.reproduce.countings import as_counted, in_truth
@@ -337,7 +338,7 @@ def _epsilons(lot: Lot, cell: Cell) -> Epsilons:
     n, plan = lot.params.schema_of_data.n_units, lot.plan(cell)
     receipts = MODEL_RECEIPTS if measure(cell).of_model else RECEIPTS
     receipt = lot.place.workspace / receipts / f"{subject(cell, lot.models)}.json"
-    charged = read_json(receipt)["epsilon"] if receipt.is_file() else None
+    charged = read_receipt(receipt).epsilon if receipt.is_file() else None
     truth, ours = cell.epsilon, None if plan is None else charged or plan.budget.epsilon
     if cell.row in counting.rows:
         truth = in_truth(counting, cell.data, cell.epsilon, of.records or n)

@@ -13,6 +13,7 @@ from palimpsest.errors import DataError, ParamsError
 from palimpsest.files import read_json, write_text
 from palimpsest.params.file import FILE
 from palimpsest.params.load import read
+from palimpsest.privacy.receipt import read_receipt
 from palimpsest.report.formats import MISSING, percent
 from palimpsest.report.results import measured
 from palimpsest.workspace import INTERNAL, METRICS, RECEIPTS
@@ -130,7 +131,7 @@ def _scored(workspace: Path) -> Iterator[Scored]:
 
 def _epsilon(workspace: Path, variant: str) -> float | None:
     receipt = workspace / RECEIPTS / f"{variant}.json"
-    return read_json(receipt)["epsilon"] if receipt.is_file() else None
+    return read_receipt(receipt).epsilon if receipt.is_file() else None
 
 
 def _differences(found: Sequence[Scored]) -> Iterator[Difference]:

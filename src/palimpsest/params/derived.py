@@ -7,13 +7,13 @@ from typing import Any
 
 from palimpsest.audit.next_token_settings import NEXT_TOKEN
 from palimpsest.methods.dp_lm.settings import TUNED, DpLmTrain
-from palimpsest.params.sections import Dataset
+from palimpsest.params.sections import LEAST_UNITS, Dataset
 from palimpsest.records.vouched import EMBEDDED
 
 ANY = "*"  # stands for a name of the file's own
 BLIND = [NEXT_TOKEN]  # the evaluators of data without labels
 _LARGEST_BATCH, _SMALLEST_BATCH = 10, 4  # powers of two
-_LARGEST_AUDIT, _SMALLEST_AUDIT = 2000, 20
+_LARGEST_AUDIT = 2000
 _MOST_CONTEXTS, _FEWEST_CONTEXTS = 32, 8
 
 Path = tuple[str, ...]
@@ -56,7 +56,7 @@ def _batch(data: Dataset) -> int:
 
 
 def _audited(data: Dataset) -> int:
-    return min(max(units(data) // 5, _SMALLEST_AUDIT), _LARGEST_AUDIT)
+    return min(max(units(data) // 5, LEAST_UNITS), _LARGEST_AUDIT)
 
 
 def _contexts(data: Dataset) -> int:

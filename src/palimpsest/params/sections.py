@@ -19,6 +19,7 @@ from palimpsest.records.schema import CUSTOMER
 from palimpsest.records.structured import WHOLE_ROW
 from palimpsest.settings import Settings
 
+LEAST_UNITS = 20  # records or persons: with fewer no audit can be made
 NAME = r"^[a-z][a-z0-9_]*$"
 MOST_BUDGET = 1e6  # epsilon, of which 20 is no protection any more
 MOST_RECORDS = 10**12  # as many as nobody has
@@ -37,7 +38,7 @@ class UnitSettings(Settings):
     max_rows: int = Field(default=1, ge=1)
     """Public cap on rows per person, applied after rows that name nobody are left out and before the split; more are
     left out, chosen by a keyed hash."""
-    persons: int | None = Field(default=None, ge=10)
+    persons: int | None = Field(default=None, ge=LEAST_UNITS)
     """Public, approximate number of persons, at most n_public; delta, rates and sizes follow from it. null where there
     is no column."""
     missing: Literal["drop", "refuse"] = "drop"
@@ -82,7 +83,7 @@ class Dataset(Settings):
     json_schema: Mapping[str, Any] | None = None
     """The public JSON schema (draft 2020-12) of a record, an object with `properties`: its keys and their order; null
     for all tasks but json."""
-    n_public: int = Field(ge=10, le=MOST_RECORDS, description="Public, approximate number of private records.")
+    n_public: int = Field(ge=LEAST_UNITS, le=MOST_RECORDS, description="Public, approximate number of private records.")
     max_length: int = Field(default=1000, ge=1, description="Longest text kept, in characters; longer ones are cut.")
     bad_rows: Literal["stop", "drop"] = "stop"
     """A record with a field that cannot be read: a label that is not listed, bytes that are not UTF-8, a wrong type.
@@ -294,7 +295,7 @@ class PromptAttack(Settings):
 class Audit(Settings):
     """The attacks and their controls."""
 
-    size: int = Field(ge=20)
+    size: int = Field(ge=LEAST_UNITS)
     """Expected records in the audit subset, or persons where there is a unit column: half of them never train."""
     similarity: float = Field(default=0.7, gt=0, le=1)
     """Jaccard similarity from which two texts are near-duplicates."""

@@ -19,6 +19,7 @@ from palimpsest.report.formats import number
 from palimpsest.report.page import rendered
 from palimpsest.report.sections import budget, pipeline, promise, utility
 from palimpsest.report.sections.twins import figures as twin_figures
+from palimpsest.report.statement import PRIVATE
 from palimpsest.report.tradeoff import read_tradeoff
 from palimpsest.report.unit import Unit
 from palimpsest.workspace import PUBLISHABLE
@@ -89,6 +90,7 @@ def render_card(
         "card.html.j2",
         drawn,
         statement=statement,
+        private=statement["status"] == PRIVATE,
         releases=releases,
         unit=unit,
         rows=scores["rows"] if scores else {},
@@ -105,7 +107,7 @@ def render_card(
 
 def gates(statement: Mapping[str, Any], releases: Sequence[Mapping[str, Any]], twins: Documents) -> list[Gate]:
     """What was tried to show that the claim is wrong, the whole first, then one by one."""
-    if statement["status"] == "DIFFERENTIALLY PRIVATE":
+    if statement["status"] == PRIVATE:
         whole = HOLDS, "Every release has a finite epsilon, fresh noise and a whole ledger."
     else:
         whole = FAILS, " ".join(statement["reasons"]) or "Nothing is released."

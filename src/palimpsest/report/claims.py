@@ -10,6 +10,7 @@ from palimpsest.report.results import Results
 from palimpsest.report.row import Summary
 from palimpsest.report.sections import SECTIONS
 from palimpsest.report.sections.base import Claim, digest
+from palimpsest.report.statement import PRIVATE
 from palimpsest.report.unit import Unit
 
 STATUSES = ("proved", "tested", "assumed", "not covered")
@@ -24,7 +25,7 @@ def claims(
 ) -> tuple[Claim, ...]:
     """Every claim of the page, the proved ones first."""
     refuted = {row.variant for row in summary.of("release") if row.verdict == "refuted"}
-    sound = statement["status"] == "DIFFERENTIALLY PRIVATE" and not refuted
+    sound = statement["status"] == PRIVATE and not refuted
     rows = summary.of("release")
     measured = [one for row in rows for part in SECTIONS for one in part.claims(row, results, summary.unit)]
     return _in_order([*_proved(receipts, statement, refuted), _total(ledger, sound), *measured, *_stated(statement)])
@@ -41,7 +42,7 @@ def public_claims(
     Args:
         twins: method -> its end-to-end audit on invented canaries.
     """
-    total = _total(ledger, statement["status"] == "DIFFERENTIALLY PRIVATE")
+    total = _total(ledger, statement["status"] == PRIVATE)
     attacked = [_end_to_end(method, audit) for method, audit in twins.items()]
     return _in_order([*_proved(receipts, statement, set()), total, *attacked, *_stated(statement)])
 

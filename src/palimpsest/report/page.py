@@ -22,6 +22,7 @@ from palimpsest.report.results import Results
 from palimpsest.report.row import ATTACKS, Row, Summary
 from palimpsest.report.sections import HEADINGS, SECTIONS, gallery, pipeline
 from palimpsest.report.sections.base import Cell, Column, Figure, Page, Table
+from palimpsest.report.statement import PRIVATE
 from palimpsest.report.theme import PAGE_CONFIG
 from palimpsest.report.unit import Unit
 from palimpsest.workspace import PUBLIC_LM, PUBLIC_ONLY, REAL
@@ -51,6 +52,7 @@ def render_internal(
         summary=summary,
         ledger=ledger,
         statement=statement,
+        private=statement["status"] == PRIVATE,
         stages=stages,
         provenance=provenance,
         claims=claims(summary, results, receipts, ledger, statement),

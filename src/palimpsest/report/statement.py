@@ -21,6 +21,7 @@ from palimpsest.report.unit import Unit
 from palimpsest.workspace import Zone
 
 STATEMENT_VERSION = 4
+PRIVATE = "DIFFERENTIALLY PRIVATE"  # the status of a promise that holds
 _PRIOR = _FPR = 0.01
 _REPLACED = 2  # units: one less and one more
 
@@ -122,7 +123,7 @@ def _status(
         return "UNVERIFIED", doubts
     if not released:
         return "NOTHING RELEASED", ["No variant is meant for release."]
-    return "DIFFERENTIALLY PRIVATE", []
+    return PRIVATE, []
 
 
 def release_of(receipt: Receipt, unit: Unit, units: int, second: Bracket | None) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The folder of a release: written beside its place, signed, and put there whole.
 
 Guarantee: nothing gets in but what `Contents` names. Rows are written anew from their columns, so neither a further
-column nor a file's metadata comes along; measurements pass `allowed`; and each name has its place in `FILES`.
+column nor a file's metadata comes along, and measurements pass `allowed`.
 """
 
 import os
@@ -33,7 +33,6 @@ ROWS = "data"
 CARD, README, STATEMENT, AUDIT, LEDGER = "card.html", "README.md", "statement.json", "audit.json", "ledger.json"
 TRADEOFF, CROISSANT, PROVENANCE = "tradeoff.json", "croissant.json", "prov.json"
 KEY, ENVELOPE = "key.pub", "envelope.json"
-FILES = (CARD, README, STATEMENT, AUDIT, LEDGER, TRADEOFF, CROISSANT, PROVENANCE, KEY, ENVELOPE)
 PREDICATE = ("asset", "status", "releases", "ledger_head", "palimpsest", "day", "word")  # all that it says
 
 Documents = Mapping[str, Mapping[str, Any]]

@@ -25,10 +25,17 @@ from palimpsest.report.release.card import counted, stated
 from palimpsest.report.release.croissant import records_of
 from palimpsest.report.release.envelope import Signed, unseal
 from palimpsest.report.release.extract import asset_of, caps_of, charges_of
-from palimpsest.report.release.gates import PRIVATE
 from palimpsest.report.release.keys import fingerprint, load_public
 from palimpsest.report.release.word import SENTENCE
-from palimpsest.report.statement import STATEMENT_VERSION, assumptions, layers, not_covered, release_of, schema
+from palimpsest.report.statement import (
+    PRIVATE,
+    STATEMENT_VERSION,
+    assumptions,
+    layers,
+    not_covered,
+    release_of,
+    schema,
+)
 from palimpsest.report.unit import JSON_ROW, Unit
 
 _MOST_KEY = 10_000  # bytes of a public key's file; a key has about 113

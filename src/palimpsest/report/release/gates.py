@@ -18,8 +18,8 @@ from palimpsest.privacy.receipt import Receipt
 from palimpsest.records.record import Record
 from palimpsest.records.structured import members_of
 from palimpsest.records.world.facts import Facts
+from palimpsest.report.statement import PRIVATE
 
-PRIVATE = "DIFFERENTIALLY PRIVATE"
 VERDICTS = ("refuted", "not refuted", "inconclusive")
 _SHOWN = 10
 
