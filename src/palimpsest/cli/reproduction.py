@@ -180,7 +180,7 @@ def _judges(cells: Iterable[Cell], asked: Asked) -> dict[str, Any]:
         return {}
     folder, made = str(asked.judge.resolve()), dict[str, Any]()
     if any(cell.detail.get("evaluator") == _FINETUNED for cell in cells):
-        evaluators = ["minilm_lr", "tfidf_lr", _FINETUNED]
+        evaluators = [*Utility().evaluators, _FINETUNED]
         made = {"models": {"classifier": folder}, "utility": {"evaluators": evaluators}}
     if any(judged(cell) for cell in cells):
         made = merged(made, {"models": {"judge": {"kind": "local", "model": folder}}})

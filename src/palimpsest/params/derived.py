@@ -7,7 +7,7 @@ from typing import Any
 
 from palimpsest.audit.next_token_settings import NEXT_TOKEN
 from palimpsest.methods.dp_lm.settings import TUNED, DpLmTrain
-from palimpsest.params.sections import LEAST_UNITS, Dataset
+from palimpsest.params.sections import LEAST_UNITS, Dataset, Utility
 from palimpsest.records.vouched import EMBEDDED
 
 ANY = "*"  # stands for a name of the file's own
@@ -139,7 +139,7 @@ _ALL = (
     Derived(("variants", ANY, "embed", "class_means"), *_WITH_LABELS),
     Derived(("public_lm",), _ALONE, lambda _: {}, embedded=False),
     Derived(("public_lm", "max_tokens"), *_for_json(200, 64)),
-    Derived(("utility", "evaluators"), *_labelled(["minilm_lr", "tfidf_lr"], BLIND)),
+    Derived(("utility", "evaluators"), *_labelled([*Utility().evaluators], BLIND)),
     Derived(("audit", "size"), "a fifth of the units of privacy, from 20 to 2,000", _audited),
     Derived(("release", "title"), *_TITLE),
 )

@@ -29,7 +29,7 @@ from palimpsest.report.sections.base import (
     counted,
     word,
 )
-from palimpsest.report.sections.prompts import PROMPT
+from palimpsest.report.sections.prompts import MEMBERS, OTHERS, PROMPT
 from palimpsest.report.theme import BLUE, GREY, ORANGE, SERIES, looks
 from palimpsest.report.tradeoff import TradeOff, read_tradeoff
 from palimpsest.report.unit import many
@@ -59,7 +59,6 @@ _SEEN = {  # by field of a line of the final table
     "prompt_membership": _Seen("D", PROMPT, "rows in a judge's prompt"),
 }
 
-MEMBERS, OTHERS = "members", "never read"
 _CORNERS = 80  # of one ROC curve
 
 
