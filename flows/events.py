@@ -1,10 +1,10 @@
 """What a team wants to hear of, as events of Prefect that automations wait for.
 
-Guarantee: an event names the data set and stages or methods. Nothing of the private zone decides whether it comes, but
-that a stage failed: verdicts of audits on real records are not told, only those of invented records and broken twins.
+Guarantee: an event names the data set and stages or methods. Whether a stage failed may follow from private rows; no
+other event does. Of audits it tells what those with invented records found, when they ran.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from palimpsest.params.load import read
 from palimpsest.workspace import TWINS
 
 REFUSED, FAILED, BROKEN = "palimpsest.budget.refused", "palimpsest.stage.failed", "palimpsest.claim.refuted"
-_REPORT, _REFUTED = "report", "refuted"  # the stage that writes the table of verdicts, and one of them
+_AUDIT, _REFUTED = "twins@", "refuted"  # the stages that audit a method end to end, and one of their verdicts
 
 
 def asset_of(workspace: Path) -> str:
@@ -37,15 +37,14 @@ def tell(event: str, workspace: Path, said: str) -> None:
 
 
 def tell_outcomes(workspace: Path, states: Mapping[str, State[Any]], outcomes: Mapping[str, StageOutcome]) -> None:
-    """Tell of the stages that failed and, where the page is new, of the methods whose claim an audit refuted."""
+    """Tell of the stages that failed and of the methods whose claim an audit refuted just now."""
     if failed := [name for name, state in states.items() if state.is_failed()]:
         tell(FAILED, workspace, f"Failed: {', '.join(failed)}. The log of each stage says why.")
-    page = outcomes.get(_REPORT)
-    if page and page.how is How.REPRODUCED and (names := refuted(workspace)):
+    audited = [name for name, outcome in outcomes.items() if outcome.how is How.REPRODUCED]
+    if names := refuted(workspace, [name.removeprefix(_AUDIT) for name in audited if name.startswith(_AUDIT)]):
         tell(BROKEN, workspace, f"An audit refuted the claim of method {', '.join(names)}: release nothing of it.")
 
 
-def refuted(workspace: Path) -> list[str]:
-    """The methods whose claim an end-to-end audit on invented records refuted."""
-    audits: dict[str, Any] = {path.stem: read_json(path) for path in sorted((workspace / TWINS).glob("*.json"))}
-    return [name for name, audit in audits.items() if audit["verdict"] == _REFUTED]
+def refuted(workspace: Path, methods: Iterable[str]) -> list[str]:
+    """Those of the methods whose claim an end-to-end audit on invented records refuted."""
+    return [name for name in methods if read_json(workspace / TWINS / f"{name}.json")["verdict"] == _REFUTED]

@@ -28,12 +28,12 @@ _HELDOUT_SHARE, _HELDOUT_MOST = 0.05, 2000  # of the public rows
 
 def run() -> None:
     """dataset files -> data/private, data/public."""
+    FAULT.unlink(missing_ok=True)
     params = load()
     ledger = Ledger.open(ledger_url(params))
     asset = ledger.asset(params.dataset.asset)
     require_unit(asset, params.schema_of_data)
     public = write_public_rows(params)
-    FAULT.unlink(missing_ok=True)
     rows, test_rows = read_private(params)
     if params.world is None:
         ledger.know_rows(asset.name, likeness((row.text for row in rows), ledger.books().rows_key))

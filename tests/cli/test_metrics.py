@@ -39,7 +39,6 @@ def test_a_monitor_is_told_of_budget_charges_and_seconds(place: Place) -> None:
         "palimpsest.budget.spent": [(asset, balance.spent)],
         "palimpsest.budget.left": [(asset, balance.left)],
         "palimpsest.queries": [({**asset, **of, "state": state}, 1) for state in ("begun", "reserved")],
-        "palimpsest.ledger.entries": [(asset, ledger.books().entries)],
         "palimpsest.stage.seconds": [({**asset, "stage": "fit", "variant": "select3"}, 7)],
     }
 

@@ -1,4 +1,7 @@
-"""How many private rows there are is said by no line, no artifact and no file name, whatever stage reads them."""
+"""How many private rows there are is said by no line, no artifact and no file name, whatever stage reads them.
+
+And no text ends a stage that reads it, however odd: that a query ends would tell that the text is there.
+"""
 
 import math
 import re
@@ -26,6 +29,14 @@ READ = 389  # rows of the file
 SIZES = {"train": 337, "holdout": 211, "test": 139}
 GUESSED = {"train": 173, "holdout": 149, "test": 0}
 DISTINCT = 313  # texts among the training rows
+ODD = (
+    "", " ", "\n", "\t\t", "\r\n\r\n", "\x01\x02", "\x85", "\u2028", "\u200b", "\u200d\u200d", "\ufeff", "\ufffd",
+    "\uffff", "\U000e0001", "\U0010ffff", "\u202eabc", "a", ".", "0", "-", "...", "!!!???", "\\", "'\"`", "NaN", "None",
+    "null", "%s %d {0} {text}", '{"a": 1}', "a.b.c.d", "http://x.y/z?q=1", "<|endoftext|>", "<eos><bos><pad>",
+    "[MASK] [CLS]", "A" * 500, "1" * 300, "e\u0301" * 50, "a" + " " * 400 + "b", "ab " * 190,
+    "٣٤٥", "中文 文本", "हिन्दी", "שלום",
+    "\U0001f469\u200d\U0001f469\u200d\U0001f467", "ﬁ ß ẞ ŉ ǰ ΐ ᾳ ῼ ǅ", "İİ i̇", "BİLL late", "bıll ſlate parcel wrong",
+)  # fmt: skip
 PLANTED = {READ, *SIZES.values(), *GUESSED.values(), DISTINCT, 337 + 211, 337 - 173, 173 + 149} - {0}
 
 SELECTED, EVOLVED, VOTED, EMBEDDED, DEEP, WORDS = "select0_5", "evolve0_5", "vote1", "embed0_5", "sentdp0_5", "custext"
@@ -116,7 +127,8 @@ def plant(place: Place) -> None:
     for part, size in SIZES.items():
         different = DISTINCT if part == "train" else size
         rows = [source[number % len(source)] for number in range(different)]
-        made = [SplitRow(f"{row.text} {part} {number}", row.label) for number, row in enumerate(rows)]
+        texts = [*ODD, *(f"{row.text} {part} {number}" for number, row in enumerate(rows))]
+        made = [SplitRow(text, row.label) for text, row in zip(texts, rows, strict=False)]
         made += made[: size - different]
         guessed = range(size - GUESSED[part], size)
         write_split(

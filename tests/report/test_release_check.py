@@ -31,6 +31,7 @@ from palimpsest.report.release.bundle import (
 from palimpsest.report.release.check import Checked, verify_release
 from palimpsest.report.release.envelope import PAYLOAD_TYPE, Signed, pae, seal, unseal
 from palimpsest.report.release.keys import fingerprint, load_key, load_public, new_key, public_pem
+from palimpsest.report.statement import STATEMENT_VERSION
 from tests.report.release_world import FILES, VARIANT, Workspace, released
 
 NAMES = (*FILES, f"data/{VARIANT}.jsonl", f"data/{VARIANT}.parquet")
@@ -354,12 +355,14 @@ def test_the_cards_unit_is_the_statements(persons: Path, their_key: Ed25519Priva
     assert any("another epsilon or unit" in problem for problem in verify_release(persons).problems)
 
 
-@pytest.mark.parametrize("version", [3, 5, None])
+@pytest.mark.parametrize("version", [STATEMENT_VERSION - 1, STATEMENT_VERSION + 1, None])
 def test_a_statement_of_another_version_is_named_and_not_judged(
     folder: Path, key: Ed25519PrivateKey, version: int | None
 ):
     (problem,) = edited(folder, key, STATEMENT, lambda body: body.update(statement_version=version)).problems
-    assert f"statement.json is of version {version!r}, and this palimpsest checks version 4" in problem
+    assert (
+        f"statement.json is of version {version!r}, and this palimpsest checks version {STATEMENT_VERSION}" in problem
+    )
     assert "use the palimpsest that made the release" in problem
 
 

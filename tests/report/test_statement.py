@@ -12,7 +12,9 @@ from palimpsest.privacy.assumptions import KNOWN
 from palimpsest.privacy.fourier import Bracket
 from palimpsest.privacy.receipt import Curve, Receipt
 from palimpsest.report.claims import public_claims
-from palimpsest.report.statement import schema, statement
+from palimpsest.report.sections.base import digest
+from palimpsest.report.statement import NOT_COVERED, STATEMENT_VERSION, SWEPT, layers, schema, statement
+from palimpsest.report.unit import Unit
 
 CHECK = Draft202012Validator(schema())
 TESTS = Path(__file__).parents[1]
@@ -36,6 +38,16 @@ def test_the_statement_lists_what_released_receipts_assume_of_the_machine() -> N
 
 def test_the_schema_is_a_schema() -> None:
     Draft202012Validator.check_schema(schema())
+
+
+def test_the_fixed_sentences_are_those_of_the_version() -> None:
+    """Who checks a release compares them word for word. Where they change, the version counts up, and so does this."""
+    units = [Unit.stated(made()), Unit.stated(of_persons())]
+    fixed = [NOT_COVERED, SWEPT, made()["assumptions"], *([one.not_covered, one.assumption] for one in units)]
+    fixed += [layers([], 1.0, 1e-5, one) for one in units]
+    assert (STATEMENT_VERSION, digest({"fixed": fixed})) == (
+        5, "22661961ad0b8a7e6af304a4972a60d6393b716de6a8abefdd5d96d09b76f5b2",
+    )  # fmt: skip
 
 
 def test_the_statement_is_valid_after_its_file() -> None:

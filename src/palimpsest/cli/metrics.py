@@ -32,14 +32,12 @@ class Reading:
         name: of the metric.
         unit: as OpenTelemetry writes units.
         labels: what it is of, beside the data set.
-        counts: whether it only ever grows.
     """
 
     name: str
     value: float
     unit: str
     labels: tuple[tuple[str, str], ...] = ()
-    counts: bool = False
 
 
 def readings(context: Context) -> Iterator[Reading]:
@@ -52,7 +50,6 @@ def readings(context: Context) -> Iterator[Reading]:
     for (stage, variant, state), number in charges.items():
         labels = (("stage", stage), ("variant", variant), ("state", state))
         yield Reading("palimpsest.queries", number, "{query}", labels)
-    yield Reading("palimpsest.ledger.entries", books.entries, "{entry}", counts=True)
     for path in sorted((context.workspace / SECONDS).glob("*.json")):
         stage, _, variant = path.stem.partition("@")
         of = (("stage", stage), ("variant", variant))
@@ -81,8 +78,7 @@ def tell(workspace: Path) -> None:
             asset = {"asset": context.asset.name}
             return [Observation(each.value, {**asset, **dict(each.labels)}) for each in found if each.name == name]
 
-        make = meter.create_observable_counter if one.counts else meter.create_observable_gauge
-        make(name, [observed], one.unit)
+        meter.create_observable_gauge(name, [observed], one.unit)
     provider.force_flush()  # reads and hands over
     provider.shutdown()
 

@@ -6,7 +6,7 @@ privacy-statement.schema.json, which ships beside this module.
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from importlib import resources
 from typing import Any
 
@@ -20,7 +20,7 @@ from palimpsest.report.tradeoff import TradeOff, read_tradeoff
 from palimpsest.report.unit import Unit
 from palimpsest.workspace import Zone
 
-STATEMENT_VERSION = 4
+STATEMENT_VERSION = 5
 PRIVATE = "DIFFERENTIALLY PRIVATE"  # the status of a promise that holds
 _PRIOR = _FPR = 0.01
 _REPLACED = 2  # units: one less and one more
@@ -37,7 +37,10 @@ NOT_COVERED = {
     "attempts": (
         "That a stage asked again because rows had changed, or that an attempt failed: the list of charges shows it."
     ),
-    "other-releases": "Other releases about the same people that do not go through this ledger.",
+    "other-releases": (
+        "Other releases about the same people that do not go through this ledger, or go through it under the name of "
+        "another data set."
+    ),
 }
 SWEPT = (
     "The choice of {} among the points of a sweep, if scores on private rows (accuracy on real test rows, audits) were "
@@ -82,8 +85,6 @@ def statement(
     status, reasons = _status(released, ledger, opinions, unit)
     units = schema_facts["n_persons"] or schema_facts["n_public"]
     chosen = sorted(one.variant for one in released if one.variant in swept)
-    # By their place among the asset's: the ledger's own numbers tell of entries between, also of such about its rows.
-    charges = [replace(charge, seq=seq) for seq, charge in enumerate(ledger.charges, 1)]
     return {
         "statement_version": STATEMENT_VERSION,
         "status": status,
@@ -95,7 +96,7 @@ def statement(
         "delta": ledger.delta,
         "releases": [release_of(receipt, unit, units, opinions[receipt.variant]) for receipt in released],
         "references": sorted(name for name, receipt in receipts.items() if receipt.purpose != "release"),
-        "data_accesses": [_access(stage, charges) for stage in stages],
+        "data_accesses": [_access(stage, ledger.charges) for stage in stages],
         "assumptions": [*assumptions(released, unit, units, ledger.verified), _vouched(sources)],
         "layers": layers(released, ledger.spent_epsilon, ledger.delta, unit),
         "not_covered": not_covered(unit, chosen),

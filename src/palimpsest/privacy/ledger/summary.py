@@ -12,7 +12,13 @@ from palimpsest.privacy.ledger.records import MOVES, Asset, Balance, Cap, Charge
 
 @dataclass(frozen=True)
 class ChargeLine:
-    """One charge as it is shown; `epsilon` is that of its event alone, None where no noise is added."""
+    """One charge as it is shown.
+
+    Attributes:
+        seq: its place among the asset's charges, from 1. The chain's own numbers tell of entries between, some of which
+            are there because rows changed.
+        epsilon: that of its event alone, None where no noise is added.
+    """
 
     id: str
     seq: int
@@ -114,7 +120,7 @@ def ledger_summary(books: Books, name: str, known: Accounted | None = None) -> L
         filter=_used(asset, balance),
         spent_epsilon=balance.spent,
         left_epsilon=balance.left,
-        charges=tuple(_line(charge, found.epsilons[charge.id]) for charge in books.charges(name)),
+        charges=tuple(_line(charge, seq, found) for seq, charge in enumerate(books.charges(name), 1)),
         shown_head=[entry.hash for entry in books.chain.of(name, "register", "amend", *MOVES)][-1],
         head=books.head,
         entries=books.entries,
@@ -136,6 +142,6 @@ def _epsilon(charge: Charge, delta: float) -> float | None:
     return accounting.epsilon(charge.event, delta - charge.own_delta) if private else None
 
 
-def _line(charge: Charge, epsilon: float | None) -> ChargeLine:
-    same = (field.name for field in fields(ChargeLine) if field.name != "epsilon")
-    return ChargeLine(**{name: getattr(charge, name) for name in same}, epsilon=epsilon)
+def _line(charge: Charge, seq: int, found: Accounted) -> ChargeLine:
+    same = (field.name for field in fields(ChargeLine) if field.name not in ("seq", "epsilon"))
+    return ChargeLine(**{name: getattr(charge, name) for name in same}, seq=seq, epsilon=found.epsilons[charge.id])

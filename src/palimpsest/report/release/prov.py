@@ -1,8 +1,8 @@
 """Where a release comes from, as PROV-JSON (W3C member submission 2013): the graph behind it and its lock file.
 
 Guarantee: of a file of the private zone neither hash nor size is in it, nor a path outside the workspace. A plain hash
-of a data set that can be guessed tells who guesses right; the private input goes by the ledger's keyed hash, which
-tells nothing without the asset's key, except that two releases with the same one read the same rows.
+of a data set that can be guessed tells who guesses right. The private input goes by one keyed hash, of the charges that
+the rows rest on and of the states of the rows they read, which tells nothing without the asset's key.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ class Inputs:
     Attributes:
         private: path -> name of the files with private rows; their paths are not told.
         public: path -> name of the files that were declared public; their paths are not told either.
-        keyed: name -> keyed hashes of private files, as the ledger's charges have them.
+        keyed: name -> keyed hashes of what stands there.
     """
 
     private: Mapping[str, str]
