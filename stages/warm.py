@@ -19,6 +19,7 @@ Guarantee: a fork is as private, and as random, as a new process.
 use. A server that is not fit ends, and all stages start as they are.
 """
 
+import atexit
 import contextlib
 import ctypes
 import gc
@@ -32,11 +33,12 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 VARIABLE = "PALIMPSEST_WARM"  # the socket's place; set but empty, all stages start as they are
 GRACE_SECONDS = 1.5  # from an interrupt to a terminate; a Ctrl-C ends all within three seconds
@@ -200,7 +202,6 @@ def serve(listener: socket.socket) -> None:
             listener.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             keep(connection, given)
-            return
         connection.close()
 
 
@@ -226,10 +227,10 @@ def _open_files() -> Iterator[str]:
             yield os.readlink(_PROCESS / "fd" / number)
 
 
-def keep(connection: socket.socket, given: Mapping[str, str]) -> None:
+def keep(connection: socket.socket, given: Mapping[str, str]) -> NoReturn:
     """Fork the stage that is asked for, pass on the signals that come for it, and tell how it ended.
 
-    It returns in the stage alone, when that has ended well. A stage ends with its keeper, and its keeper with it.
+    A stage ends with its keeper, and its keeper with it. What a stage raises ends it, and comes out here.
 
     Args:
         connection: to who asks.
@@ -245,7 +246,6 @@ def keep(connection: socket.socket, given: Mapping[str, str]) -> None:
     if stage == 0:
         connection.close()
         _run(request, files, {name: text for name, text in os.environ.items() if given.get(name) != text})
-        return
     with contextlib.suppress(PermissionError):  # it may have done so by itself, and be another program already
         os.setpgid(stage, stage)
     for file in files:
@@ -294,7 +294,7 @@ def _end(stage: int, ended: int, numbers: Sequence[signal.Signals]) -> None:
 # --- the stage, in its fork -------------------------------------------------------------------------------------------
 
 
-def _run(request: Request, files: list[int], added: Mapping[str, str]) -> None:
+def _run(request: Request, files: list[int], added: Mapping[str, str]) -> NoReturn:
     keeper = os.getppid()
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
     if os.getppid() != keeper:
@@ -305,6 +305,19 @@ def _run(request: Request, files: list[int], added: Mapping[str, str]) -> None:
         os.close(file)
     _become(request, added)
     runpy.run_module(request.arguments[0], run_name="__main__", alter_sys=True)
+    _leave()
+
+
+def _leave() -> NoReturn:
+    """End as an interpreter does, but for taking its memory apart: that would copy hundreds of megabytes first.
+
+    So do forks of `multiprocessing`.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001
+    atexit._run_exitfuncs()  # noqa: SLF001
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def _become(request: Request, added: Mapping[str, str]) -> None:

@@ -4,6 +4,7 @@ import ast
 import copy
 import re
 from collections.abc import Collection, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -273,16 +274,21 @@ def test_every_key_of_the_schema_is_described():
 # Models.
 
 LOADERS = ("from_pretrained", "from_config", "SentenceTransformer", "CrossEncoder", "SparseEncoder")
-TREES = {
-    path: ast.parse(path.read_text(encoding="utf-8"))
-    for folder in ("src", "stages", "flows", "bench")
-    for path in sorted((ROOT / folder).rglob("*.py"))
-}
+
+
+@cache
+def trees() -> dict[Path, ast.Module]:
+    """The source, read once, and not where tests are only collected."""
+    return {
+        path: ast.parse(path.read_text(encoding="utf-8"))
+        for folder in ("src", "stages", "flows", "bench")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+    }
 
 
 def loads() -> Iterator[tuple[str, str, dict[str | None, Any]]]:
     """File, what is called, and its keywords, of every load of a model, a tokenizer or their settings."""
-    for path, tree in TREES.items():
+    for path, tree in trees().items():
         for node in ast.walk(tree):
             called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
             if isinstance(node, ast.Call) and called.rpartition(".")[2] in LOADERS:
@@ -300,17 +306,18 @@ def test_no_weights_are_pickled():
     assert weights
     assert [name for name, given in weights if given.get("use_safetensors") is not True] == []
     opened = {
-        ast.unparse(node) for tree in TREES.values() for node in ast.walk(tree) if isinstance(node, ast.Attribute)
+        ast.unparse(node) for tree in trees().values() for node in ast.walk(tree) if isinstance(node, ast.Attribute)
     }
     assert opened.isdisjoint({"torch.load", "pickle.load", "pickle.loads", "joblib.load", "transformers.pipeline"})
 
 
-SHIPPED = [(path, tree) for path, tree in TREES.items() if not path.is_relative_to(ROOT / "bench")]
+def shipped() -> list[tuple[Path, ast.Module]]:
+    return [(path, tree) for path, tree in trees().items() if not path.is_relative_to(ROOT / "bench")]
 
 
 def test_nothing_goes_through_a_shell_and_no_table_but_a_blinded_sheet_is_written_as_csv():
     """A name cannot become a command, nor a text a spreadsheet's formula: `ratings.blinded` leaves none of these."""
-    calls = [(path.name, node) for path, tree in SHIPPED for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    calls = [(path.name, node) for path, tree in shipped() for node in ast.walk(tree) if isinstance(node, ast.Call)]
     assert [ast.unparse(each) for _, each in calls if any(word.arg == "shell" for word in each.keywords)] == []
     called = {(name, ast.unparse(each.func)) for name, each in calls}
     assert {each for _, each in called}.isdisjoint(
@@ -321,7 +328,7 @@ def test_nothing_goes_through_a_shell_and_no_table_but_a_blinded_sheet_is_writte
 
 
 def test_servers_listen_on_loopback_alone():
-    texts = {node.value for _, tree in SHIPPED for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+    texts = {node.value for _, tree in shipped() for node in ast.walk(tree) if isinstance(node, ast.Constant)}
     assert "127.0.0.1" in texts
     assert texts.isdisjoint({"0.0.0.0", "::"})
 
@@ -330,7 +337,7 @@ FINDERS = ("resolve_source", "resolve_encoder", "known_source", "snapshot_downlo
 
 
 def test_models_are_found_through_the_one_check():
-    for path, tree in TREES.items():
+    for path, tree in trees().items():
         named = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
         named |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
         if named & set(FINDERS):

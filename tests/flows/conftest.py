@@ -34,9 +34,9 @@ def _cold(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(WARM, "")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def api() -> Iterator[str]:
-    """The URL of a running Prefect server's API, which every flow of this session uses."""
+    """The URL of a running Prefect server's API, which every flow of these tests uses."""
     from prefect.settings import PREFECT_API_URL, temporary_settings
 
     from flows.ui import server

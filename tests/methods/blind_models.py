@@ -20,7 +20,7 @@ LABELS = tuple(WORDS)
 
 
 @cache
-def blind_model(base: Path, reads: str = "hidden") -> tuple[ConditionalLm, Serialiser]:
+def blind_model(base: Path, reads: str) -> tuple[ConditionalLm, Serialiser]:
     """A model that no prompt tells the label, with a head that tells the classes apart."""
     model, tokenizer = new_model(base, 2, 16, 3, reads)
     rows = replace(serialiser(tokenizer, LABELS, 24, "text"), entropy=np.random.default_rng(1).bytes)

@@ -51,7 +51,7 @@ def query_of(generator: TunedDiscriminator):
 @pytest.fixture
 def below(base, untrained) -> DpLmArtifact:
     """A model that writes both classes whatever its prompt says."""
-    return replace(untrained, model=blind_model(base)[0])
+    return replace(untrained, model=blind_model(base, "hidden")[0])
 
 
 @pytest.mark.parametrize(("rank", "rate"), [(0, 0.002), (4, 0.01)])

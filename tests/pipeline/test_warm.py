@@ -31,6 +31,13 @@ def see():
     print(signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGCHLD), sys.stdin.read(), sys.stdout.write_through)
     print("to the other", file=sys.stderr)
 
+def late():
+    import atexit
+    atexit.register(print, "at the end")
+    threading.Thread(target=lambda: (threading.Event().wait(0.2), print("a thread"))).start()
+    sys.stdout = open(1, "w", buffering=10_000)
+    print("unflushed", end="")
+
 def draw():
     import random, ssl, uuid, numpy, torch, opendp.prelude as dp
     from palimpsest.privacy.entropy import NoiseSource
@@ -122,12 +129,12 @@ def test_a_stage_starts_where_the_libraries_are_imported_and_nothing_of_ours(
     assert probe.run("libraries")[1] == COLD
 
 
-@pytest.mark.parametrize("how", ["see", "leave", "fail", "kill"])
+@pytest.mark.parametrize("how", ["see", "late", "leave", "fail", "kill"])
 def test_it_sees_prints_and_ends_as_it_does_in_a_process_of_its_own(
     probe: Probe, served: dict[str, str], how: str
 ) -> None:
     status, *printed = probe.run(how)
-    assert status == {"see": 0, "leave": 3, "fail": 1, "kill": -9}[how]
+    assert status == {"see": 0, "late": 0, "leave": 3, "fail": 1, "kill": -9}[how]
     there, *same = probe.run(how, **served)
     assert there == (status if status >= 0 else 128 - status)  # as a shell tells a signal
     assert same[0] == printed[0]
