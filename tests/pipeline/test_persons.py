@@ -27,6 +27,7 @@ from palimpsest.records.private import SplitRow
 from palimpsest.records.record import Record
 from palimpsest.records.write import read_split, write_synthetic
 from palimpsest.report.release import keys, word
+from palimpsest.report.statement import STATEMENT_VERSION
 from palimpsest.workspace import (
     BASE_LM,
     CLASSIFIER_METRICS,
@@ -216,7 +217,7 @@ def test_the_audits_of_its_rows_count_persons(ran: Place):
 
 def test_statement_and_pages_speak_of_persons(ran: Place):
     document = read_json(ran.workspace / "reports/statement.json")
-    assert (document["statement_version"], document["unit"]["name"]) == (4, "person")
+    assert (document["statement_version"], document["unit"]["name"]) == (STATEMENT_VERSION, "person")
     for page in ("reports/internal.html", "reports/card.html", "release/card.html"):
         text = shown(ran.workspace / page)
         assert "one person with all of their rows" in text
