@@ -18,6 +18,7 @@ from palimpsest.cli.alone import alone
 from palimpsest.params.load import LEDGER_VARIABLE
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.report.release.word import VARIABLE as WORD
+from palimpsest.workspace import FAULT
 from tests.artifacts import read_artifacts
 from tests.chromium import press
 from tests.flows.notes import PLANTED, STAGE, held_env, made, wait_until, write_private
@@ -111,16 +112,17 @@ def test_a_run_waits_for_nobody(home: Path, told: dict[str, Any]) -> None:
 
 
 def test_prefect_keeps_nothing_of_the_private_rows(home: Path, told: dict[str, Any]) -> None:
-    """Neither of those it ran on, nor of one that made the run fail."""
+    """Neither of those it ran on, nor of one that made the run fail: not even how many are before it."""
     from flows.serve import scheduled
 
     assert PLANTED[0] in (home / "notes/data/private/train.parquet").read_bytes().decode("latin-1")
     write_private(home, last=PLANTED[2])
     assert scheduled(home / "notes", [STAGE], return_state=True).is_failed()
-    wait_until(lambda: b"row 81 (line 82)" in b"".join(kept(home).values()))  # where the fault is, without its value
-    found = kept(home)
+    wait_until(lambda: b"A private record cannot be read." in b"".join(kept(home).values()))
+    found, private = kept(home), [*PLANTED, "row 81", "line 82"]
     assert SENTENCE.encode() in b"".join(found.values())
-    assert [(name, word) for name, content in found.items() for word in PLANTED if word.encode() in content] == []
+    assert [(name, word) for name, content in found.items() for word in private if word.encode() in content] == []
+    assert "row 81 (line 82)" in (home / "notes" / FAULT).read_text()
 
 
 def kept(home: Path) -> dict[str, bytes]:
