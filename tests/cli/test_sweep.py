@@ -17,6 +17,7 @@ from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.reproduce import table
 from palimpsest.reproduce.sweep import axis, points
 from palimpsest.workspace import METRICS, RECEIPTS
+from tests.receipts import a_receipt
 
 DRAWN = ("dp3", "temperature=0.7,1.0")
 
@@ -113,7 +114,7 @@ def test_workspaces_stand_side_by_side_and_noise_is_told_from_differences(
     place.edit("variants", other={"method": "dp_lm", "from": "dp3", "variant": "plain"})
     for name, value in (("dp3", 0.80), ("other", 0.81), ("real", 0.90)):
         scored(place.workspace, name, value)
-    write_json(place.workspace / RECEIPTS / "dp3.json", {"epsilon": 2.5})
+    write_json(place.workspace / RECEIPTS / "dp3.json", a_receipt(epsilon=2.5).to_json())
     place.workspace.rename(place.home / "second")
     folder, plot = place.home / "second", place.home / "plot.svg"
     (place.home / "work").symlink_to(folder)

@@ -13,6 +13,7 @@ from palimpsest.files import read_json, write_json
 from palimpsest.params.load import LEDGER_VARIABLE, read
 from palimpsest.records.record import Record
 from palimpsest.records.write import read_public, read_split, write_synthetic
+from palimpsest.workspace import FAULT
 from stages import baseline_eval, downstream_eval, next_token_base, preprocess, public_only, structure_audit
 from tests.pipeline.place import Place
 from tests.receipts import a_receipt
@@ -93,12 +94,14 @@ def test_a_test_file_is_read_like_the_private_one(place: Place):
     assert [row.text for row in read_split("data/private/test.parquet")] == ['{"title": "A", "year": 1998}']
 
 
-def test_a_line_that_is_no_record_is_named_by_its_number(place: Place):
+def test_a_line_that_is_no_record_is_named_by_its_number_in_the_private_zone(place: Place):
     films(place, [{"title": "A", "year": 1}] * 60)
     with (place.home / "films.jsonl").open("a") as stream:
         stream.write(f'{{"title": "{SECRET}", "year": NaN}}\n')
     code, output = place.stage(preprocess)
-    assert (code, "row 61" in output, SECRET in output) == (1, True, False)
+    told = (place.workspace / FAULT).read_text()
+    assert (code, "row 61" in output, SECRET in output) == (1, False, False)
+    assert ("row 61" in told, SECRET in told) == (True, False)
 
 
 @pytest.mark.parametrize(
