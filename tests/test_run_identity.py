@@ -13,6 +13,7 @@ from dp_accounting import SelfComposedDpEvent
 
 import stages.preprocess
 from palimpsest.errors import DataError, LedgerError, ParamsError
+from palimpsest.files import read_json
 from palimpsest.graph.closure import digest
 from palimpsest.graph.stages import SPENDERS
 from palimpsest.methods.shared.base import Budget, Plan
@@ -25,7 +26,7 @@ from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.records.private import SplitRow
 from palimpsest.records.write import read_split, write_split
 from palimpsest.training.team import Team
-from palimpsest.workspace import PRIVATE
+from palimpsest.workspace import FAULT, PRIVATE
 from stages import dp_train
 from stages.spenders import spender, spenders
 from stages.spending import charged, identify, private_rows
@@ -186,8 +187,10 @@ def test_rows_that_name_nobody_are_left_out_or_refused_as_the_owner_chose(place:
     whole = place.split()
     place.write("some", [*rows(60), *({**row, "person": " "} for row in rows(9))])
     assert place.split({"dataset": {"private": "some.jsonl"}}) == whole
-    with pytest.raises(DataError, match=r"'some\.jsonl', row 61: column 'person' is empty"):
+    with pytest.raises(DataError, match="A private record cannot be read"):
         place.split(persons(missing="refuse"))
+    (told,) = read_json(FAULT)["told"]
+    assert told.startswith("'some.jsonl', row 61: column 'person' is empty")
 
 
 @pytest.mark.parametrize("column", [None, "label"])

@@ -90,7 +90,7 @@ def render_card(
         "card.html.j2",
         drawn,
         statement=statement,
-        private=statement["status"] == PRIVATE,
+        promised=statement["status"] == PRIVATE,
         releases=releases,
         unit=unit,
         rows=scores["rows"] if scores else {},

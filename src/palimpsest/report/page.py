@@ -52,7 +52,7 @@ def render_internal(
         summary=summary,
         ledger=ledger,
         statement=statement,
-        private=statement["status"] == PRIVATE,
+        promised=statement["status"] == PRIVATE,
         stages=stages,
         provenance=provenance,
         claims=claims(summary, results, receipts, ledger, statement),
