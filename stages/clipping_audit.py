@@ -1,7 +1,7 @@
 """Ask how far clipping the public language model's logits moves what private contexts agree on."""
 
 from collections.abc import Iterator, Sequence
-from itertools import islice, product
+from itertools import product
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -44,10 +44,13 @@ def logits(
     """For each public text the logits (contexts, tokens, vocabulary) before its tokens, behind each private one."""
     prompts = [tokenizer.encode(_PROMPT.format(text=cut(tokenizer, text, _MOST_SHOWN))) for text in shown]
     written = [tokenizer.encode(text, add_special_tokens=False)[:_MOST_WRITTEN] for text in texts]
-    read = track(product(written, prompts), name="prompts", total=len(written) * len(prompts), private=True)
-    rows = (behind(model, prompt, tokens) for tokens, prompt in read)
-    for _ in texts:
-        yield torch.stack(list(islice(rows, len(prompts))))
+    rows: list[torch.Tensor] = []
+    pairs, total = product(written, prompts), len(written) * len(prompts)
+    for tokens, prompt in track(pairs, name="prompts", total=total, private=True):
+        rows.append(behind(model, prompt, tokens))
+        if len(rows) == len(prompts):
+            yield torch.stack(rows)
+            rows = []
 
 
 def cut(tokenizer: PreTrainedTokenizerBase, text: str, most: int) -> str:

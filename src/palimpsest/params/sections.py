@@ -43,7 +43,7 @@ class UnitSettings(Settings):
     is no column."""
     missing: Literal["drop", "refuse"] = "drop"
     """A row whose column is null, empty or blank names nobody. drop: each such row is left out by itself, before the
-    cap. refuse: it is an error that names file and row. Such rows never count as one person."""
+    cap. refuse: it is an error, whose file and row are in the private zone. Such rows never count as one person."""
 
     @model_validator(mode="after")
     def _counted(self) -> "UnitSettings":
