@@ -48,8 +48,8 @@ def scheduled(
             if dry_run:
                 return Completed(name="Planned", message=publish_plan(plan(workspace, targets or (), overrides or {})))
             with unattended(workspace, targets or (), overrides or {}) as run:
-                if run.held_back:
-                    get_run_logger().warning("%s", run.held_back)
+                for told in (*run.flags, *filter(None, [run.held_back])):
+                    get_run_logger().warning("%s", told)
                 return bring(workspace, run.targets, workers, [run.lock])
     except PalimpsestError as error:
         if isinstance(error, BudgetExceeded):

@@ -50,7 +50,7 @@ def start_processes(stage: Callable[..., None]) -> None:
     with _told():
         count = processes()
         if count > 1 and "RANK" not in os.environ:
-            from stages.together import launch  # torch, for those that have a use for it
+            from stages.together import launch  # which reads this module
 
             module = sys.modules["__main__"].__spec__
             assert module is not None  # stages are started by name; by path, stages/select.py would hide the library's

@@ -1,34 +1,76 @@
-"""Start the processes that train together, and tell which of them was lost."""
+"""Start the processes of one machine that train together, and tell which of them was lost."""
 
+import os
 import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from torch.distributed import run
-from torch.distributed.elastic.multiprocessing import SignalException
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-
+from palimpsest.devices import MEETING
 from palimpsest.errors import TeamError
 from stages.common import LOST
 
+_PATIENCE = 30.0  # seconds that a process has to end by itself once it is told to
+
 
 def launch(count: int, module: str, arguments: Sequence[str]) -> None:
-    """Run `python -m module` in so many processes, as `torchrun` does; all have ended when this does.
+    """Run `python -m module` in so many processes of a team; all have ended when this does.
+
+    They find each other by a file of their user's, and speak over the loopback: nobody else reaches them.
 
     Raises:
         TeamError: one of them was lost.
         SystemExit: one has failed, and told why.
         KeyboardInterrupt: this process was told to end.
     """
-    try:
-        run.run(run.parse_args(["--standalone", f"--nproc-per-node={count}", "-m", module, *arguments]))
-    except SignalException:
-        raise KeyboardInterrupt from None
-    except ChildFailedError as error:
-        status = {rank: failure.exitcode for rank, failure in error.failures.items()}
-        told = [code for code in status.values() if code > 0 and code != LOST]
-        if told:
-            raise SystemExit(told[0]) from None
-        raise TeamError(f"Of {count} processes that trained together {lost(status)}.") from None
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    command = [sys.executable, "-m", module, *arguments]
+    members: list[subprocess.Popen[bytes]] = []
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        try:
+            for rank in range(count):
+                place = os.environ | _place(rank, count, Path(folder))
+                members.append(subprocess.Popen(command, env=place, start_new_session=True))
+            while any(code is None for code in _codes(members)) and not any(_codes(members)):
+                time.sleep(0.05)
+        finally:
+            status = _end(members)
+    told = [code for code in status.values() if code > 0 and code != LOST]
+    if told:
+        raise SystemExit(told[0])
+    if any(status.values()):
+        raise TeamError(f"Of {count} processes that trained together {lost(status)}.")
+
+
+def _place(rank: int, count: int, folder: Path) -> dict[str, str]:
+    """What tells a process its place, where the others are, and that it has a core to itself unless told otherwise."""
+    loopback = next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
+    ranks = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
+    spoken = dict.fromkeys(("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"), loopback)
+    threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
+    return {MEETING: str(folder / "meeting")} | ranks | spoken | threads
+
+
+def _codes(members: Sequence[subprocess.Popen[bytes]]) -> list[int | None]:
+    return [each.poll() for each in members]
+
+
+def _end(members: Sequence[subprocess.Popen[bytes]]) -> dict[int, int]:
+    """How each ended, by rank; those that go on are told to end, and made to where they do not."""
+    for each in members:
+        if each.poll() is None:
+            each.terminate()
+    until = time.monotonic() + _PATIENCE
+    for each in members:
+        try:
+            each.wait(max(0.0, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            each.kill()
+    return {rank: each.wait() for rank, each in enumerate(members)}
 
 
 def lost(status: Mapping[int, int]) -> str:

@@ -208,7 +208,7 @@ class Artifacts:
 
     def _digest_of_author(self) -> str:
         settings = self.author()
-        known = settings.model_dump_json()
+        known = settings.model_dump_json(exclude=set(settings.means))
         if settings.kind == "local":
             known += fingerprint_of(self.author_model())
         return hashlib.sha256(known.encode()).hexdigest()

@@ -2,10 +2,12 @@
 
 import multiprocessing
 import os
+import tempfile
 from collections.abc import Callable
 
 import torch
-from torch import distributed
+
+from palimpsest.devices import MEETING
 
 _FORK = multiprocessing.get_context("fork")
 _SECONDS = 120  # far more than any of them needs
@@ -13,16 +15,13 @@ _SECONDS = 120  # far more than any of them needs
 
 def together(work: Callable[[int], object], size: int = 2) -> list[int | None]:
     """Have so many processes do `work(rank)`, which find themselves a team: how each ended, None if it did not."""
-    store = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    told = {
-        "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(store.port), "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0",
-    }  # fmt: skip
-    members = [_FORK.Process(target=_take_part, args=(work, rank, told)) for rank in range(size)]
-    for each in members:
-        each.start()
-    for each in members:
-        each.join(_SECONDS)
+    with tempfile.TemporaryDirectory() as folder:
+        told = {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), MEETING: f"{folder}/meeting"}
+        members = [_FORK.Process(target=_take_part, args=(work, rank, told)) for rank in range(size)]
+        for each in members:
+            each.start()
+        for each in members:
+            each.join(_SECONDS)
     codes = [each.exitcode for each in members]
     for each in members:
         each.kill()

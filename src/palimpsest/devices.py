@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # heavy, and most of a command's start needs none of it
     import torch
 
 VARIABLE = "PALIMPSEST_DEVICE"
+MEETING = "PALIMPSEST_MEETING"  # the file at which processes of one machine meet, in place of an address
 AUTO, CPU, CUDA, MPS = "auto", "cpu", "cuda", "mps"
 FULL, HALF = "float32", "bf16"
 NAMES = r"^(auto|cpu|cuda(:[0-9]+)?|mps)$"

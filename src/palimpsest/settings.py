@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import pairwise
+from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -14,7 +15,13 @@ class Settings(BaseModel):
     """A section of settings: unknown keys are errors, defaults are checked too, values never change after loading.
 
     A key is described by its field, or by the text under it (`descriptions`).
+
+    Attributes:
+        means: keys that change nothing of what is made, as how often an endpoint may be asked: a stopped run goes on
+            under its charge with others of these.
     """
+
+    means: ClassVar[frozenset[str]] = frozenset()
 
     # Pydantic could read the texts itself, but does so whenever a section is defined: most of a command's start.
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, defer_build=True)

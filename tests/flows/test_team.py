@@ -20,8 +20,6 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.expected_conditions import presence_of_element_located
 from selenium.webdriver.support.ui import WebDriverWait
 
-from palimpsest.errors import ParamsError
-from palimpsest.params.override import overridden
 from palimpsest.privacy.ledger.ledger import Ledger
 from tests.artifacts import read_artifacts
 from tests.chromium import press
@@ -192,16 +190,6 @@ def test_the_dockerfile_copies_what_is_there_and_only_the_last_target_is_the_com
     assert [name for name in copied if not (ROOT / name).exists()] == []
     stages = [line for line in lines if line[0] in ("FROM", "ENTRYPOINT")]
     assert [line[-1] for line in stages] == ["wheel", "base", "worker", "base", '["palimpsest"]']
-
-
-def test_a_run_may_set_what_it_does_and_not_what_is_protected(home: Path) -> None:
-    text, safe = (home / "notes/params.yaml").read_text(), YAML(typ="safe")
-    name = variant(home / "notes")
-    assert safe.load(overridden(text, {f"variants.{name}.epsilon": 1.5}))["variants"][name]["epsilon"] == 1.5
-    owners = ("privacy.budget.epsilon", "dataset.private", "release.variants", "variants")
-    for key in (*owners, f"variants.{name}.method.x", f"variants.{name}.no_key"):
-        with pytest.raises(ParamsError):
-            overridden(text, {key: 1})
 
 
 def variant(workspace: Path) -> str:

@@ -10,7 +10,7 @@ import pytest
 from palimpsest.graph.expand import MADE, Repetition, expand, filled, params_keys
 from palimpsest.graph.render import authored, document, features
 from palimpsest.methods.registry import METHODS
-from palimpsest.models.chat.settings import LocalJudge
+from palimpsest.models.chat.settings import Endpoint, LocalJudge, Price
 from palimpsest.params.file import File
 from palimpsest.params.load import resolved
 from palimpsest.params.schema import Params
@@ -205,3 +205,19 @@ def test_a_run_is_identified_by_the_model_where_its_author_reads_it(monkeypatch:
     own, spared = (artifacts(f"evolve, by {author}").digests() for author in ("the base", "the corpus"))
     assert "BASE of BASE" in own
     assert set(spared) ^ set(own) == {"BASE of BASE", "BASE none"}
+
+
+def digest_of(**changes: Any) -> str:
+    """What a run of `evolve` is identified by of its author at an endpoint."""
+    author = Endpoint.model_validate({"kind": "endpoint", "url": "http://here/v1", "model": "m"} | changes)
+    params = settings(ALONE["evolve, by the corpus"]).model_copy(update={"authors": {"corpus": author}})
+    return Artifacts(params, spender(params, "one"))._digest_of_author()  # noqa: SLF001
+
+
+def test_a_run_is_the_same_however_an_endpoint_is_asked_and_another_where_another_writes() -> None:
+    means = {"key": "K", "concurrency": 2, "requests_a_minute": 9, "timeout": 5, "retries": 1, "most_tokens": 10_000}
+    means |= {"price": Price(read=1.0)}
+    assert means.keys() == Endpoint.means
+    assert {digest_of(**{name: value}) for name, value in means.items()} == {digest_of()}
+    others = ({"url": "http://there/v1"}, {"model": "n"}, {"temperature": 0.5}, {"prompts": {"system": "Write."}})
+    assert len({digest_of(), *(digest_of(**other) for other in others)}) == 1 + len(others)

@@ -66,6 +66,13 @@ def test_all_end_well(launched: Launch):
     assert ended(launched("well")) == (0, [])
 
 
+def test_who_trains_together_is_reached_from_this_machine_alone(launched: Launch):
+    code, places = ended(launched("meets"))
+    assert code == 0
+    assert len(places) > 1
+    assert set(places) <= {"at 127.0.0.1", "at ::1"}
+
+
 def test_one_that_is_lost_is_named_once_and_the_rest_are_ended(launched: Launch):
     code, (problem, remedy) = ended(launched("lost"))
     assert (code, problem) == (LOST, "error: Of 2 processes that trained together number 1 was ended by SIGKILL.")

@@ -580,8 +580,9 @@ def test_an_address_that_names_no_lasting_place_is_refused(monkeypatch, tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_unreachable_server_is_an_error_without_its_password(tmp_path):
-    address = f"postgresql+psycopg://user:hunter2@/ledger?host={tmp_path}"
+@pytest.mark.parametrize("address", ["user:hunter2@/ledger?host={}", "user@/ledger?host={}&password=hunter2"])
+def test_an_unreachable_server_is_an_error_without_its_password(tmp_path, address):
+    address = f"postgresql+psycopg://{address.format(tmp_path)}"
     with pytest.raises(LedgerError, match="cannot be read") as refused:
         Ledger.open(address)
     assert "hunter2" not in str(refused.value)

@@ -10,8 +10,9 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
 from palimpsest.errors import LedgerError
+from palimpsest.privacy.ledger import chain
 from palimpsest.privacy.ledger.ledger import Ledger
-from palimpsest.privacy.ledger.records import Run
+from palimpsest.privacy.ledger.records import Asset, Run
 from palimpsest.privacy.planned import PlannedQuery
 
 ASKED = [PlannedQuery("votes", dpa.GaussianDpEvent(1000.0))]
@@ -133,3 +134,20 @@ def test_where_the_server_stays_away_it_is_not_said_that_nothing_was_charged(ser
     with pytest.raises(LedgerError, match="whether this step was charged is not known here") as lost:
         ledger.reserve("tickets", run(), ASKED)
     assert "nothing is charged a second time without your word" in lost.value.remedy
+
+
+def test_a_reader_beside_one_who_registers_sees_the_ledger_of_one_moment(server, empty_server):
+    ledger, _ = server
+    with ledger._store._reading() as connection:  # noqa: SLF001
+        known = chain.read(connection)
+        Ledger.open(empty_server).register(Asset(name="others", delta=1e-5, epsilon=1.0, n_public=10))
+        assert chain.read(connection) == known
+    assert len(ledger.books().chain.keys) == 2
+
+
+def test_a_server_whose_transactions_see_one_moment_is_told_that_writers_see_more(server, empty_server):
+    options = {"options": r"-c default_transaction_isolation=repeatable\ read"}
+    address = sa.make_url(empty_server).update_query_dict(options).render_as_string(hide_password=False)
+    with Ledger.open(address)._store._writing() as connection:  # noqa: SLF001
+        assert connection.scalar(sa.text("SHOW transaction_isolation")) == "read committed"
+        assert connection.scalar(sa.text("SHOW default_transaction_isolation")) == "repeatable read"

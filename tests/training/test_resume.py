@@ -71,6 +71,23 @@ def test_another_attempt_runs_what_is_left_under_the_same_charge(place):
     check_resumed(place)
 
 
+def test_an_attempt_that_died_in_its_first_steps_costs_no_more_than_these(tmp_path):
+    class Dies(Watched):
+        def add_gaussian(self, tensor: torch.Tensor, std: float) -> None:
+            if self.drawn:
+                raise MemoryError
+            super().add_gaussian(tensor, std)
+
+    with pytest.raises(MemoryError):
+        train(tmp_path, Dies())
+    (charge,) = books(tmp_path).charges("notes")
+    assert [path.name for path in checkpoints(tmp_path)] == [f"{charge.id}.0.safetensors"]
+    before, noise = books(tmp_path).balance("notes"), Watched()
+    _, reservation = train(tmp_path, noise)
+    assert (reservation.resumed, len(noise.drawn)) == (BETWEEN, STEPS - BETWEEN)
+    assert books(tmp_path).balance("notes") == before
+
+
 def test_a_count_that_starts_at_zero_again_is_seen(place, monkeypatch):
     steps = dpsgd._Trainer._steps
 

@@ -32,11 +32,13 @@ class Unattended:
         targets: what it brings up to date; none for all.
         lock: the descriptor that holds the workspace.
         held_back: why nothing is released, in two parts; empty where something is, or nothing would be.
+        flags: what is allowed but should be looked at; see `Params.flags`.
     """
 
     targets: tuple[str, ...]
     lock: int
     held_back: str
+    flags: tuple[str, ...]
 
 
 @contextmanager
@@ -64,7 +66,7 @@ def unattended(
         chosen = without_release(context, targets) if held_back else targets
         if targets and not chosen:
             word.require(os.environ)
-        yield Unattended(tuple(chosen), lock, held_back)
+        yield Unattended(tuple(chosen), lock, held_back, tuple(context.params.flags()))
 
 
 def plan(workspace: Path, targets: Sequence[str], overrides: Mapping[str, Any] = MappingProxyType({})) -> PlanSummary:

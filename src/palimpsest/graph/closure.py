@@ -52,7 +52,7 @@ DYNAMIC: Mapping[str, tuple[str, ...]] = {
     "palimpsest.cli.main": ("palimpsest/privacy/ledger/roles.sql",),  # printed for a database's owner
     "palimpsest.cli.run": (),  # starts DVC
     "palimpsest.cli.samples": (),  # starts the program that writes the sample browser
-    "palimpsest.models.chat.wire": (),  # the package openai
+    "palimpsest.models.chat.wire": (),  # the package httpx
     "palimpsest.models.sources": (),  # the folder of a package with an encoder
     "palimpsest.parts": (),  # the modules of the accountants, each by itself
     "palimpsest.privacy.ledger.migrations": (),  # Alembic, on the revisions beside it

@@ -7,12 +7,15 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from palimpsest.errors import ParamsError
-from palimpsest.params.file import FILE, File
+from palimpsest.params.file import FILE
 from palimpsest.params.load import loads
 from palimpsest.params.text import WIDTH
 
-# What is protected, on what terms and what leaves is for the data's owner to write; so is what counts as public.
-OWNERS = ("version", "preset", "seed", "dataset", "world", "privacy", "models", "release", "sweeps", "testing")
+# How rows are made and measured. The rest is for the data's owner to write: what is protected and on what terms, what
+# counts as public, and whatever names a place that something is sent to, as an author's endpoint or a store.
+SETTABLE = (
+    "variants", "lms", "discriminators", "taught", "decoders", "public_only", "public_lm", "utility", "audit", "compute"
+)  # fmt: skip
 
 
 def overridden(text: str, values: Mapping[str, Any]) -> str:
@@ -38,11 +41,10 @@ def overridden(text: str, values: Mapping[str, Any]) -> str:
 
 def _set(body: Any, key: str, value: Any) -> None:
     section, *inner, last = [*key.split(".")] if "." in key else [key, ""]
-    allowed = [name for name in File.model_fields if name not in OWNERS]
-    if section not in allowed or not last:
+    if section not in SETTABLE or not last:
         raise ParamsError(
             f"A run may not set {key!r} of {FILE}.",
-            f"Name a key with dots below one of {', '.join(allowed)}; the rest is for the data's owner to write there.",
+            f"Name a key with dots below one of {', '.join(SETTABLE)}; the rest is for its owner to write there.",
         )
     for name in (section, *inner):
         body = body.setdefault(name, {})

@@ -226,6 +226,7 @@ class _Trainer:
         if not self._team.leads:
             raise EngineError("Two processes of a team cannot lead.", "Let every process but the first one follow.")
         self._restore(self._team.share(self._checkpoint(meter)))
+        self._team.meet()  # none of them can fail to be ready once steps are counted
         left = meter.limit - meter.begun
         for step in track(self._steps(meter), name=self._query.name, total=left, private=False, unit="step"):
             chosen = poisson_batch(len(self._units), self._query.plan.rate, noise)
@@ -237,6 +238,7 @@ class _Trainer:
     def follow(self) -> nn.Module:
         """Sum what the leader asks for, step as it does."""
         self._restore(self._team.share(None))
+        self._team.meet()
         while (told := self._team.share(None)) is not None:
             self._step(*told)
         return _released(self._query.model, self._model)
@@ -259,13 +261,20 @@ class _Trainer:
             load_checkpoint(path, self._model, self._updates)
 
     def _steps(self, meter: Meter) -> Iterator[int]:
-        """The steps left, each counted by the meter before it runs; a checkpoint behind each group of them."""
-        folder, size = self._query.checkpoints, self._query.checkpoint_steps
+        """The steps left, each counted by the meter before it runs; a checkpoint around each group of them."""
+        size = self._query.checkpoint_steps
+        if meter.begun == 0:
+            self._keep(meter)
         for first in range(meter.begun, meter.limit, size):
             meter.begin(min(size, meter.limit - first))
             yield from range(first, meter.begun)
-            if folder is not None and meter.lasting:
-                save_checkpoint(folder, meter.charge, meter.begun, self._model, self._updates)
+            self._keep(meter)
+
+    def _keep(self, meter: Meter) -> None:
+        """Write a checkpoint, where another attempt could go on from it."""
+        folder = self._query.checkpoints
+        if folder is not None and meter.lasting:
+            save_checkpoint(folder, meter.charge, meter.begun, self._model, self._updates)
 
     def _step(self, step: int, chosen: np.ndarray, noise: NoiseSource | None = None) -> None:
         """One logical batch: every process sums its share, the leader adds the noise, all move alike."""

@@ -1,7 +1,8 @@
 """Several processes that train one model: each sums its share of a batch, the first adds the noise, all step alike.
 
-Started by `torchrun`; alone, a team is one process and every exchange is free. What the processes exchange (indices of
-rows, sums without noise) is private: they belong on one machine, or on a network that is as private as the data.
+Started by a stage on one machine, or by `torchrun`; alone, a team is one process and every exchange is free. What the
+processes exchange (indices of rows, sums without noise) is private. On one machine they meet at a file and speak over
+the loopback. Under `torchrun` they listen on every network of the machine: let that be as private as the data.
 """
 
 import os
@@ -13,7 +14,7 @@ from typing import Any
 import torch
 from torch import distributed
 
-from palimpsest.devices import CUDA, exact_device
+from palimpsest.devices import CUDA, MEETING, exact_device
 from palimpsest.errors import TeamError
 
 
@@ -80,15 +81,17 @@ def _exchange() -> Iterator[None]:
 
 @contextmanager
 def joined() -> Iterator[Team]:
-    """Join the processes that `torchrun` started together with this one, if it did."""
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+    """Join the processes that were started together with this one, if any were."""
+    rank, size = (int(os.environ.get(*told)) for told in (("RANK", "0"), ("WORLD_SIZE", "1")))
+    if size == 1:
         yield Team()
         return
     own = exact_device()
     if own.type == CUDA:
         torch.cuda.set_device(own)  # what is sent that is no tensor goes by the current one
+    where = f"file://{os.environ[MEETING]}" if MEETING in os.environ else "env://"
     with _exchange():
-        distributed.init_process_group("nccl" if own.type == CUDA else "gloo")
+        distributed.init_process_group("nccl" if own.type == CUDA else "gloo", where, rank=rank, world_size=size)
     try:
         yield Team.here()
     finally:

@@ -76,6 +76,20 @@ def test_an_endpoints_budget_counts_what_earlier_attempts_have_spent(tmp_path: P
     assert len(there.seen) == sent > 0
 
 
+def test_a_key_that_no_request_can_carry_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("MY_KEY", "sk\N{EN DASH}mine")
+    with pytest.raises(BackendError, match="MY_KEY") as refused:
+        endpoint_key("MY_KEY")
+    assert "mine" not in refused.value.problem
+
+
+def test_another_server_is_asked_though_its_model_has_the_same_name(tmp_path: Path):
+    with serving(echo) as one, serving(echo) as other:
+        for there in (one, other, one):
+            open_chat(endpoint(there.url), tmp_path / "a.db", 1).answer([ask()])
+        assert (len(one.seen), len(other.seen)) == (1, 1)
+
+
 @pytest.mark.parametrize("value", [None, "", " "])
 def test_a_key_that_is_not_set_says_where_it_belongs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str | None

@@ -1,5 +1,7 @@
 """A chat with a real HTTP server that behaves well and badly."""
 
+import gzip
+import json
 import subprocess
 import sys
 import threading
@@ -64,7 +66,9 @@ def test_so_many_requests_are_under_way_at_once_as_the_settings_say():
 
 
 def test_what_is_sent(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("OPENAI_API_KEY", "somebody-elses")
+    for name in ("API_KEY", "ORG_ID", "PROJECT_ID"):
+        monkeypatch.setenv(f"OPENAI_{name}", "somebody-elses")
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")  # which nothing takes that is not encrypted
     one = ask("Hello.", 7, number=3)
     with serving(echo) as there:
         for key in (KEY, None):
@@ -74,7 +78,53 @@ def test_what_is_sent(monkeypatch: pytest.MonkeyPatch):
             "top_p": 1.0}  # fmt: skip
     assert (first.path, first.json, first.headers["authorization"]) == ("/v1/chat/completions", body, f"Bearer {KEY}")
     assert second.json == body
-    assert "somebody" not in second.headers["authorization"]
+    usual = {"host", "accept", "accept-encoding", "connection", "content-length", "content-type", "user-agent"}
+    assert set(second.headers) == usual  # nothing of the machine or its user
+    assert set(first.headers) == {*usual, "authorization"}
+    assert not any("somebody" in value for value in [*first.headers.values(), *second.headers.values()])
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_no_redirect_is_followed(status: int):
+    with serving(echo) as elsewhere:
+        moved = Reply(status, {}, {"location": f"{elsewhere.url}/chat/completions"})
+        with serving(lambda seen, count: moved) as there, pytest.raises(BackendError, match=f"HTTP {status}"):
+            chat(there.url).answer([ask()])
+    assert (len(there.seen), len(elsewhere.seen)) == (1, 0)
+
+
+def test_a_query_of_the_url_stays_behind_the_path():
+    with serving(echo) as there:
+        chat(f"{there.url}?version=2").answer([ask()])
+    assert there.seen[0].path == "/v1/chat/completions?version=2"
+
+
+@pytest.mark.parametrize("many", [True, 2**53, 10**30, 1.5])
+def test_a_count_beyond_reason_is_none(many: object):
+    usage = {"prompt_tokens": many, "completion_tokens": many}
+    with serving(lambda seen, count: Reply(body=echo(seen, count).body | {"usage": usage})) as there:
+        assert chat(there.url).answer([ask()]) == [Answer("Tell me.", "stop", most_read(ask()), ask().max_tokens)]
+
+
+def test_an_answer_is_no_longer_than_its_tokens_can_be():
+    with serving(lambda seen, count: completion("no end " * 10_000)) as there:
+        (answer,) = chat(there.url).answer([ask(max_tokens=5)])
+    assert (len(answer.text), answer.finish) == (5 * 64, "length")
+
+
+def test_what_swells_on_its_way_is_no_answer():
+    packed = gzip.compress(json.dumps(completion("a" * 2**24).body).encode())
+    large = Reply(body=b" " * (2**24 + 1))
+    replies = [Reply(body=packed, headers={"content-encoding": "gzip"}), large]
+    with serving(lambda seen, count: replies[count]) as there:
+        assert chat(there.url, retries=1).answer([ask()]) == [Answer("", "failed")]
+
+
+@pytest.mark.parametrize("asked", ["0", "Fri, 01 Jan 99999999999999999999 00:00:00 GMT", "1e999", "-3", "soon"])
+def test_a_pause_that_is_none_is_the_chats_own(asked: str):
+    replies = [failure(503, retry_after=asked)] * 2
+    with serving(lambda seen, count: replies[count] if count < 2 else echo(seen, count)) as there:
+        assert chat(there.url, retries=2).answer([ask()])[0].finish == "stop"
 
 
 @pytest.mark.timeout(20)  # the chat's own pause would be longer
@@ -180,16 +230,22 @@ def test_one_bad_prompt_fails_alone():
     assert len(there.seen) == 5
 
 
-def test_a_server_that_names_the_limit_otherwise_is_told_so():
+@pytest.mark.parametrize("together", [1, 4])
+def test_a_server_that_names_the_limit_otherwise_is_told_so(together: int):
+    all_there = threading.Barrier(together)
+
     def newer(seen: Seen, count: int) -> Reply:
         if "max_tokens" not in seen.json:
             return completion(str(seen.json["max_completion_tokens"]))
+        if count < together:
+            all_there.wait(20)
         return Reply(400, {"error": {"message": "No.", "code": "unsupported_parameter", "param": "max_tokens"}})
 
     with serving(newer) as there:
-        answers = chat(there.url, concurrency=1).answer([ask(max_tokens=9), ask(max_tokens=8)])
-    assert [answer.text for answer in answers] == ["9", "8"]
-    assert len(there.seen) == 3
+        asks = [ask(max_tokens=number) for number in range(9, 3, -1)]
+        answers = chat(there.url, concurrency=together, retries=1).answer(asks)
+    assert [answer.text for answer in answers] == ["9", "8", "7", "6", "5", "4"]
+    assert len(there.seen) == len(asks) + together
 
 
 @pytest.mark.parametrize("status", [401, 403, 404])
@@ -236,7 +292,14 @@ def test_a_server_that_is_not_there_stops_the_run():
 
 
 @pytest.mark.parametrize(
-    "url", ["127.0.0.1:9/v1", "http://no such host/v1", "http://me:sk-secret@127.0.0.1:9/v1?k=sk-secret"]
+    "url",
+    [
+        "127.0.0.1:9/v1",
+        "http://no such host/v1",
+        "http://me:sk-secret@127.0.0.1:9/v1?k=sk-secret",
+        "http://me:sk-secret@sk-secret@127.0.0.1:9/v1#k=sk-secret",
+        "http://me:sk/sk-secret@127.0.0.1:9/v1",
+    ],
 )
 def test_a_url_that_leads_nowhere_stops_the_run_and_no_secret_in_it_is_told(url: str):
     with pytest.raises(BackendError) as caught:
@@ -326,6 +389,6 @@ def test_no_asks_reach_no_server():
 
 
 def test_a_missing_client_names_its_extra(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(sys.modules, "openai", None)
+    monkeypatch.setitem(sys.modules, "httpx", None)
     with pytest.raises(ModelError, match=r"palimpsest\[endpoint\]"):
         chat("http://127.0.0.1:9/v1")

@@ -203,7 +203,7 @@ class _Call:
 
 
 def _broken(settings: Connection, failure: Failure, failed: int) -> BackendError:
-    url = re.sub(r"(?<=//)[^/@]*@|\?.*", "", settings.url)  # without what may be secret
+    url = re.sub(r"(?<=//).*@|[?#].*", "", settings.url)  # without what may be secret
     if failure.reached:
         return BackendError(
             f"The endpoint {url!r} failed {failed} requests in a row; the last: {failure.what}.",

@@ -25,7 +25,7 @@ def open_chat(settings: LocalChatSettings | Endpoint, path: Path, seed: int, fol
         DataError: the file is no such database.
     """
     if isinstance(settings, Endpoint):
-        return open_endpoint(settings, path, f"{settings.model} {seed}")
+        return open_endpoint(settings, path, f"{settings.url} {settings.model} {seed}")
     assert folder is not None
     return KeptChat(load_chat(folder, settings.batch, seed), path, f"{fingerprint_of(folder)} {seed}")
 

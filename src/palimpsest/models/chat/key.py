@@ -13,7 +13,7 @@ def endpoint_key(variable: str | None) -> str | None:
     None where `variable` is None: the endpoint needs no key.
 
     Raises:
-        BackendError: neither has it.
+        BackendError: neither has it, or no request can carry it.
     """
     if variable is None:
         return None
@@ -23,6 +23,11 @@ def endpoint_key(variable: str | None) -> str | None:
             f"The environment variable {variable!r}, which should hold the endpoint's key, is not set.",
             f"Set it where you run palimpsest, keep it by `keyring set {SERVICE} {variable}` with palimpsest[keyring] "
             "installed, or name another variable; null where the endpoint needs no key.",
+        )
+    if not (key.isascii() and key.isprintable()):
+        raise BackendError(
+            f"The endpoint's key in {variable!r} has letters that no request can carry.",
+            "Copy the key again, without quotation marks or spaces around it.",
         )
     return key
 

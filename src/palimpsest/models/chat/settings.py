@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from string import Formatter
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -224,6 +224,8 @@ class _ByEndpoint(_Instructed):
 
 class Endpoint(Connection, _ByEndpoint):
     """An OpenAI-compatible endpoint: vLLM, llama.cpp, `transformers serve` or a vendor's."""
+
+    means: ClassVar[frozenset[str]] = frozenset(Connection.model_fields) - {"url", "model"}
 
 
 class LocalJudge(Settings):

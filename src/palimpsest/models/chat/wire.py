@@ -1,12 +1,12 @@
 """One request to an OpenAI-compatible endpoint, and what can become of it.
 
-Replies are read without trust: anything in them may be missing or of another kind.
+A request goes to the url that the settings name and nowhere else: no redirect is followed. Replies are read without
+trust: anything in them may be missing, of another kind, or larger than anything that was asked for.
 """
 
 import asyncio
 import importlib
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,12 +19,14 @@ from palimpsest.models.chat.book import TokenUse
 from palimpsest.models.chat.settings import Connection
 
 _NOTHING = TokenUse(0, 0)
-_NO_KEY = "none"  # without one the client would send OPENAI_API_KEY, whosever it is
 _TURNED_AWAY = frozenset({401, 402, 403, 404})  # the key, the account or the model's name: no prompt changes them
 _PASSING = frozenset({408, 409, 425, 429})
 _PERHAPS_ANSWERED = frozenset({408, 502, 504, 524})  # a gateway gave up; the model behind it may have written
 _REFUSALS = frozenset({"content_filter", "content_policy_violation"})
 _LONGEST_WAIT = 300.0  # seconds that a server may ask to wait
+_LARGEST_REPLY = 2**24  # bytes
+_LONGEST_TOKEN = 64  # letters, on average over an answer
+_LARGEST_COUNT = 2**53  # of tokens, and of anything else that a server numbers
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,15 @@ class Failure:
     wait: float | None = None
 
 
+@dataclass(frozen=True)
+class Reply:
+    """What came back, as it is."""
+
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
+
+
 Outcome = tuple[Answer | Failure, TokenUse | None]  # None: nobody knows how many tokens it has used
 
 
@@ -52,32 +63,50 @@ class Wire:
 
     def __init__(self, settings: Connection, key: str | None) -> None:
         """Raises ModelError where the client is not installed; nothing is sent yet."""
-        self._openai = _client_package()
+        self._httpx = _client_package()
         self._settings, self._key = settings, key
         self._limit = "max_tokens"  # what the server calls the most tokens of an answer
 
     def connect(self) -> Any:
-        """A client; its connections belong to one event loop."""
-        return self._openai.AsyncOpenAI(
-            base_url=self._settings.url, api_key=self._key or _NO_KEY, timeout=self._settings.timeout, max_retries=0
+        """A client; its connections belong to one event loop.
+
+        A proxy of the environment is used where it only passes on what is encrypted for the endpoint.
+        """
+        return self._httpx.AsyncClient(
+            headers={"accept-encoding": "identity"} | ({"authorization": f"Bearer {self._key}"} if self._key else {}),
+            timeout=self._settings.timeout,
+            limits=self._httpx.Limits(max_connections=None),
+            follow_redirects=False,
+            trust_env=self._settings.url.startswith("https:"),
         )
 
     async def send(self, client: Any, ask: Ask, worst: TokenUse) -> Outcome:
         """One try: the answer or why there is none, and the tokens that it has used."""
-        asked = client.completions if ask.goes_on else client.chat.completions
-        request = asked.with_raw_response.create(**self._body(ask))
+        limit = self._limit
         try:
-            reply = await asyncio.wait_for(request, self._settings.timeout)
-        except (TimeoutError, self._openai.APIConnectionError) as error:
-            return _lost(error, self._settings.timeout)
-        except self._openai.APIStatusError as error:
-            return self._status(error)
+            reply = await asyncio.wait_for(self._post(client, ask, limit), self._settings.timeout)
+        except (TimeoutError, self._httpx.HTTPError, self._httpx.InvalidURL) as error:
+            return self._lost(error)
+        if reply.status not in range(200, 300):
+            return self._status(reply, limit)
         answer, use = read_reply(reply.content, worst, listed=bool(ask.listed))
         missing = "log-probabilities" if ask.listed else "an answer"
         return answer or Failure(f"a reply without {missing}", again=True), use
 
-    def _body(self, ask: Ask) -> dict[str, Any]:
-        limits = {self._limit: ask.max_tokens, "temperature": ask.temperature, "top_p": ask.top_p}
+    async def _post(self, client: Any, ask: Ask, limit: str) -> Reply:
+        """The reply; without content where that is larger than any answer is. What came compressed stays so."""
+        url = self._httpx.URL(self._settings.url)
+        path = f"{url.path.rstrip('/')}/{'' if ask.goes_on else 'chat/'}completions"
+        async with client.stream("POST", url.copy_with(path=path), json=self._body(ask, limit)) as reply:
+            content = bytearray()
+            async for piece in reply.aiter_raw():
+                content += piece
+                if len(content) > _LARGEST_REPLY:
+                    return Reply(reply.status_code, reply.headers, b"")
+        return Reply(reply.status_code, reply.headers, bytes(content))
+
+    def _body(self, ask: Ask, limit: str) -> dict[str, Any]:
+        limits = {limit: ask.max_tokens, "temperature": ask.temperature, "top_p": ask.top_p}
         if ask.goes_on:
             listed = {"logprobs": ask.listed} if ask.listed else {}
             return {"model": self._settings.model, "prompt": ask.messages[0][1], **limits, **listed}
@@ -85,24 +114,33 @@ class Wire:
         top = {"logprobs": True, "top_logprobs": ask.listed} if ask.listed else {}
         return {"model": self._settings.model, "messages": messages, **limits, **top}
 
-    def _status(self, error: Any) -> Outcome:
-        status, code = error.status_code, error_code(error.body)
+    def _status(self, reply: Reply, limit: str) -> Outcome:
+        status, body = reply.status, _json(reply.content)
+        code = error_code(body)
         what = f"HTTP {status}, {code}" if code else f"HTTP {status}"
         if code in _REFUSALS:
             return Answer("", "refused"), _NOTHING
-        if status in _TURNED_AWAY or code == "insufficient_quota":
+        if 300 <= status < 400 or status in _TURNED_AWAY or code == "insufficient_quota":
             return Failure(what, again=False, reached=False), _NOTHING
-        if error.param == "max_tokens" and self._limit == "max_tokens":
+        if _at(body, "error", "param") == limit == "max_tokens":
             self._limit = "max_completion_tokens"  # as newer models of one vendor will have it
             return Failure(what, again=True, wait=0.0), _NOTHING
-        wait = retry_after(error.response.headers, datetime.now(UTC))
+        wait = retry_after(reply.headers, datetime.now(UTC)) or None  # a server that fails is not asked again at once
         again = (status in _PASSING or status >= 500) and (wait or 0.0) <= _LONGEST_WAIT
         return Failure(what, again, wait=wait), None if status in _PERHAPS_ANSWERED else _NOTHING
+
+    def _lost(self, error: Exception) -> Outcome:
+        http = self._httpx
+        if isinstance(error, http.ConnectError | http.ConnectTimeout | http.UnsupportedProtocol | http.InvalidURL):
+            return Failure("no connection", again=True, reached=False), _NOTHING
+        if isinstance(error, TimeoutError | http.TimeoutException):
+            return Failure(f"no answer within {self._settings.timeout:g} s", again=True, reached=False), None
+        return Failure("the connection broke", again=True, reached=False), None
 
 
 def _client_package() -> Any:
     try:
-        return importlib.import_module("openai")
+        return importlib.import_module("httpx")
     except ImportError as error:
         raise ModelError(
             "The client for endpoints is not installed.",
@@ -110,19 +148,11 @@ def _client_package() -> Any:
         ) from error
 
 
-def _lost(error: Exception, timeout: float) -> Outcome:
-    causes = {type(cause).__name__ for cause in (error, error.__cause__)}
-    if causes & {"ConnectError", "ConnectTimeout", "UnsupportedProtocol"}:
-        return Failure("no connection", again=True, reached=False), _NOTHING
-    if causes & {"TimeoutError", "APITimeoutError"}:
-        return Failure(f"no answer within {timeout:g} s", again=True, reached=False), None
-    return Failure("the connection broke", again=True, reached=False), None
-
-
 def read_reply(content: bytes, worst: TokenUse, listed: bool = False) -> tuple[Answer | None, TokenUse]:
     """The answer in a reply, and the tokens that it has used.
 
-    A reply that does not say how many tokens it has used counts as the most that it can have used.
+    A reply that does not say how many tokens it has used counts as the most that it can have used. Words beyond what so
+    many tokens can hold are cut off.
 
     Args:
         listed: whether its text is the list of the likeliest first tokens, as JSON, in place of words.
@@ -134,6 +164,9 @@ def read_reply(content: bytes, worst: TokenUse, listed: bool = False) -> tuple[A
     choice = _at(body, "choices", 0)
     words, finish = _likely(choice) if listed else _at(choice, "message", "content"), _finish(choice)
     text = _without_surrogates(words) if isinstance(words, str) else ""
+    most = _LONGEST_TOKEN * worst.written
+    if len(text) > most and not listed:
+        text, finish = text[:most], "length"
     use = TokenUse(_count(_at(body, "usage", "prompt_tokens")), _count(_at(body, "usage", "completion_tokens")))
     if use.read < 1 or use.written < bool(text):
         use = worst
@@ -155,7 +188,7 @@ def _likely(choice: Any) -> str | None:
 
 
 def _is_likely(token: Any, value: Any) -> bool:
-    return isinstance(token, str) and isinstance(value, int | float) and math.isfinite(value)
+    return isinstance(token, str) and type(value) in (int, float) and -_LARGEST_COUNT < value < _LARGEST_COUNT
 
 
 def _without_surrogates(text: str) -> str:
@@ -192,7 +225,7 @@ def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
 def _until(date: str, now: datetime) -> float | None:
     try:
         then = parsedate_to_datetime(date)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return max(0.0, (then.replace(tzinfo=then.tzinfo or UTC) - now).total_seconds())
 
@@ -213,7 +246,7 @@ def _json(content: bytes) -> Any:
 
 
 def _count(value: Any) -> int:
-    return value if isinstance(value, int) else -1
+    return value if type(value) is int and value < _LARGEST_COUNT else -1
 
 
 def _at(value: Any, *path: str | int) -> Any:

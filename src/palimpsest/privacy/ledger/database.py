@@ -130,20 +130,27 @@ def make_private(path: Path) -> None:
 
 
 def shown(url: str) -> str:
-    """The address without its password."""
-    return sa.make_url(url).render_as_string(hide_password=True)
+    """The address without its password, and without its options, one of which may be a password."""
+    return sa.make_url(url).set(query={}).render_as_string(hide_password=True)
 
 
 def connected(url: str) -> Engine:
     """The engine of an address; a SQLite file is written durably and by one transaction at a time."""
+    of_file = sa.make_url(url).get_backend_name() == "sqlite"
+    level = {} if of_file else {"isolation_level": "READ COMMITTED"}  # who writes sees whoever had its turn before
     try:
-        engine = sa.create_engine(url, pool_pre_ping=True)  # a server that was restarted meanwhile is found again
+        engine = sa.create_engine(url, pool_pre_ping=True, **level)  # a server that was restarted is found again
     except ImportError:
         raise LedgerError(f"The driver for {shown(url)} is not installed.", _ADDRESS) from None
-    if engine.dialect.name == "sqlite":
+    if of_file:
         sa.event.listen(engine, "connect", _durable)
         sa.event.listen(engine, "begin", _begin)
     return engine
+
+
+def at_one_moment(engine: Engine) -> Engine:
+    """The engine for a transaction whose reads all see the same ledger, as those of SQLite do anyway."""
+    return engine if engine.dialect.name == "sqlite" else engine.execution_options(isolation_level="REPEATABLE READ")
 
 
 def take_turn(connection: Connection) -> None:

@@ -180,7 +180,7 @@ class Store:
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
         try:
-            with self.engine.connect() as connection:
+            with database.at_one_moment(self.engine).connect() as connection:
                 yield connection
         except SQLAlchemyError as error:
             raise database.unreadable(self.place, error) from None
