@@ -44,11 +44,19 @@ def test_public_texts_are_cut_to_the_lengths_and_no_more_are_read_than_may_be() 
         read.append(texts)
         return fluent(texts)
 
-    familiarity(reader, [text[: 20 + number % 7] for number, text in enumerate(PUBLIC * 20)], PUBLIC, PUBLIC, DRAWS)
+    many = PUBLIC * 20
+    familiarity(reader, [text[: 20 + number % 7] for number, text in enumerate(many)], many, PUBLIC, DRAWS)
     test, beside = read
     assert len(test) == len(beside) == MOST
     assert [len(text) for text in test] == [len(text) for text in beside]
-    assert cut_alike(["ab"], [9], np.random.default_rng(0)) == ["ab"]  # none is as long
+
+
+def test_no_text_is_read_twice() -> None:
+    read: list[Sequence[str]] = []
+    numbered = [f"{number:03} " + "word " * (number % 9) for number in range(300)]
+    familiarity(lambda texts: read.append(texts) or fluent(texts), OWN * 9, numbered, PUBLIC, DRAWS)  # type: ignore[func-returns-value]
+    assert all(len({text[:3] for text in beside}) == len(beside) for beside in read[1:])
+    assert cut_alike(["a long one"], ["ab"]) == (["a "], ["ab"])
 
 
 def test_nothing_to_read_is_an_error() -> None:

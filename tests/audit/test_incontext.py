@@ -28,6 +28,7 @@ from palimpsest.audit.incontext import (
     come_to,
     correct_answers,
     draw_rows,
+    helps,
 )
 from palimpsest.audit.incontext_model import (
     AnswerWriter,
@@ -604,6 +605,32 @@ def test_demonstrations_that_help_make_a_judge(random_gpt2, tokenizer, monkeypat
     shown = {0: ZERO, 2: answers(0.505), 5: answers(0.6 if helps else 0.4)}
     monkeypatch.setattr(incontext, "correct_answers", lambda *_: shown)
     assert audited(random_gpt2, tokenizer).judges is helps
+
+
+def found_to_help(gain, spread, runs):
+    """How many runs find that demonstrations help: five draws of each of three numbers, on 300 items."""
+    rng = np.random.default_rng(int(100 * spread))
+
+    def passes():
+        known = rng.uniform(0.3, 0.8, (1, 300))
+        zero = rng.random(known.shape) < known
+        draws = (known + gain + spread * rng.standard_normal((5, 1)) for _ in range(3))
+        return any(helps(rng.random((5, 300)) < draw, zero, 3) for draw in draws)
+
+    return sum(passes() for _ in range(runs))
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.03, 0.1])
+def test_draws_that_differ_and_help_nothing_seldom_make_a_judge(spread):
+    """A draw of demonstrations moves all items together, and three numbers of them are looked at."""
+    assert found_to_help(0.0, spread, 200) < 16  # 5 are meant at .025; 16 of a binomial come once in ten thousand
+
+
+def test_demonstrations_that_help_in_every_draw_are_seen():
+    assert found_to_help(0.15, 0.03, 40) > 35
+    assert helps(np.ones((1, 9), dtype=bool), np.zeros((1, 9), dtype=bool), 1)
+    assert not helps(np.ones((1, 9), dtype=bool), np.ones((1, 9), dtype=bool), 1)
+    assert not helps(np.zeros((0, 9), dtype=bool), np.ones((1, 9), dtype=bool), 1)
 
 
 def test_the_deviation_is_that_of_the_draws():

@@ -16,6 +16,7 @@ from palimpsest.audit.membership import (
     guess_count,
     loss_attack,
     min_k_attack,
+    most_right,
     record_losses,
     reference_attack,
     zlib_attack,
@@ -90,6 +91,24 @@ def test_a_mechanism_that_spends_exactly_its_claim_is_rarely_refuted(guessed, sh
 )
 def test_inconclusive_even_when_the_attack_succeeds(control, claim):
     assert audit({"loss": scores(9.0)}, control, claim).verdict == "inconclusive"
+
+
+@pytest.mark.parametrize("guessed", ["both", "members"])
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.8, 1.0])
+def test_a_perfect_attack_shows_what_is_said_to_be_its_most(guessed, share):
+    """Guesses beyond the units of a kind cannot be right, so that they cannot have refuted anything either."""
+    perfect = Scores(np.ones(110), np.zeros(90))
+    found = audit({"a": perfect}, guess_share=share, guessed=guessed)
+    assert found.epsilon_lower.value == found.eps_max
+    right = found.epsilon_lower.correct
+    assert right == most_right(110, 90, found.epsilon_lower.guesses, guessed) <= found.epsilon_lower.guesses
+
+
+def test_the_intervals_of_all_attacks_hold_together():
+    """Of six attacks that know nothing, some interval leaves .5 out in a twentieth of the audits, not in a quarter."""
+    runs = [audit({str(each): scores(0.0, 200, 6 * run + each) for each in range(6)}) for run in range(120)]
+    missed = sum(any(not one.auc.low <= 0.5 <= one.auc.high for one in run.attacks.values()) for run in runs)
+    assert missed < 15  # 6 are expected; 15 or more of a binomial at 5 % come once in two thousand
 
 
 def test_the_best_of_several_attacks_pays_for_the_choice():

@@ -34,7 +34,7 @@ from palimpsest.workspace import PRIVATE
 from stages import fit, twins
 
 ROOT = Path(__file__).parents[2]
-CAUGHT, MISSED = Trial(200, 200, 1.0, DELTA), Trial(200, 100, 1.0, DELTA)
+CAUGHT, MISSED = Trial(200, 200, 200, 1.0, DELTA), Trial(200, 100, 200, 1.0, DELTA)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,8 @@ def test_the_code_is_not_refuted_and_its_twin_without_noise_is(params: Params, m
     assert [(twin.fault, twin.caught) for twin in found.twins] == [(NO_NOISE, True)]
     assert 0.9 < found.trial.claim <= 1.0
     assert found.trial.canaries == COINS
-    assert found.trial.claim < found.twins[0].trial.epsilon_lower <= found.trial.eps_max
+    twin = found.twins[0].trial
+    assert found.trial.claim < twin.epsilon_lower <= twin.eps_max
 
 
 def test_all_correct_runs_together_raise_few_false_alarms():
@@ -104,7 +105,7 @@ def test_a_method_that_has_no_audit_is_named(tmp_path: Path):
         (MISSED, (), "inconclusive"),
         (CAUGHT, (CAUGHT,), "refuted"),
         (CAUGHT, (MISSED,), "refuted"),
-        (Trial(5, 3, 1.0, DELTA), (Trial(5, 5, 1.0, DELTA),), "inconclusive"),  # five coins can refute nothing
+        (Trial(5, 3, 5, 1.0, DELTA), (Trial(5, 5, 5, 1.0, DELTA),), "inconclusive"),  # five coins can refute nothing
     ],
 )
 def test_a_verdict_needs_every_twin(trial: Trial, others: tuple[Trial, ...], verdict: str):
@@ -121,6 +122,15 @@ def test_the_higher_half_is_guessed_to_be_in():
     coins = np.arange(COINS) % 2 == 0
     assert judged(coins.astype(float), coins, 1.0, DELTA, 0).correct == COINS
     assert judged(-coins.astype(float), coins, 1.0, DELTA, 0).correct == 0
+
+
+def test_a_perfect_attack_shows_the_most_that_is_said_of_it():
+    """There are seldom as many coins of either side as guesses at it, so that not every guess can be right."""
+    for seed in range(20):
+        coins = np.random.default_rng(seed).random(COINS) < 0.5
+        trial = judged(coins.astype(float), coins, 1.0, DELTA, 0)
+        assert trial.correct == trial.most == COINS - abs(int(coins.sum()) - COINS // 2)
+        assert trial.epsilon_lower == trial.eps_max
 
 
 def test_equal_scores_do_not_tell_coins_by_their_order():

@@ -181,13 +181,14 @@ CONTROL = Control(Estimate(0.507, 0.474, 0.54), Interval(0.445, 0.555))
 def _attacked(shift: float, claim: float | None, seed: int, lower: float | None) -> MembershipAudit:
     draw = np.random.default_rng(seed)
     bound = max(0.0, 2 * shift - 0.2) if lower is None else lower
+    right = 200 if claim is not None and bound > claim else 108
     return MembershipAudit(
         members=MEMBERS,
         nonmembers=MEMBERS,
         control=CONTROL,
         attacks={name: _attack(draw, shift * power) for name, power in (("loss", 0.7), ("reference", 1.0))},
         epsilon_lower=EpsilonLower(
-            bound, "reference", 2 * MEMBERS, 200, 108, DELTA, 0.05, {"loss": 104, "reference": 108}
+            bound, "reference", 2 * MEMBERS, 200, right, DELTA, 0.05, {"loss": 104, "reference": right}
         ),
         eps_max=4.1,
         claim=claim,

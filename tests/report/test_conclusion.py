@@ -1,11 +1,12 @@
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from report_world import results, world_ledger, world_metrics, world_receipts
 
 from palimpsest.audit.statistics import Estimate
 from palimpsest.report.conclusion import conclusions, public_conclusions
-from palimpsest.report.row import Membership, Row, Score
+from palimpsest.report.row import Membership, Row, Score, Summary
 from palimpsest.report.summary import summarise
 
 
@@ -13,7 +14,7 @@ def said(**changes: object) -> str:
     """What is said of a release that differs in these fields from a measured one."""
     summary = summarise(results(world_metrics()), world_receipts(), world_ledger())
     rows = tuple(replace(row, **changes) if row.role == "release" else row for row in summary.rows)  # type: ignore[arg-type]
-    return conclusions(replace(summary, rows=rows))["dp3"]
+    return conclusions(Summary.judged(rows, summary.ledger))["dp3"]
 
 
 def release() -> Row:
@@ -36,10 +37,11 @@ def test_a_gain_is_one_only_where_its_interval_is_above_zero(low: float, high: f
     assert words in said(scores=gap(low, high))
 
 
-def attacked(verdict: str) -> Membership:
+def attacked(verdict: str, **changes: Any) -> Membership:
     found = release().membership
     assert found is not None
-    return replace(found, verdict=verdict, eps_max=4.06)
+    p = {"refuted": 1e-6}.get(verdict, 0.5)
+    return replace(found, **{"verdict": verdict, "eps_max": 4.06, "p": p} | changes)
 
 
 @pytest.mark.parametrize(
@@ -52,6 +54,27 @@ def attacked(verdict: str) -> Membership:
 )
 def test_an_attack_that_could_not_have_refuted_is_never_said_to_have_failed(verdict: str, words: str) -> None:
     assert words in said(membership=attacked(verdict), text_membership=None, shadow_membership=None)
+
+
+def test_many_audits_of_a_true_claim_refute_it_no_more_often_than_one() -> None:
+    """Of two, at 5 % each, the one of p = .03 by itself refutes, and with the other counted does not."""
+    one, other = attacked("refuted", p=0.03, eps_max=3.0), attacked("not refuted", p=0.6)
+    assert "refuted its privacy claim" in said(membership=one, text_membership=None, shadow_membership=None)
+    together = said(membership=one, text_membership=other, shadow_membership=None)
+    assert "could have refuted a claim of up to ε = 4.06 did not refute" in together
+
+
+def test_the_power_of_an_audit_that_came_to_nothing_is_not_told() -> None:
+    weak, none = attacked("not refuted", eps_max=3.5), attacked("inconclusive", eps_max=6.0)
+    assert "a claim of up to ε = 3.5 did" in said(membership=weak, text_membership=none, shadow_membership=None)
+
+
+def test_what_an_audit_showed_whose_control_failed_is_not_told() -> None:
+    failed = attacked("inconclusive", control_passed=False, epsilon_lower=3.9)
+    changes = {"membership": failed, "text_membership": None, "shadow_membership": None}
+    assert "The controls of all attacks failed: they say nothing." in said(**changes)
+    row = replace(release(), **changes)  # type: ignore[arg-type]
+    assert (row.epsilon_lower, row.strongest) == (None, None)
 
 
 def test_what_was_not_measured_is_said() -> None:

@@ -53,7 +53,7 @@ def test_parents_are_a_line_of_their_own_with_their_own_floor() -> None:
 
 def test_a_method_without_parents_says_nothing_of_them() -> None:
     caption = shown(world_of_choosing())["Fréchet distance, round by round"].caption
-    assert caption.endswith("nearer than that means copies.")
+    assert caption.endswith("to be below it is no sign of copies.")
 
 
 # Votes and parents.

@@ -39,7 +39,7 @@ class Familiarity(PlainFile):
     """Private zone: the test rows beside public text."""
 
     test: Sight
-    public: Sight  # held-out public texts, each cut to a test row's length
+    public: Sight  # as many held-out public texts; the longer one of a pair is cut to the other's length
 
 
 def familiarity(
@@ -49,7 +49,7 @@ def familiarity(
     public: Sequence[str],
     bootstrap: Bootstrap,
 ) -> Familiarity:
-    """Let an untouched public model read test rows, at most `MOST` of them, and as many public texts.
+    """Let an untouched public model read test rows and as many public texts, each once, at most `MOST` of either.
 
     Args:
         read: texts -> what the model makes of them.
@@ -63,8 +63,10 @@ def familiarity(
     if not test or not heldout:
         raise DataError("There are no texts to read.", "Name a public file with texts, or enlarge the test share.")
     draws = np.random.default_rng(bootstrap.seed)
-    rows = [test[index] for index in sorted(draws.permutation(len(test))[:MOST].tolist())]
-    beside = cut_alike(heldout, list(map(len, rows)), draws)
+    count = min(len(test), len(heldout), MOST)
+    rows, beside = cut_alike(
+        *([texts[index] for index in draws.permutation(len(texts))[:count]] for texts in (test, heldout))
+    )
     vocabulary = dict[str, int]()
     corpus = WordIds.read(public, vocabulary)
 
@@ -75,16 +77,16 @@ def familiarity(
     return Familiarity(sight(rows), sight(beside))
 
 
-def cut_alike(texts: Sequence[str], lengths: Sequence[int], draws: np.random.Generator) -> list[str]:
-    """A text for each of these lengths in characters, cut to it; of those that are as long while there are any.
+def cut_alike(one: Sequence[str], other: Sequence[str]) -> tuple[list[str], list[str]]:
+    """As many texts of either kind, cut so that their lengths in characters are the same: by rank, to the shorter.
 
-    >>> cut_alike(["abc", "defghi"], [2, 5], np.random.default_rng(0))[1]
-    'defgh'
+    >>> cut_alike(["abcd", "ef"], ["g", "hijklm"])
+    (['e', 'abcd'], ['g', 'hijk'])
     """
-    order = sorted(texts, key=len)
-    sizes = list(map(len, order))
-    firsts = [min(int(np.searchsorted(sizes, length)), len(order) - 1) for length in lengths]
-    return [order[draws.integers(first, len(order))][:length] for first, length in zip(firsts, lengths, strict=True)]
+    pairs = list(zip(sorted(one, key=len), sorted(other, key=len), strict=True))
+    sizes = [min(map(len, pair)) for pair in pairs]
+    first, second = ([pair[side][:size] for pair, size in zip(pairs, sizes, strict=True)] for side in range(2))
+    return first, second
 
 
 def shared(texts: WordIds, corpus: WordIds, bootstrap: Bootstrap) -> dict[str, Estimate]:

@@ -5,12 +5,14 @@ each answer's probability is divided by the one it gets, behind the same demonst
 Nothing is trained. A model that real demonstrations do not help cannot judge others, and the result says so.
 """
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
 import numpy as np
+from scipy.stats import t as student
 
 from palimpsest.audit.incontext_judge import Judge
 from palimpsest.audit.incontext_settings import InContext
@@ -58,8 +60,8 @@ class InContextAnswers(PlainFile):
     items: int  # test items that were answered
     cut: Annotated[int, At("items_cut")]  # how many of their texts were longer than allowed
     context: int  # positions of the model
-    # whether demonstrations beat none, beyond the paired interval, at some number of them. Of real rows that says
-    # whether the model can judge demonstrations at all, and the files of all other rows repeat it.
+    # whether demonstrations beat none at some number of them, beyond the chance of items and draws (`helps`). Of real
+    # rows that says whether the model can judge demonstrations at all, and the files of all other rows repeat it.
     judges: bool
     zero_shot: Answered  # without demonstrations
     shots: tuple[Answered, ...]  # ascending numbers of demonstrations
@@ -108,7 +110,7 @@ def audit_in_context(
         items=len(asked),
         cut=judge.cut([row.text for row in asked]),
         context=judge.context,
-        judges=any(one.gain is not None and one.gain.low > 0.0 for one in others),
+        judges=any(helps(correct[shots], correct[0], len(others)) for shots in settings.shots if shots > 0),
         zero_shot=zero,
         shots=tuple(others),
     )
@@ -133,6 +135,28 @@ def come_to(
         deviation=float(per_draw.std(ddof=1)) if len(correct) > 1 else None,
         gain=_mean(correct.mean(axis=0) - zero.mean(axis=0), bootstrap) if compared else None,
     )
+
+
+def helps(correct: np.ndarray, zero: np.ndarray, looks: int) -> bool:
+    """Whether so many demonstrations beat none, where so many numbers of them are looked at.
+
+    The mean gain over its standard error is held against Student's upper quantile at .025 / looks. A draw of
+    demonstrations moves all items together, so the error is of items and of draws, with Welch's degrees of freedom.
+
+    Args:
+        correct: which items each draw answered right, bool (draws, items).
+        zero: the same without demonstrations.
+    """
+    if not len(correct) or not len(zero):
+        return False
+    gain = correct - zero.mean(axis=0)
+    means = [gain.mean(axis=axis) for axis in range(2) if gain.shape[1 - axis] > 1]
+    parts = [(values.var(ddof=1) / len(values), len(values) - 1) for values in means if len(values) > 1]
+    error = sum(part for part, _ in parts)
+    if error == 0.0:
+        return bool(gain.mean() > 0.0)
+    freedom = error**2 / sum(part**2 / left for part, left in parts)
+    return bool(gain.mean() > student.ppf(1.0 - 0.025 / looks, freedom) * math.sqrt(error))
 
 
 def _mean(values: np.ndarray, bootstrap: Bootstrap) -> Estimate:

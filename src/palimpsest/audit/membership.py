@@ -18,12 +18,12 @@ from sklearn.pipeline import make_pipeline
 
 from palimpsest import validate
 from palimpsest.audit.statistics import (
+    CONFIDENCE,
     Estimate,
     Interval,
     Rate,
     auc_null_interval,
     auc_with_interval,
-    epsilon_max,
     one_run_epsilon,
     one_run_p_value,
     thin,
@@ -62,7 +62,9 @@ class Control(Plain):
 class Attack(Plain):
     """What one attack's scores give away."""
 
-    auc: Annotated[Estimate, At(value="auc")]  # area under the ROC curve, .5 for a blind guess
+    # Area under the ROC curve, .5 for a blind guess. The intervals of all attacks hold together (Bonferroni), and so
+    # that of the best one.
+    auc: Annotated[Estimate, At(value="auc")]
     tpr_at_1pct: Rate  # members above the threshold that 1 % of the non-members exceed
     roc: np.ndarray  # corners (fpr, tpr) of the curve, at most 200; shape (points, 2)
     advantage: float  # largest tpr - fpr (Yeom et al. 2018)
@@ -168,9 +170,13 @@ def audit_membership(
         members=members,
         nonmembers=nonmembers,
         control=control,
-        attacks={name: measure_attack(scores) for name, scores in attacks.items()},
+        attacks={
+            name: measure_attack(scores, 1.0 - (1.0 - CONFIDENCE) / len(attacks)) for name, scores in attacks.items()
+        },
         epsilon_lower=bound,
-        eps_max=epsilon_max(bound.canaries, delta, alpha / len(attacks), guesses),
+        eps_max=one_run_epsilon(
+            bound.canaries, guesses, most_right(members, nonmembers, guesses, guessed), delta, alpha / len(attacks)
+        ),
         claim=claim,
         unit="record" if units is None else units.kind,
     )
@@ -247,12 +253,12 @@ def min_k_attack(members: Sequence[np.ndarray], nonmembers: Sequence[np.ndarray]
     return Scores(*(np.array([_lowest_mean(row, share) for row in side]) for side in (members, nonmembers)))
 
 
-def measure_attack(scores: Scores) -> Attack:
-    """AUC, TPR at 1 % FPR, ROC curve and advantage of one attack."""
+def measure_attack(scores: Scores, confidence: float = CONFIDENCE) -> Attack:
+    """AUC, TPR at 1 % FPR, ROC curve and advantage of one attack; `confidence` is of the interval of the AUC."""
     coins = np.repeat([1, 0], [len(scores.members), len(scores.nonmembers)])
     fpr, tpr, _ = roc_curve(coins, scores.joined, drop_intermediate=False)
     return Attack(
-        auc=auc_with_interval(scores.members, scores.nonmembers),
+        auc=auc_with_interval(scores.members, scores.nonmembers, confidence),
         tpr_at_1pct=tpr_at_fpr(scores.members, scores.nonmembers, _LOW_FPR),
         roc=thin(np.column_stack([fpr, tpr]), _ROC_POINTS),
         advantage=float((tpr - fpr).max()),
@@ -263,6 +269,16 @@ def guess_count(canaries: int, share: float) -> int:
     """The number of guesses: the public share of the coins, rounded down to an even number, at least 2."""
     validate.in_range(0, 1, share=share)
     return min(canaries, max(2, 2 * int(share * canaries / 2)))
+
+
+def most_right(members: int, nonmembers: int, guesses: int, guessed: Guesses = "both") -> int:
+    """How many of the guesses a perfect attack gets right: there may be fewer units of a kind than guesses at it.
+
+    >>> most_right(50, 50, 60, "members"), most_right(50, 50, 60)
+    (50, 60)
+    """
+    low = guesses // 2 if guessed == "both" else 0
+    return min(low, nonmembers) + min(guesses - low, members)
 
 
 def correct_guesses(scores: Scores, guesses: int, seed: int, guessed: Guesses = "both") -> int:

@@ -6,7 +6,8 @@ size of the parent set. Votes that spread evenly over the candidates tell none o
 
 Two samples of one distribution are some way apart by chance alone, and the further the fewer they are. So each distance
 stands beside its floor: the same distance between training rows and the holdout, which differ by fair coins only, at
-the same number of rows. Values far below their floor say that the rows are copies of training rows.
+the same number of rows. At it a round is as near as rows that were never seen. The floor is one draw of chance, and
+rows that keep to a label's middle are below that of the Wasserstein distance: a value below it is no sign of copies.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,9 +1,9 @@
 """The audit's statistics: pure functions of counts and scores, each with its source."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 from scipy.optimize import brentq
@@ -13,6 +13,7 @@ from scipy.stats import beta, binom, norm, rankdata
 from palimpsest import validate
 from palimpsest.plain import Plain
 
+_Name = TypeVar("_Name", bound=Hashable)
 CONFIDENCE = 0.95  # of every interval that an audit writes
 RESAMPLES = 2000  # of test rows, behind the intervals of scores
 _LARGEST_EPSILON = 64.0
@@ -258,7 +259,7 @@ def epsilon_max(canaries: int, delta: float, alpha: float, guesses: int | None =
 # --- many tests, and resampling -------------------------------------------------------------------------------
 
 
-def holm(p_values: Mapping[str, float], alpha: float) -> dict[str, bool]:
+def holm(p_values: Mapping[_Name, float], alpha: float) -> dict[_Name, bool]:
     """Which hypotheses are rejected, so that a true one is among them with probability at most alpha (Holm 1979).
 
     The k-th smallest of m p values is compared with alpha / (m - k + 1); the first that fails keeps all after it.

@@ -177,7 +177,9 @@ def tfidf_lr(
 
 
 def evaluate(probabilities: np.ndarray, truth: np.ndarray, labels: Sequence[str]) -> Evaluation:
-    """Score predictions; the interval of the accuracy is Wilson's, of each row's mean over seeds: conservative.
+    """Score predictions; the interval of the accuracy is Wilson's, of each row's mean over seeds.
+
+    It is about drawing test rows, for which it is conservative, and not about training again: that the seeds show.
 
     Args:
         probabilities: of each label, shape (seeds, test rows, labels).

@@ -42,7 +42,9 @@ def show_report(workspace: Path, *, as_json: bool = False) -> None:
     refuted = [row.variant for row in rows if row.role == "release" and row.verdict == "refuted"]
     for name in refuted:
         out.print(f"[bold red]An attack refuted the privacy claim of {escape(name)}: a proof or the code is wrong.[/]")
-    out.print("Second lines are 95% intervals. n-gram excess is in percentage points: members minus a holdout.")
+    out.print(
+        "Second lines are 95% intervals. n-gram excess is in percentage points: members minus a holdout; p: by chance."
+    )
     balance = context.ledger.balance(context.asset.name)
     out.print(
         f"Budget left: epsilon [bold]{balance.left:.3f}[/bold] of {balance.cap:g} at delta {context.asset.delta:.3g} "
@@ -138,7 +140,7 @@ def _excess(row: Row) -> str:
     if row.ngram_excess is None:
         return MISSING
     rate = row.ngram_excess.rate
-    return f"{points(rate.value)}\n{points(rate.low)} to {points(rate.high)}"
+    return f"{points(rate.value)}\n{points(rate.low)} to {points(rate.high)}\np = {number(row.ngram_excess.p, 2)}"
 
 
 def _share(found: Fraction | None) -> str:

@@ -64,7 +64,9 @@ def _attacks(row: Row) -> str:
         return "It was not attacked."
     if row.verdict == "refuted":
         return "An attack refuted its privacy claim: a proof or the code is wrong."
+    if not row.sound:
+        return "The controls of all attacks failed: they say nothing."
     if row.verdict == "inconclusive":
         return "No attack was strong enough to refute its privacy claim."
-    power = max(audit.eps_max for audit in row.attacks if audit.eps_max is not None)
+    power = max(audit.eps_max for audit in row.sound if audit.eps_max is not None and audit.verdict != "inconclusive")
     return f"Attacks that could have refuted a claim of up to ε = {number(power)} did not refute this one."

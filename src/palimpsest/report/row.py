@@ -1,11 +1,11 @@
 """The final table: one row per variant."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from palimpsest.audit.label_fit import LabelFit
-from palimpsest.audit.statistics import Estimate
+from palimpsest.audit.statistics import CONFIDENCE, Estimate, holm
 from palimpsest.plain import Plain
 from palimpsest.privacy.ledger.summary import LedgerSummary
 from palimpsest.report.formats import per_word
@@ -58,7 +58,10 @@ class Score(Plain):
 
 @dataclass(frozen=True)
 class Membership(Plain):
-    """The strongest attack on one variant (highest AUC) and the verdict over all of them, with the claim's p value."""
+    """The strongest attack on one variant (highest AUC) and the verdict over all of them, with the claim's p value.
+
+    `verdict` is that of this audit by itself; many audits refute a true claim more often than one (`Row.verdict`).
+    """
 
     attack: str
     auc: Estimate
@@ -83,7 +86,8 @@ class Excess(Plain):
 class Row(Plain):
     """One variant; a measurement that was not made is None.
 
-    `token_epsilon` is the epsilon of one word, where a method protects words alone.
+    `token_epsilon` is the epsilon of one word, where a method protects words alone. `verdict` is over all membership
+    audits (`Summary.judged`): refuted if one refutes, inconclusive unless one could have; None without any.
     """
 
     variant: str
@@ -103,11 +107,12 @@ class Row(Plain):
     canaries_leaked: Fraction | None
     prompt_membership: Membership | None = None
     label_fit: LabelFit | None = None
+    verdict: str | None = None
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> "Row":
-        """A table that an earlier version wrote has no attack on prompts, and no fit of labels."""
-        return super().from_json({"prompt_membership": None, "label_fit": None, **body})
+        """A table that an earlier version wrote has no attack on prompts, no fit of labels and no verdict."""
+        return super().from_json({"prompt_membership": None, "label_fit": None, "verdict": None, **body})
 
     @property
     def audits(self) -> dict[str, Membership]:
@@ -121,20 +126,19 @@ class Row(Plain):
         return tuple(self.audits.values())
 
     @property
-    def verdict(self) -> str | None:
-        """Over all membership audits: refuted if one refutes; inconclusive unless one could have; None without any."""
-        verdicts = [audit.verdict for audit in self.attacks]
-        return next((word for word in ("refuted", "not refuted", "inconclusive") if word in verdicts), None)
+    def sound(self) -> tuple[Membership, ...]:
+        """The audits whose control passed: the others say nothing."""
+        return tuple(audit for audit in self.attacks if audit.control_passed)
 
     @property
     def epsilon_lower(self) -> float | None:
         """The highest lower bound that an attack showed; None without any."""
-        return max((audit.epsilon_lower for audit in self.attacks), default=None)
+        return None if self.strongest is None else self.strongest.epsilon_lower
 
     @property
     def strongest(self) -> Membership | None:
         """The audit that showed the highest lower bound."""
-        return max(self.attacks, key=lambda audit: audit.epsilon_lower, default=None)
+        return max(self.sound, key=lambda audit: audit.epsilon_lower, default=None)
 
     def score(self, evaluator: str) -> Score | None:
         """The score by this evaluator, or None."""
@@ -147,6 +151,24 @@ class Summary:
 
     rows: tuple[Row, ...]
     ledger: LedgerSummary
+
+    @classmethod
+    def judged(cls, rows: Iterable[Row], ledger: LedgerSummary) -> "Summary":
+        """The table with every row's verdict.
+
+        A release is refuted where one of its audits stands with all audits of all releases counted (`refuting`):
+        with twenty tests of true claims, one at 5 % each would mostly find one.
+        """
+        table = cls(tuple(rows), ledger)
+        refuted = {variant for (variant, _), rejected in table.refuting.items() if rejected}
+        return cls(tuple(replace(row, verdict=_verdict(row, row.variant in refuted)) for row in table.rows), ledger)
+
+    @property
+    def refuting(self) -> dict[tuple[str, str], bool]:
+        """(release, audit) -> whether it refutes the claim, all conclusive audits counted (Holm, 5 %)."""
+        tests = {(row.variant, kind): audit for row in self.of("release") for kind, audit in row.audits.items()}
+        conclusive = {name: audit for name, audit in tests.items() if audit.verdict != "inconclusive"}
+        return holm({name: audit.p for name, audit in conclusive.items() if audit.p is not None}, 1.0 - CONFIDENCE)
 
     @property
     def unit(self) -> str:
@@ -175,3 +197,10 @@ class Summary:
         epsilons = {"cap": ledger.cap_epsilon, "spent": ledger.spent_epsilon, "left": ledger.left_epsilon}
         budget = {"asset": ledger.asset, "delta": ledger.delta, **epsilons}
         return {"zone": INTERNAL, "rows": [asdict(row) for row in self.rows], "budget": budget, "unit": self.unit}
+
+
+def _verdict(row: Row, refuted: bool) -> str | None:
+    verdicts = {audit.verdict for audit in row.attacks}
+    if not verdicts or verdicts == {"inconclusive"}:
+        return next(iter(verdicts), None)
+    return "refuted" if refuted else "not refuted"

@@ -19,7 +19,7 @@ def summarise(results: Results, receipts: Mapping[str, Receipt], ledger: LedgerS
     """
     measured = [name for metric in METRICS if not metric.path for name in results.documents.get(metric.name, {})]
     rows = [_row(name, results, receipts) for name in dict.fromkeys([*receipts, *measured])]
-    return Summary(tuple(sorted(rows, key=_position)), ledger)
+    return Summary.judged(sorted(rows, key=_position), ledger)
 
 
 def _row(variant: str, results: Results, receipts: Mapping[str, Receipt]) -> Row:

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from palimpsest.audit.membership import Verdict
-from palimpsest.audit.statistics import epsilon_max, one_run_epsilon
+from palimpsest.audit.membership import Verdict, most_right
+from palimpsest.audit.statistics import one_run_epsilon
 from palimpsest.workspace import PUBLISHABLE
 
 ALPHA = 8e-5  # of one correct run: twelve methods together raise less than one false alarm in a thousand runs of all
@@ -19,12 +19,14 @@ class Trial:
     Attributes:
         canaries: coins, all of them guessed.
         correct: right guesses.
+        most: right guesses of a perfect attack: there may be more coins of a kind than guesses at it.
         claim: epsilon of the run's own receipt.
         delta: of the claim.
     """
 
     canaries: int
     correct: int
+    most: int
     claim: float
     delta: float
 
@@ -35,8 +37,8 @@ class Trial:
 
     @property
     def eps_max(self) -> float:
-        """The largest claim that so many coins could refute."""
-        return epsilon_max(self.canaries, self.delta, ALPHA)
+        """The largest claim that guesses at these coins could refute."""
+        return one_run_epsilon(self.canaries, self.canaries, self.most, self.delta, ALPHA)
 
     @property
     def refuted(self) -> bool:
@@ -107,7 +109,9 @@ def judged(scores: np.ndarray, coins: np.ndarray, claim: float, delta: float, se
     """
     order = np.lexsort((np.random.default_rng(seed).random(len(scores)), scores))  # by place, which knows no coin
     out, inside = np.split(coins[order], [len(coins) // 2])
-    return Trial(len(coins), int((~out).sum() + inside.sum()), claim, delta)
+    members = int(coins.sum())
+    most = most_right(members, len(coins) - members, len(coins))
+    return Trial(len(coins), int((~out).sum() + inside.sum()), most, claim, delta)
 
 
 def _numbers(trial: Trial) -> dict[str, Any]:

@@ -111,7 +111,8 @@ def _figures(page: Page) -> Iterator[Figure]:
             section="Fidelity",
             title=f"{name}, round by round",
             caption="How far the texts of each round are from the private ones, as embeddings. The dashed line is how "
-            "far training rows are from the holdout at the same number of rows: nearer than that means copies."
+            "far training rows are from the holdout at the same number of rows: at it, texts are as near as rows that "
+            "were never seen. It is one draw of chance, and to be below it is no sign of copies."
             f"{_two_sets(rows)}",
             alt=draw.listed(name, rows, "series", "round", value="value"),
         )

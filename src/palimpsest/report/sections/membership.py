@@ -9,7 +9,7 @@ import numpy as np
 from scipy.stats import betabinom
 
 from palimpsest.audit.membership import MembershipAudit
-from palimpsest.audit.statistics import Estimate, holm, thin
+from palimpsest.audit.statistics import Estimate, thin
 from palimpsest.audit.text_membership import TextMembershipAudit
 from palimpsest.report import drawing as draw
 from palimpsest.report.drawing import Chart, Rows
@@ -105,24 +105,19 @@ def _auc(audit: Membership | None) -> Cell | None:
     return Cell(number(auc.value), (f"{number(auc.low)} to {number(auc.high)}, {audit.attack}",))
 
 
-def hard_gates(summary: Summary, alpha: float = 0.05) -> Rows:
-    """gate, variant, seen, claim, lower, eps_max, p, verdict, refuted: every test that could refute a released claim.
+def hard_gates(summary: Summary) -> Rows:
+    """variant, seen, claim, lower, eps_max, p, verdict, refuted: every test that could refute a released claim.
 
-    Many tests refute a true claim more often than one does. `refuted` is what stands after Holm's correction over all
-    of them; None where a test is inconclusive, which takes no part.
+    `verdict` is of the test by itself, `refuted` of all together (`Summary.refuting`): None where a test is
+    inconclusive, which takes no part.
     """
-    tests = [
-        (f"{row.variant}, the {_SEEN[kind].sees}", row, kind, audit)
+    rejected = summary.refuting
+    return [
+        {"variant": row.variant, "seen": f"the {_SEEN[kind].sees}", "claim": row.epsilon_proved}
+        | {"lower": audit.epsilon_lower, "refuted": rejected.get((row.variant, kind))}
+        | draw.fields(audit, "eps_max", "p", "verdict")
         for row in summary.of("release")
         for kind, audit in row.audits.items()
-    ]
-    conclusive = ((name, audit.p) for name, _, _, audit in tests if audit.verdict != "inconclusive")
-    rejected = holm({name: p for name, p in conclusive if p is not None}, alpha)
-    return [
-        {"gate": name, "variant": row.variant, "seen": f"the {_SEEN[kind].sees}", "claim": row.epsilon_proved}
-        | {"lower": audit.epsilon_lower, "refuted": rejected.get(name)}
-        | draw.fields(audit, "eps_max", "p", "verdict")
-        for name, row, kind, audit in tests
     ]
 
 
@@ -130,7 +125,8 @@ def _tables(page: Page) -> Iterator[Table[Mapping[str, Any]]]:
     yield Table(
         "Tests of the claims",
         "Every test that could refute a released claim. p: how likely a true claim lets the attacks guess so well. "
-        "The last column holds for all tests together (Holm, 5%); an inconclusive test takes no part in it.",
+        "The last column holds for all tests together (Holm, 5%) and is the verdict of this page; an inconclusive test "
+        "takes no part in it.",
         (
             word("Variant", "variant"),
             word("The attack sees", "seen"),
@@ -179,7 +175,7 @@ def null_band(members: int, nonmembers: int, points: int = 40) -> Rows:
 
 
 def forbidden(curve: TradeOff, floor: float, points: int = 60) -> Rows:
-    """fpr, limit, top: above `limit` no attack may lie if the proven curve holds."""
+    """fpr, limit, top: above `limit` no attack's expected curve may lie if the proven one holds."""
     grid = np.geomspace(floor, 1.0, points)
     return [{"fpr": float(fpr), "limit": curve.true_positives(float(fpr)), "top": 1.0} for fpr in grid]
 
@@ -211,7 +207,12 @@ def _rocs(page: Page, audits: Mapping[str, MembershipAudit], title: str) -> Iter
         points, band = roc(audit), null_band(audit.members, audit.nonmembers)
         curve = read_tradeoff(page.receipts[variant]) if variant in page.receipts else None
         region = forbidden(curve, rate_floor(audit)) if curve else []
-        claim = " No attack may enter the shaded corner at the top left if the proof holds." if region else ""
+        claim = (
+            " If the proof holds, an attack's true curve stays out of the shaded corner at the top left. The one drawn "
+            "is of few units and may touch it by chance: the verdict is the test."
+            if region
+            else ""
+        )
         aucs = ", ".join(f"{name} {attack.auc.value:.3f}" for name, attack in audit.attacks.items())
         yield Figure(
             section="Privacy",

@@ -7,7 +7,7 @@ import altair as alt
 from palimpsest.audit.ngrams import NgramAudit
 from palimpsest.report import drawing as draw
 from palimpsest.report.drawing import Chart, Rows
-from palimpsest.report.formats import points
+from palimpsest.report.formats import number, points
 from palimpsest.report.results import Metric, Results, measured
 from palimpsest.report.row import BASELINES, Excess, Row
 from palimpsest.report.sections.base import Cell, Claim, Column, Figure, Page, Section, claim_of
@@ -99,8 +99,9 @@ def _figures(page: Page) -> Iterator[Figure]:
         excess_chart,
         section="Memorisation",
         title="Excess over a holdout that nothing ever saw",
-        caption="An interval that stays above zero means that the text repeats rows it was trained on more than "
-        "chance explains.",
+        caption="The intervals are over synthetic rows, for these members and this holdout. Which rows are members was "
+        "chance too, which p counts (in the table): how often chance alone gives so large an excess. A small p means "
+        "that the text repeats rows it was trained on.",
         alt=draw.listed("Excess with 95% intervals", gains, "variant", "order", value="value"),
         wide=True,
     )
@@ -110,7 +111,10 @@ def _cell(row: Row) -> Cell | None:
     if row.ngram_excess is None:
         return None
     rate = row.ngram_excess.rate
-    return Cell(points(rate.value), (f"{points(rate.low)} to {points(rate.high)} points",))
+    return Cell(
+        points(rate.value),
+        (f"{points(rate.low)} to {points(rate.high)} points", f"p = {number(row.ngram_excess.p, 2)}"),
+    )
 
 
 def _claims(row: Row, results: Results, _: str) -> Iterator[Claim]:
@@ -118,7 +122,8 @@ def _claims(row: Row, results: Results, _: str) -> Iterator[Claim]:
         rate = row.ngram_excess.rate
         sentence = (
             f"{row.ngram_excess.order}-grams of {row.variant} that occur in members, minus those in a holdout it never "
-            f"saw: {points(rate.value)} percentage points ({points(rate.low)} to {points(rate.high)})."
+            f"saw: {points(rate.value)} percentage points ({points(rate.low)} to {points(rate.high)} over synthetic "
+            f"rows; chance alone gives as much with p = {number(row.ngram_excess.p, 2)})."
         )
         yield claim_of("G", row, NGRAMS, sentence, results)
 

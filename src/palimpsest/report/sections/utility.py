@@ -241,7 +241,8 @@ def _figures(page: Page) -> Iterator[Figure]:
             section="Utility",
             title=f"Usefulness for its privacy, by {evaluator}",
             caption=f"{_TRAINED.get(evaluator, _CLASSIFIER)} on each variant and tested on real rows, with 95% "
-            "intervals. Level lines: the real rows, what was made of public text alone, and runs without noise.",
+            "intervals over test rows, for the classifiers as trained. Level lines: the real rows, what was made of "
+            "public text alone, and runs without noise.",
             alt=draw.listed("Accuracy", rows, "variant", value="accuracy"),
             chart=frontier_chart(rows),
             rows=_in_words(rows, summary),
