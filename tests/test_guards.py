@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from dvc.repo import Repo
-from pydantic import BaseModel
 from ruamel.yaml import YAML
 
 from flows.graph import read_graph
@@ -20,8 +19,6 @@ from palimpsest.graph.render import document
 from palimpsest.graph.stage import Feature
 from palimpsest.params.file import RESOLVED
 from palimpsest.params.load import load
-from palimpsest.params.schema import Params
-from palimpsest.settings import descriptions
 from palimpsest.workspace import CODE, OWN, SOURCES
 from stages import inputs
 
@@ -247,28 +244,6 @@ def test_every_key_that_a_stage_names_is_in_params():
     params = read_yaml(ROOT / RESOLVED)
     known = list(leaves(params))
     assert [key for key in used_keys(params) if not any(leaf[: len(key)] == key for leaf in known)] == []
-
-
-def undescribed(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
-    """Keys without a description; a section is described by its class."""
-    for name, field in model.model_fields.items():
-        sections = list(_sections(field.annotation))
-        for section in sections:
-            yield from undescribed(section, f"{prefix}{name}.")
-        if not (all(section.__doc__ for section in sections) if sections else descriptions(model)[name]):
-            yield prefix + name
-
-
-def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for part in getattr(annotation, "__args__", ()):
-        yield from _sections(part)
-
-
-def test_every_key_of_the_schema_is_described():
-    # Nobody writes or is shown what `run` holds: it follows from the variants.
-    assert [key for key in undescribed(Params) if not key.startswith("run.")] == []
 
 
 # Models.

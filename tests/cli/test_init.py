@@ -500,7 +500,6 @@ def test_prompts_are_in_the_words_that_were_asked_for() -> None:
     ("changes", "problem", "remedy"),
     [
         ({"preset": "best"}, "--preset is 'best'", "Choose one of modern, paper-000"),
-        ({"preset": "paper"}, "--preset paper is not there any more", "Give --preset paper-000"),
         ({"preset": "paper-002", "wanted": "evolve"}, "--method and --preset paper-002 are both given", "Leave one"),
         (
             {"preset": "paper-004", "wanted": None, "label": None, "labels": {}},

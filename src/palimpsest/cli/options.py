@@ -19,7 +19,7 @@ from palimpsest.records import attributes
 from palimpsest.records.faults import POLICIES
 from palimpsest.records.structured import WHOLE_ROW
 
-MODERN, FORMER = "modern", "paper"
+MODERN = "modern"
 WORDS = get_args(Named)
 TASKS = ("classify", "span", "text", "json")
 LEAST_EPSILON, MOST_EPSILON = 0.05, 20.0
@@ -96,12 +96,7 @@ def _columns(source: DataSource) -> Iterator[Problem]:
 def _preset(source: DataSource) -> Iterator[Problem]:
     """There is such a preset, its methods can do the task, and no other method is asked for."""
     known = source.published
-    if source.preset == FORMER:
-        yield (
-            f"--preset {FORMER} is not there any more: there is one for each of four papers.",
-            "Give --preset paper-000, which has its settings and more; docs/presets.md has the others.",
-        )
-    elif known is None and source.preset != MODERN:
+    if known is None and source.preset != MODERN:
         yield f"--preset is {source.preset!r}.", f"Choose one of {MODERN}, {', '.join(PRESETS)}."
     elif known is not None and source.wanted is not None:
         yield (

@@ -2,13 +2,12 @@
 
 import math
 
-from dp_accounting.dp_event import ComposedDpEvent, DpEvent
+from dp_accounting.dp_event import DpEvent
 
 from palimpsest.errors import ParamsError
 from palimpsest.methods.restate.declaration import RestateSettings
 from palimpsest.methods.shared.base import Budget, Plan
-from palimpsest.methods.shared.shares import gaussian
-from palimpsest.privacy.accounting import calibrate_noise, is_private
+from palimpsest.methods.shared.shares import gaussian, noise_after
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.statements import MOST_CELLS, StatementCounts, StatementPhrases
 from palimpsest.records.schema import PublicSchema
@@ -18,7 +17,7 @@ def plan(settings: RestateSettings, schema: PublicSchema, budget: Budget, before
     """What a fit will ask and cost; the budget holds for it together with all that the variant below was charged.
 
     Raises:
-        ParamsError: nothing is left of the budget, or there are more combinations of values than are counted.
+        ParamsError: as `noise_after`, or there are more combinations of values than are counted.
     """
     if settings.most_cells() * len(labels_of(schema)) > MOST_CELLS:
         raise ParamsError(
@@ -26,7 +25,8 @@ def plan(settings: RestateSettings, schema: PublicSchema, budget: Budget, before
             "Name fewer values, or lower restate.most_values.",
         )
     delta = settings.delta_share * budget.delta if is_open(settings) else 0.0
-    sigma = _sigma(settings, Budget(budget.epsilon, budget.delta - delta), before)
+    left = Budget(budget.epsilon, budget.delta - delta)
+    sigma = noise_after(before, left, lambda sigma: map(gaussian, _parts(settings, sigma)))
     counts = counts_query(settings, schema, _parts(settings, sigma)[-1], ())
     asked = [PlannedQuery(counts.name, counts.event())]
     numbers: dict[str, float | int | str] = {"sigma": counts.sigma, "rounds": 1, "cells": settings.most_cells()}
@@ -68,22 +68,3 @@ def _parts(settings: RestateSettings, sigma: float) -> tuple[float, ...]:
     if not is_open(settings):
         return (sigma,)
     return sigma / math.sqrt(settings.phrases_share), sigma / math.sqrt(1.0 - settings.phrases_share)
-
-
-def _sigma(settings: RestateSettings, budget: Budget, before: DpEvent) -> float:
-    if math.isinf(budget.epsilon):
-        return 0.0
-    if not is_private(before):
-        raise ParamsError(
-            "The variant below is not private.", "Choose another, or give this one epsilon .inf and purpose reference."
-        )
-
-    def whole(sigma: float) -> DpEvent:
-        return ComposedDpEvent([before, *(gaussian(own) for own in _parts(settings, sigma))])
-
-    try:
-        return calibrate_noise(whole, budget.epsilon, budget.delta)
-    except ValueError:
-        raise ParamsError(
-            f"Nothing is left of epsilon {budget.epsilon:g} after the variant below.", "Raise it, or lower that one."
-        ) from None

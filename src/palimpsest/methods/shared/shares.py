@@ -4,15 +4,15 @@ The histogram counts what the unit of privacy is: records, or persons by one lab
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
-from dp_accounting.dp_event import DpEvent, GaussianDpEvent, NonPrivateDpEvent
+from dp_accounting.dp_event import ComposedDpEvent, DpEvent, GaussianDpEvent, NonPrivateDpEvent
 
 from palimpsest.errors import ParamsError
 from palimpsest.methods.shared.base import Budget
 from palimpsest.methods.shared.settings import Counted
-from palimpsest.privacy.accounting import zcdp_rho
+from palimpsest.privacy.accounting import calibrate_noise, is_private, zcdp_rho
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.query import View
@@ -66,6 +66,32 @@ def planned_histogram(settings: Shares, schema: PublicSchema, rho: float) -> Lab
 def gaussian(sigma: float) -> DpEvent:
     """What one answer of sensitivity 1 with such noise costs; with none it is not private."""
     return GaussianDpEvent(sigma) if sigma > 0 else NonPrivateDpEvent()
+
+
+def noise_after(before: DpEvent, budget: Budget, asked: Callable[[float], Iterable[DpEvent]]) -> float:
+    """The least sigma at which the budget holds for what is asked together with all that a variant below was charged.
+
+    0 for an infinite budget.
+
+    Args:
+        before: what the variant below was charged.
+        asked: sigma -> what each question costs.
+
+    Raises:
+        ParamsError: the variant below is not private, or nothing is left of the budget after it.
+    """
+    if math.isinf(budget.epsilon):
+        return 0.0
+    if not is_private(before):
+        raise ParamsError(
+            "The variant below is not private.", "Choose another, or give this one epsilon .inf and purpose reference."
+        )
+    try:
+        return calibrate_noise(lambda sigma: ComposedDpEvent([before, *asked(sigma)]), budget.epsilon, budget.delta)
+    except ValueError:
+        raise ParamsError(
+            f"Nothing is left of epsilon {budget.epsilon:g} after the variant below.", "Raise it, or lower that one."
+        ) from None
 
 
 def planned_query(histogram: LabelHistogram | None) -> list[PlannedQuery]:

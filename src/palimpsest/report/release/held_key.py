@@ -73,7 +73,7 @@ def signing_key(environment: Mapping[str, str] = os.environ) -> SigningKey:
     """
     uri = environment.get(VARIABLE, "")
     scheme = uri.partition(":")[0]
-    if not scheme or scheme == uri or len(scheme) == 1:  # one letter is a drive
+    if not scheme or scheme == uri:
         return load_key(key_path(environment=environment))
     public = _public(environment)
     try:

@@ -69,7 +69,7 @@ def load_key(path: Path) -> Ed25519PrivateKey:
             f"Make one with `palimpsest keys new`, or set {VARIABLE} to the place of yours.",
         )
     _check_outside(path)
-    if os.name == "posix" and path.stat().st_mode & _OTHERS:
+    if path.stat().st_mode & _OTHERS:
         raise DataError(f"Others than its owner may read the key at {str(path)!r}.", f"Run `chmod 600 {path}`.")
     try:
         key = load_pem_private_key(path.read_bytes(), password=None)
