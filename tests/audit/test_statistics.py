@@ -16,7 +16,6 @@ from palimpsest.audit.statistics import (
     auc_with_interval,
     bootstrap_ratio,
     clopper_pearson,
-    epsilon_max,
     hanley_mcneil_sd,
     one_run_epsilon,
     one_run_p_value,
@@ -166,9 +165,10 @@ def test_randomised_response_is_refuted_no_more_often_than_alpha(epsilon):
 @pytest.mark.parametrize("canaries", [20, 400])
 def test_the_largest_claim_that_can_be_refuted(canaries):
     right = 0.05 ** (1 / canaries)  # all guesses right has probability right^m
-    assert epsilon_max(canaries, 0.0, 0.05) == pytest.approx(log(right / (1 - right)), abs=1e-6)
-    assert epsilon_max(canaries, 1e-5, 0.05) < epsilon_max(canaries, 0.0, 0.05)
-    assert epsilon_max(canaries, 0.0, 0.05, guesses=10) < epsilon_max(canaries, 0.0, 0.05)
+    largest = one_run_epsilon(canaries, canaries, canaries, 0.0, 0.05)
+    assert largest == pytest.approx(log(right / (1 - right)), abs=1e-6)
+    assert one_run_epsilon(canaries, canaries, canaries, 1e-5, 0.05) < largest
+    assert one_run_epsilon(canaries, 10, 10, 0.0, 0.05) < largest
 
 
 def test_more_correct_guesses_never_lower_the_bound():

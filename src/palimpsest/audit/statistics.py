@@ -243,19 +243,6 @@ def one_run_epsilon(canaries: int, guesses: int, correct: int, delta: float, alp
     return max(0.0, root - 1e-8)  # below the root, on the refuted side
 
 
-def epsilon_max(canaries: int, delta: float, alpha: float, guesses: int | None = None) -> float:
-    """The largest epsilon that an audit with so many canaries could refute: every guess right.
-
-    `guesses` None means one guess per canary, the most that `canaries` coins allow. A claim at or above the result
-    cannot be refuted, so "not refuted" would say nothing about it.
-
-    >>> round(epsilon_max(canaries=1000, delta=0.0, alpha=0.05), 2)
-    5.81
-    """
-    guesses = canaries if guesses is None else guesses
-    return one_run_epsilon(canaries, guesses, guesses, delta, alpha)
-
-
 # --- many tests, and resampling -------------------------------------------------------------------------------
 
 
