@@ -22,11 +22,10 @@ from palimpsest.privacy.receipt import Receipt, read_receipt
 from palimpsest.records.record import Record
 from palimpsest.report import sections
 from palimpsest.report.card import render_card
-from palimpsest.report.coming import Coming, coming, unattacked, without
+from palimpsest.report.coming import coming, unattacked, without
 from palimpsest.report.conclusion import conclusions
 from palimpsest.report.page import render_internal
 from palimpsest.report.results import Metric, Results
-from palimpsest.report.row import Summary
 from palimpsest.report.sections.base import Page
 from palimpsest.report.sections.twins import TWINS
 from palimpsest.report.sections.utility import PUBLIC
@@ -58,7 +57,8 @@ def run(*awaited: str) -> None:
         receipts, books, asdict(params.schema_of_data), stages, sources=told(params), swept=params.swept
     )
     write_text(PAGE, render_internal(summary, results, receipts, books, document, stages, provenance(), still))
-    write_json(SUMMARY, table(summary, still))
+    kept = summary.table(conclusions(summary, unattacked(still)), [one.words for one in still])
+    write_json(SUMMARY, kept.to_json())
     if awaited:
         return
     scores, twins = read_scores(params), results.of(TWINS)
@@ -71,12 +71,6 @@ def run(*awaited: str) -> None:
     page = Page(summary, results, receipts, books)
     for name, rows in (plot for section in sections.SECTIONS for plot in section.plots.items()):
         write_json(PLOTS / f"{name}.json", rows(page))
-
-
-def table(summary: Summary, still: Sequence[Coming]) -> dict[str, Any]:
-    """What the terminal shows of the page: the final table, the conclusions, and what is still to come."""
-    told = conclusions(summary, unattacked(still))
-    return {**summary.to_json(), "conclusions": told, "coming": [one.words for one in still]}
 
 
 def read_scores(params: Params) -> dict[str, Any] | None:

@@ -108,7 +108,7 @@ def summary() -> Summary:
         spent_epsilon=4.7, left_epsilon=4.3, charges=(), shown_head="", head="", entries=0, verified=True,
         after_loss=False,
     )  # fmt: skip
-    return Summary(rows, ledger)
+    return Summary.judged(rows, ledger)
 
 
 def test_a_plan_needs_neither_data_nor_base_model_and_prices_every_variant(place: Place) -> None:
@@ -516,7 +516,7 @@ def test_without_a_report_the_way_to_one_is_told(place: Place) -> None:
 @pytest.mark.parametrize("width", [80, 140])
 def test_the_final_table_is_whole_at_its_width(place: Place, monkeypatch: pytest.MonkeyPatch, width: int) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
-    write_json(place.workspace / "reports" / "summary.json", summary().to_json())
+    write_json(place.workspace / "reports" / "summary.json", summary().table({}, ()).to_json())
     done = place.call("report")
     assert done.exit_code == 0, done.output
     words = [
@@ -533,9 +533,9 @@ def test_the_final_table_is_whole_at_its_width(place: Place, monkeypatch: pytest
 
 @pytest.mark.parametrize("verdict", ["inconclusive", "refuted"])
 def test_a_refuted_claim_is_told_loudly(place: Place, verdict: str) -> None:
-    body = summary().to_json()
+    body = summary().table({}, ()).to_json()
     for line in body["rows"][:2]:
-        line["text_membership"]["verdict"] = verdict
+        line["verdict"] = verdict
     write_json(place.workspace / "reports" / "summary.json", body)
     told = place.call("report").stdout
     assert told.count("An attack refuted the privacy claim of") == (verdict == "refuted")
@@ -543,7 +543,7 @@ def test_a_refuted_claim_is_told_loudly(place: Place, verdict: str) -> None:
 
 
 def test_a_pipe_is_wide(place: Place) -> None:
-    write_json(place.workspace / "reports" / "summary.json", summary().to_json())
+    write_json(place.workspace / "reports" / "summary.json", summary().table({}, ()).to_json())
     done = run_python("from palimpsest.cli.console import console; print(console().width)", place)
     assert done.stdout.split() == ["140"]
 
@@ -558,7 +558,7 @@ def run_python(code: str, place: Place) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("arguments", [["--help"], ["plan"], ["status"], ["ledger"], ["report"], ["compare"]])
 def test_heavy_packages_wait_until_they_are_needed(place: Place, arguments: list[str]) -> None:
-    write_json(place.workspace / "reports" / "summary.json", summary().to_json())
+    write_json(place.workspace / "reports" / "summary.json", summary().table({}, ()).to_json())
     code = (
         f"import sys\nfrom palimpsest.cli.main import app\n"
         f"app({arguments!r}, standalone_mode=False)\n"

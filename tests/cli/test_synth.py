@@ -214,7 +214,7 @@ def test_as_many_rows_of_each_label_as_there_are() -> None:
 
 
 def test_the_comparison_has_the_values_of_the_page(place: Place) -> None:
-    body = {**summary().to_json(), "conclusions": {"dp3": "Better."}, "coming": ["fidelity (dp3)"]}
+    body = summary().table({"dp3": "Better."}, ["fidelity (dp3)"]).to_json()
     write_json(place.workspace / SUMMARY, body)
     told = json.loads(place.call("compare", "dp3", "inf", "--json").stdout)
     dp3, inf = told["variants"]

@@ -13,7 +13,6 @@ from palimpsest.cli.compare import Compared, Comparison, fit_of_labels
 from palimpsest.params.file import FILE
 from palimpsest.params.load import loads
 from palimpsest.records.record import Record
-from palimpsest.report.row import Row
 from palimpsest.report.sections import utility
 from stages.downstream_eval import Judges, Part
 
@@ -61,7 +60,7 @@ def test_the_page_shows_both_shares_of_every_variant_that_has_them() -> None:
     assert [[cell.text for cell in line] for line in cells] == [[name, "80.0%", "90.0%"] for name in ("dp3", "inf")]
     assert cells[0][1].small == ("75.0% to 85.0%",)
     (row,) = (row for row in page.summary.rows if row.variant == "dp3")
-    assert Row.from_json(page.summary.to_json()["rows"][page.summary.rows.index(row)]).label_fit == FIT
+    assert row.label_fit == FIT
 
 
 @pytest.mark.parametrize("fit", [FIT, None])

@@ -6,7 +6,7 @@ from report_world import results, utility, world_ledger, world_metrics, world_re
 
 from palimpsest.audit.statistics import Estimate
 from palimpsest.errors import DataError
-from palimpsest.report.row import Fraction, Score
+from palimpsest.report.row import FinalTable, Fraction, Score
 from palimpsest.report.summary import summarise
 
 
@@ -78,7 +78,10 @@ def test_a_measured_variant_needs_a_receipt() -> None:
         summarise(results({"stray": {"facts": world_metrics()["dp3"]["facts"]}}), world_receipts(), world_ledger())
 
 
-def test_json_holds_plain_values() -> None:
-    found = summarise(results(world_metrics()), world_receipts(), world_ledger()).to_json()
-    assert json.loads(json.dumps(found))["rows"][0]["epsilon_proved"] == 2.98
-    assert found["zone"] == "internal"
+def test_it_is_kept_and_read_back_whole() -> None:
+    table = summarise(results(world_metrics()), world_receipts(), world_ledger()).table(
+        {"dp3": "Better."}, ["mia (dp3)"]
+    )
+    kept = json.loads(json.dumps(table.to_json()))
+    assert (kept["zone"], kept["rows"][0]["epsilon_proved"]) == ("internal", 2.98)
+    assert FinalTable.from_json(kept) == table

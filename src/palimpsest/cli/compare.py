@@ -7,7 +7,7 @@ from pathlib import Path
 from palimpsest.audit.label_fit import LabelFit
 from palimpsest.audit.statistics import Estimate
 from palimpsest.cli.console import Rows, console, show, show_json
-from palimpsest.cli.report import read_summary
+from palimpsest.cli.report import read_table
 from palimpsest.cli.scores import CHOICE, is_workspace, show_scores
 from palimpsest.errors import ParamsError
 from palimpsest.report.formats import MISSING, number, percent, shown_epsilon
@@ -96,15 +96,14 @@ def compare_all(workspace: Path, names: Sequence[str], *, plot: Path | None = No
 
 def compared(workspace: Path, variants: Sequence[str] = ()) -> Comparison:
     """The same as values: none are all, and the baselines."""
-    summary = read_summary(workspace)
-    told = summary.get("conclusions", {})
-    lines = {row.variant: _compared(row, told.get(row.variant)) for row in map(Row.from_json, summary["rows"])}
+    found = read_table(workspace)
+    lines = {row.variant: _compared(row, found.conclusions.get(row.variant)) for row in found.rows}
     for name in variants:
         if name not in lines:
             raise ParamsError(
                 f"VARIANT is {name!r}, which was not measured.", f"Name some of {', '.join(lines)}, or none for all."
             )
-    return Comparison(tuple(lines[name] for name in variants or lines), tuple(summary.get("coming", ())))
+    return Comparison(tuple(lines[name] for name in variants or lines), found.coming)
 
 
 def comparison_table(lines: Sequence[Compared]) -> Rows:

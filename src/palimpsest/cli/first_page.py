@@ -9,7 +9,7 @@ from typing import TypeAlias
 from palimpsest.cli.context import environment
 from palimpsest.cli.graph import upstream
 from palimpsest.cli.processes import shown
-from palimpsest.cli.report import read_summary, show_conclusions
+from palimpsest.cli.report import read_table, show_conclusions
 from palimpsest.graph.stage import NAME
 from palimpsest.graph.stages import STAGES
 from palimpsest.workspace import PAGE
@@ -95,5 +95,5 @@ def _draw(workspace: Path, awaited: Sequence[str], variables: Mapping[str, str])
         print("The first page could not be drawn; the run goes on, and draws the page at its end.", file=sys.stderr)
         return False
     print(f"First page (private zone): {(workspace / PAGE).resolve()}", flush=True)
-    show_conclusions(read_summary(workspace))
+    show_conclusions(read_table(workspace))
     return True

@@ -1,10 +1,9 @@
 """`palimpsest report`: the final table and the pages."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
@@ -15,7 +14,7 @@ from palimpsest.cli.context import opened
 from palimpsest.errors import DataError
 from palimpsest.files import read_json
 from palimpsest.report.formats import MISSING, number, percent, points, shown_epsilon
-from palimpsest.report.row import ATTACKS, BASELINES, Fraction, Row
+from palimpsest.report.row import ATTACKS, BASELINES, FinalTable, Fraction, Row
 from palimpsest.workspace import PAGE, SUMMARY
 
 Columns = Sequence[tuple[str, Callable[[Row], str]]]
@@ -31,12 +30,12 @@ def show_report(workspace: Path, *, as_json: bool = False) -> None:
         DataError: if there is no report yet.
     """
     context, out = opened(workspace), console()
-    summary = read_summary(workspace)
+    found = read_table(workspace)
     if as_json:
-        print(json.dumps(summary, indent=2, ensure_ascii=False))
+        print(json.dumps(found.to_json(), indent=2, ensure_ascii=False))
         return
-    rows = [Row.from_json(row) for row in summary["rows"]]
-    show_conclusions(summary)
+    rows = found.rows
+    show_conclusions(found)
     for part in result_tables(rows, out.width):
         out.print(part)
     refuted = [row.variant for row in rows if row.role == "release" and row.verdict == "refuted"]
@@ -54,7 +53,7 @@ def show_report(workspace: Path, *, as_json: bool = False) -> None:
     out.print(f"Report (private zone): [bold]{page}[/bold]", soft_wrap=True)
 
 
-def read_summary(workspace: Path) -> dict[str, Any]:
+def read_table(workspace: Path) -> FinalTable:
     """The final table, or that of the first page, as stage `report` wrote it.
 
     Raises:
@@ -63,16 +62,16 @@ def read_summary(workspace: Path) -> dict[str, Any]:
     path = workspace / SUMMARY
     if not path.is_file():
         raise DataError("There is no report yet.", "Make it with `palimpsest run`.")
-    return dict(read_json(path))
+    return FinalTable.from_json(read_json(path))
 
 
-def show_conclusions(summary: Mapping[str, Any]) -> None:
+def show_conclusions(found: FinalTable) -> None:
     """Print a sentence or two about each release, and what is still to be measured."""
     out = console()
-    for name, sentence in summary.get("conclusions", {}).items():
+    for name, sentence in found.conclusions.items():
         out.print(f"[bold]{escape(name)}[/bold]: {escape(sentence)}", soft_wrap=True)
-    if coming := summary.get("coming"):
-        out.print(f"Still to come: {escape('; '.join(coming))}.", soft_wrap=True)
+    if found.coming:
+        out.print(f"Still to come: {escape('; '.join(found.coming))}.", soft_wrap=True)
 
 
 def result_tables(rows: Sequence[Row], width: int) -> list[Table]:

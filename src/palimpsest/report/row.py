@@ -1,7 +1,7 @@
 """The final table: one row per variant."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from palimpsest.audit.label_fit import LabelFit
@@ -191,12 +191,39 @@ class Summary:
         names = {score.evaluator for row in self.rows for score in row.scores}
         return tuple(name for name in EVALUATORS if name in names) + tuple(sorted(names - set(EVALUATORS)))
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain values for reports/summary.json; what is spent counts standing reservations too."""
+    def table(self, conclusions: Mapping[str, str], coming: Iterable[str]) -> "FinalTable":
+        """What is kept of it, with a sentence or two about each release and what is still to be measured."""
         ledger = self.ledger
-        epsilons = {"cap": ledger.cap_epsilon, "spent": ledger.spent_epsilon, "left": ledger.left_epsilon}
-        budget = {"asset": ledger.asset, "delta": ledger.delta, **epsilons}
-        return {"zone": INTERNAL, "rows": [asdict(row) for row in self.rows], "budget": budget, "unit": self.unit}
+        budget = Budget(ledger.asset, ledger.delta, ledger.cap_epsilon, ledger.spent_epsilon, ledger.left_epsilon)
+        return FinalTable(INTERNAL, self.rows, budget, self.unit, conclusions, tuple(coming))
+
+
+@dataclass(frozen=True)
+class Budget(Plain):
+    """The budget of a data set, in epsilon; what is spent counts standing reservations too."""
+
+    asset: str
+    delta: float
+    cap: float
+    spent: float
+    left: float
+
+
+@dataclass(frozen=True)
+class FinalTable(Plain):
+    """Private zone: reports/summary.json, which the terminal shows of the page.
+
+    Attributes:
+        conclusions: release -> a sentence or two.
+        coming: what is still to be measured, in words.
+    """
+
+    zone: str
+    rows: tuple[Row, ...]
+    budget: Budget
+    unit: str
+    conclusions: Mapping[str, str]
+    coming: tuple[str, ...]
 
 
 def _verdict(row: Row, refuted: bool) -> str | None:
