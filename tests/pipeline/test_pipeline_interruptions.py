@@ -20,7 +20,7 @@ from palimpsest.errors import BudgetExceeded
 from palimpsest.files import read_json
 from palimpsest.privacy.ledger import again
 from palimpsest.privacy.ledger.records import Balance, Charge
-from palimpsest.workspace import SYNTHETIC
+from palimpsest.workspace import CHECKPOINTS, SYNTHETIC
 from tests.pipeline.place import VARIANT, Place, asked_word
 
 pytestmark = [pytest.mark.xdist_group("pipeline"), pytest.mark.timeout(900)]
@@ -67,7 +67,7 @@ def place(ran: Place, copy: Callable[[Place], Place]) -> Iterator[Place]:
 @pytest.fixture(scope="module")
 def killed(place: Place) -> After:
     """SIGKILL to `palimpsest run` alone, in the middle of training: what it started ends with it."""
-    return after(place, *place.lose_in_training("palimpsest.cli.main", "run", STAGE, "--yes"))
+    return after_loss(place, *place.lose_in_training("palimpsest.cli.main", "run", STAGE, "--yes"))
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def refused(place: Place, killed: After) -> tuple[str, After]:
 @pytest.fixture(scope="module")
 def interrupted(place: Place, refused: tuple[str, After]) -> After:
     """Ctrl-C while `palimpsest run` trains."""
-    return after(place, *place.stop_in_training(signal.SIGINT, "palimpsest.cli.main", "run", STAGE, "--yes"))
+    return after_loss(place, *place.stop_in_training(signal.SIGINT, "palimpsest.cli.main", "run", STAGE, "--yes"))
 
 
 @pytest.fixture(scope="module")
@@ -191,6 +191,13 @@ def after(place: Place, code: int, output: str) -> After:
     newest = [charge.run_key for charge in charges if charge.variant == VARIANT][-1]
     own = [charge for charge in charges if charge.run_key == newest]
     return After(code, output, own, ledger.balance("tickets"), ledger.head(), place.files("models", "reports/receipts"))
+
+
+def after_loss(place: Place, code: int, output: str) -> After:
+    """What is left where the state of the training is lost too, from which it would go on at no charge."""
+    (state,) = (place.workspace / CHECKPOINTS).glob("*.safetensors")
+    state.unlink()
+    return after(place, code, output)
 
 
 def half_outputs(left: After) -> list[str]:
