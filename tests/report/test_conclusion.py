@@ -64,6 +64,13 @@ def test_many_audits_of_a_true_claim_refute_it_no_more_often_than_one() -> None:
     assert "could have refuted a claim of up to ε = 4.06 did not refute" in together
 
 
+def test_a_reference_run_has_the_verdict_of_its_own_audits() -> None:
+    summary = summarise(results(world_metrics()), world_receipts(), world_ledger())
+    row = replace(summary.of("reference")[0], membership=attacked("refuted", p=0.03), text_membership=None)
+    (judged,) = Summary.judged([row], summary.ledger).rows
+    assert judged.verdict == "refuted"
+
+
 def test_the_power_of_an_audit_that_came_to_nothing_is_not_told() -> None:
     weak, none = attacked("not refuted", eps_max=3.5), attacked("inconclusive", eps_max=6.0)
     assert "a claim of up to ε = 3.5 did" in said(membership=weak, text_membership=none, shadow_membership=None)

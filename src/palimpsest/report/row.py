@@ -160,8 +160,16 @@ class Summary:
         with twenty tests of true claims, one at 5 % each would mostly find one.
         """
         table = cls(tuple(rows), ledger)
-        refuted = {variant for (variant, _), rejected in table.refuting.items() if rejected}
-        return cls(tuple(replace(row, verdict=_verdict(row, row.variant in refuted)) for row in table.rows), ledger)
+        return cls(tuple(replace(row, verdict=table._verdict(row)) for row in table.rows), ledger)
+
+    def _verdict(self, row: Row) -> str | None:
+        verdicts = {audit.verdict for audit in row.attacks}
+        if row.role == "release":
+            refuted = any(rejected for (variant, _), rejected in self.refuting.items() if variant == row.variant)
+        else:
+            refuted = "refuted" in verdicts
+        conclusive = bool(verdicts - {"inconclusive"})
+        return "refuted" if refuted else "not refuted" if conclusive else next(iter(verdicts), None)
 
     @property
     def refuting(self) -> dict[tuple[str, str], bool]:
@@ -224,10 +232,3 @@ class FinalTable(Plain):
     unit: str
     conclusions: Mapping[str, str]
     coming: tuple[str, ...]
-
-
-def _verdict(row: Row, refuted: bool) -> str | None:
-    verdicts = {audit.verdict for audit in row.attacks}
-    if not verdicts or verdicts == {"inconclusive"}:
-        return next(iter(verdicts), None)
-    return "refuted" if refuted else "not refuted"
