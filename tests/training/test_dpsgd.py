@@ -614,7 +614,7 @@ def one_entry_twice(model: nn.Embedding, ids: torch.Tensor) -> tuple[torch.Tenso
 
 
 def check_canaries(
-    clipping: str = "joint", claim: Callable[[TrainingPlan], dpa.DpEvent] = TrainingPlan.event, count: int = 8000
+    clipping: str = "joint", claim: Callable[[TrainingPlan], dpa.DpEvent] = TrainingPlan.event, count: int = 10_000
 ) -> None:
     """Fail where fixed-threshold attacks on independent trials refute the charged trade-off curve (1 in a thousand).
 

@@ -65,7 +65,9 @@ class Attack(Plain):
     # Area under the ROC curve, .5 for a blind guess. The intervals of all attacks hold together (Bonferroni), and so
     # that of the best one.
     auc: Annotated[Estimate, At(value="auc")]
-    tpr_at_1pct: Rate  # members above the threshold that 1 % of the non-members exceed
+    # Members above the threshold that 1 % of the non-members exceed; the interval is given that threshold, which these
+    # non-members set.
+    tpr_at_1pct: Rate
     roc: np.ndarray  # corners (fpr, tpr) of the curve, at most 200; shape (points, 2)
     advantage: float  # largest tpr - fpr (Yeom et al. 2018)
 
