@@ -20,7 +20,7 @@ from palimpsest.privacy.query import View
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.privacy.session import paid_charges, receipt, verified
 from palimpsest.records.vouched import weights
-from palimpsest.training.checkpoint import find_checkpoint, forget_checkpoints
+from palimpsest.training.checkpoint import find_checkpoint, forget_checkpoints, steps_of
 from palimpsest.training.team import Team, joined
 from palimpsest.training.views import Follower, Leader
 from palimpsest.workspace import CHECKPOINTS, MODEL_RECEIPTS, MODELS
@@ -136,7 +136,8 @@ def continues(charge: Charge, workspace: Path = Path()) -> bool:
         return False
     if charge.steps_begun == 0:  # it was stopped before its first step, and needs nothing to begin with
         return True
-    return find_checkpoint(workspace / CHECKPOINTS, charge.id, charge.steps_begun) is not None
+    found = find_checkpoint(workspace / CHECKPOINTS, charge.id, charge.steps_begun)
+    return found is not None and (steps_of(found) > 0 or charge.steps_begun < charge.steps)  # else nothing was learned
 
 
 if __name__ == "__main__":

@@ -88,6 +88,28 @@ def test_an_attempt_that_died_in_its_first_steps_costs_no_more_than_these(tmp_pa
     assert books(tmp_path).balance("notes") == before
 
 
+def test_a_short_training_begins_a_quarter_of_its_steps_at_once(tmp_path):
+    begun = []
+
+    class Seen(dpsgd._OneAttempt):
+        def begin(self, steps: int) -> None:
+            begun.append(steps)
+            super().begin(steps)
+
+    asked = replace(query(tmp_path), checkpoint_steps=50)
+    asked.run_steps(ROWS, NoiseSource(), Seen(STEPS, "charge", lasting=True))
+    assert begun == [3, 3, 3, 1]
+
+
+def test_a_training_that_learned_nothing_and_has_no_step_left_does_not_go_on(place):
+    (charge,), (path,) = books(place).charges("notes"), checkpoints(place)
+    path = path.rename(path.with_name(f"{charge.id}.0.safetensors"))
+    (place / CHECKPOINTS).mkdir(parents=True)
+    shutil.copy(path, place / CHECKPOINTS)
+    assert continues(charge, place)
+    assert not continues(replace(charge, steps=charge.steps_begun), place)
+
+
 def test_a_count_that_starts_at_zero_again_is_seen(place, monkeypatch):
     steps = dpsgd._Trainer._steps
 

@@ -32,8 +32,17 @@ def find_checkpoint(folder: Path, charge: str, begun: int) -> Path | None:
         charge: the charge's id; no other charge finds it.
         begun: how many of its steps have begun, by the ledger.
     """
-    kept = {int(path.name.split(".")[1]): path for path in folder.glob(f"{charge}.*.safetensors")}
-    return kept[max(kept)] if kept and max(kept) <= begun else None
+    newest = max(folder.glob(f"{charge}.*.safetensors"), key=steps_of, default=None)
+    return newest if newest is not None and steps_of(newest) <= begun else None
+
+
+def steps_of(path: Path) -> int:
+    """After how many steps a checkpoint was written.
+
+    >>> steps_of(Path("a1b2.50.safetensors"))
+    50
+    """
+    return int(path.name.split(".")[1])
 
 
 def save_checkpoint(

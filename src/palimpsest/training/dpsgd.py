@@ -1,6 +1,7 @@
 """DP-SGD: Poisson batches, per-example clipping, noise once per logical batch, a public divisor, Adam."""
 
 import copy
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -28,6 +29,8 @@ from palimpsest.training.engine import EngineError, Gradients
 from palimpsest.training.optimiser import Optimiser
 from palimpsest.training.plan import TrainingPlan
 from palimpsest.training.team import Team
+
+_LEAST_GROUPS = 4  # of steps that begin together: a crash costs a quarter of a short training, and not all of it
 
 
 def one_width(rows: Sequence[PrivateRow]) -> list[int]:
@@ -73,8 +76,8 @@ class TrainQuery:
         precision: "float32", or "bf16" for forward and backward passes under autocast; norms, sums, noise and weights
             stay in float32.
         checkpoints: the folder that keeps a stopped run's state; none keeps nothing.
-        checkpoint_steps: steps from one checkpoint to the next. They begin in the ledger together, so this is also the
-            most that a crash can cost.
+        checkpoint_steps: steps from one checkpoint to the next, and no more than a quarter of all. They begin in the
+            ledger together, so this is also the most that a crash can cost.
     """
 
     plan: TrainingPlan
@@ -262,7 +265,7 @@ class _Trainer:
 
     def _steps(self, meter: Meter) -> Iterator[int]:
         """The steps left, each counted by the meter before it runs; a checkpoint around each group of them."""
-        size = self._query.checkpoint_steps
+        size = min(self._query.checkpoint_steps, math.ceil(meter.limit / _LEAST_GROUPS))
         if meter.begun == 0:
             self._keep(meter)
         for first in range(meter.begun, meter.limit, size):

@@ -48,8 +48,8 @@ class DpSgd(Settings):
     checkpoint_steps: int = Field(
         default=50,
         ge=1,
-        description="Steps from one checkpoint to the next. A stopped training continues from the last one under the "
-        "same charge; at most these steps are lost.",
+        description="Steps from one checkpoint to the next, at most a quarter of all. A stopped training continues "
+        "from the last one under the same charge; at most these steps are lost.",
     )
 
 
