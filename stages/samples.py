@@ -30,7 +30,7 @@ from palimpsest.records.picked import picked
 from palimpsest.records.private import SplitRow
 from palimpsest.records.record import Record
 from palimpsest.records.write import read_rounds, read_split
-from palimpsest.report.formats import number
+from palimpsest.report.formats import at_most
 from palimpsest.report.page import ROLE_WORDS
 from palimpsest.report.samples import Browsed, Near, Removal, Round, Sizes, Written, render_samples
 from palimpsest.workspace import EVOLVED, METRICS, PRIVATE, PUBLIC_LM, PUBLIC_ONLY, RECEIPTS, SAMPLES, SYNTHETIC
@@ -180,7 +180,7 @@ def role_of(name: str) -> str:
     if name in AT_EPSILON_0:
         return ROLE_WORDS[name]
     receipt = read_receipt(RECEIPTS / f"{name}.json")
-    epsilon = "" if receipt.epsilon is None else f" at epsilon {number(receipt.epsilon)}"
+    epsilon = "" if receipt.epsilon is None else f" at epsilon {at_most(receipt.epsilon)}"
     return f"{receipt.method}{epsilon}, {ROLE_WORDS[receipt.purpose]}"
 
 

@@ -1,14 +1,17 @@
 """`palimpsest verify FOLDER`, as a function; the command line calls it."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
+from palimpsest.cli.console import console
 from palimpsest.cli.main import app
-from palimpsest.cli.verify_release import verify_folder
+from palimpsest.cli.verify_release import looks, on_one_line, verify_folder
+from palimpsest.report.release.check import Check, verify_release
 from palimpsest.report.release.keys import fingerprint, load_key
 from tests.report.release_world import REFERENCE, VARIANT, Workspace, released
 
@@ -51,6 +54,17 @@ def test_a_release_that_does_not_hold_ends_with_1_and_says_why(
     (tmp_path / "release" / "README.md").write_text("changed")
     assert verify_folder(tmp_path / "release", None) == 1
     assert "'README.md' was changed" in capsys.readouterr().out
+
+
+def test_nothing_that_a_signer_names_steers_the_terminal(made: Workspace, capsys: pytest.CaptureFixture[str]):
+    seen = verify_release(made.folder / "release")
+    hostile = tuple(replace(charge, query="q\r\n\x1b[2K\x1b[8m[red]") for charge in seen.charges)
+    failed = Check("the statement\x1b[8m", ("a problem\x9b8m",))
+    for line in (*looks(replace(seen, charges=hostile)), failed.name, *failed.problems):
+        shown = on_one_line(line)
+        assert shown.isprintable()
+        console().print(shown)
+    assert "[red]" in capsys.readouterr().out  # and it is no markup
 
 
 def test_another_key_ends_with_1(made: Workspace, capsys: pytest.CaptureFixture[str]):

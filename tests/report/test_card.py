@@ -1,5 +1,6 @@
 """The card as a browser sees it, and that nothing of the private zone can be on it."""
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -149,3 +150,4 @@ def test_fixed_noise_stops_the_reader() -> None:
     html = card(receipts=world_receipts() | {"dp3": receipt("dp3", 2.98, noise_fixed=True)})
     assert '<b class="stop">not private</b>' in html
     assert "NOT PRIVATE: The noise of dp3 is fixed by a seed." in html
+    assert not re.search(r"bounded below|What ε = ", html)

@@ -99,3 +99,5 @@ def test_the_card_compares_intervals_on_the_public_file(own: tuple[float, float]
     scores = {"variants": {"dp3": scored(*own), "public_only": scored(0.4, 0.6)}}
     assert words in public_conclusions(scores, ["dp3", "other"])["dp3"]
     assert public_conclusions(None, ["dp3"]) == {}
+    other = {"variants": {"dp3": {"minilm_lr": scored(*own)["tfidf_lr"]}, "public_only": scored(0.4, 0.6)}}
+    assert public_conclusions(other, ["dp3"]) == {}

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from palimpsest.errors import DataError
 from palimpsest.files import read_json, write_json
-from palimpsest.report.formats import number
+from palimpsest.report.formats import at_most
 from palimpsest.report.release.bundle import (
     AUDIT,
     CARD,
@@ -29,6 +29,7 @@ from palimpsest.report.release.bundle import (
     digests,
 )
 from palimpsest.report.release.check import Checked, verify_release
+from palimpsest.report.release.croissant import PROMISE
 from palimpsest.report.release.envelope import PAYLOAD_TYPE, Signed, pae, seal, unseal
 from palimpsest.report.release.keys import fingerprint, load_key, load_public, new_key, public_pem
 from palimpsest.report.statement import STATEMENT_VERSION
@@ -255,6 +256,13 @@ EDITS: list[tuple[str, Edit, str]] = [
     (AUDIT, lambda body: body["utility"]["rows"].update({VARIANT: 13}), "audit.json gives other numbers"),
     (AUDIT, lambda body: body["scans"]["personal_data"].update(rows=11), "were searched"),
     (AUDIT, lambda body: body.update(scans={}), "were searched"),
+    (AUDIT, lambda body: body.update(status="UNVERIFIED"), "audit.json gives another status"),
+    (AUDIT, lambda body: body["ledger"].update(spent_epsilon=0.001), "audit.json gives another status or other totals"),
+    (CROISSANT, lambda body: body.update({PROMISE: "Epsilon 0.1."}), "croissant.json promises other things"),
+    (CROISSANT, lambda body: body["distribution"][0].update(sha256="0" * 64), "lists other files of rows"),
+    (STATEMENT, lambda body: body.update(setting="Local: nobody holds the rows."), "another setting"),
+    (STATEMENT, lambda body: body.update(final_output="Rows and models."), "another setting"),
+    (LEDGER, lambda body: body["asset"].update(n_public=0), "cannot be read (ZeroDivisionError)"),
     (CROISSANT, lambda body: body["recordSet"][0].update(description="13 rows"), "croissant.json gives other numbers"),
     (STATEMENT, lambda body: body["unit"].update(name="person"), "another unit"),
     (STATEMENT, lambda body: body["ledger"].update(charges=0), "counts other charges"),
@@ -345,7 +353,8 @@ def test_the_pages_repeat_the_statements_sentences(
     assert said in text
     (persons / name).write_text(text.replace(said, instead))
     resign(persons, their_key)
-    assert f"{name} lacks a sentence of the statement" in verify_release(persons).problems
+    told = {README: "says other things about privacy than the statement", CARD: "lacks a sentence of the statement"}
+    assert f"{name} {told[name]}" in verify_release(persons).problems
 
 
 def test_the_cards_unit_is_the_statements(persons: Path, their_key: Ed25519PrivateKey):
@@ -387,13 +396,30 @@ def test_a_signed_document_that_is_none_is_a_problem_and_no_crash(
 
 def test_the_pages_give_the_statements_epsilon(folder: Path, key: Ed25519PrivateKey):
     epsilon = read_json(folder / STATEMENT)["releases"][0]["epsilon"]
-    for name, said in ((README, str(epsilon)), (CARD, f'<td class="n">{number(epsilon, 4)}</td>')):
+    for name, said in ((README, str(epsilon)), (CARD, f'<td class="n">{at_most(epsilon, 4)}</td>')):
         whole = (folder / name).read_text(encoding="utf-8")
         assert said in whole
         (folder / name).write_text(whole.replace(said, said.replace("0.", "0.1")), encoding="utf-8")
         resign(folder, key)
         assert any(name in problem for problem in verify_release(folder).problems)
         (folder / name).write_text(whole, encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", [README, CARD])
+def test_the_pages_give_the_statements_total(folder: Path, key: Ed25519PrivateKey, name: str):
+    digits = {README: 4, CARD: 3}[name]
+    said = f"ε ≤ {at_most(read_json(folder / STATEMENT)['ledger']['spent_epsilon'], digits)}"
+    whole = (folder / name).read_text(encoding="utf-8")
+    assert said in whole
+    (folder / name).write_text(whole.replace(said, "ε ≤ 0.001", 1), encoding="utf-8")
+    resign(folder, key)
+    assert any(problem.startswith(name) for problem in verify_release(folder).problems)
+
+
+def test_a_signed_file_that_no_release_has_is_found(folder: Path, key: Ed25519PrivateKey):
+    (folder / "more.html").write_text("<p>ε ≤ 0.001</p>", encoding="utf-8")
+    resign(folder, key)
+    assert "no release has a file 'more.html'" in verify_release(folder).problems
 
 
 def test_the_card_gives_the_numbers_of_rows(folder: Path, key: Ed25519PrivateKey):
@@ -455,6 +481,8 @@ def test_the_envelopes_summary_is_the_statements(folder: Path, key: Ed25519Priva
         {"releases": []},
         {"releases": [{"variant": VARIANT, "epsilon": 0.1, "delta": 0.1}]},
         {"ledger_head": ""},
+        {"asset": "another"},
+        {"status": "NOT PRIVATE"},
     ):
         before = (folder / ENVELOPE).read_bytes()
         resign(folder, key, **wrong)

@@ -12,6 +12,7 @@ from palimpsest.privacy.assumptions import KNOWN
 from palimpsest.privacy.fourier import Bracket
 from palimpsest.privacy.receipt import Curve, Receipt
 from palimpsest.report.claims import public_claims
+from palimpsest.report.release.card import privacy
 from palimpsest.report.sections.base import digest
 from palimpsest.report.statement import NOT_COVERED, STATEMENT_VERSION, SWEPT, layers, schema, statement
 from palimpsest.report.unit import Unit
@@ -44,9 +45,9 @@ def test_the_fixed_sentences_are_those_of_the_version() -> None:
     """Who checks a release compares them word for word. Where they change, the version counts up, and so does this."""
     units = [Unit.stated(made()), Unit.stated(of_persons())]
     fixed = [NOT_COVERED, SWEPT, made()["assumptions"], *([one.not_covered, one.assumption] for one in units)]
-    fixed += [layers([], 1.0, 1e-5, one) for one in units]
+    fixed += [layers([], 1.0, 1e-5, one) for one in units] + [privacy(made()), privacy(of_persons())]
     assert (STATEMENT_VERSION, digest({"fixed": fixed})) == (
-        5, "22661961ad0b8a7e6af304a4972a60d6393b716de6a8abefdd5d96d09b76f5b2",
+        6, "187159d9c73f8d34ae2eb250c32c0564784e1491374ef557eb31866814b9a8cf",
     )  # fmt: skip
 
 
@@ -78,16 +79,33 @@ def test_fixed_noise_or_no_epsilon_is_not_private(change: dict[str, Any]) -> Non
     assert not CHECK.is_valid(found | {"status": "DIFFERENTIALLY PRIVATE", "reasons": []})
 
 
+def promised(document: dict[str, Any]) -> set[str]:
+    """What of a statement, and of the claims that are made of it, says that an epsilon holds."""
+    claims = public_claims(document, world_receipts(), world_ledger(), {})
+    total, *_ = document["layers"]
+    said = {claim.id for claim in claims if claim.status == "proved"}
+    said |= {total["name"]} if total["status"] == "proved" else set()
+    return said | {f"meaning of {one['variant']}" for one in document["releases"] if one["meaning"]}
+
+
+def test_a_statement_that_holds_promises_every_epsilon() -> None:
+    names = {one["variant"] for one in made()["releases"]}
+    own = {f"{mark}{name}" for name in names for mark in ("P-", "meaning of ")}
+    assert promised(made()) == {"P-total", "Epsilon and delta", *own}
+
+
 def test_a_release_that_builds_on_a_reference_is_not_private() -> None:
     body = receipt("dp3", 2.98)
     first, *others = body.queries
     found = made(dp3=replace(body, queries=(replace(first, purpose="reference"), *others)))
     assert (found["status"], found["reasons"]) == ("NOT PRIVATE", ["dp3 builds on a reference run."])
+    assert promised(found) == set()
 
 
 def test_a_broken_ledger_is_not_relied_on() -> None:
     found = statement(world_receipts(), replace(world_ledger(), verified=False), world_schema(), world_stages())
     assert found["status"] == "UNVERIFIED"
+    assert promised(found) == set()
     CHECK.validate(found)
     assert not CHECK.is_valid(found | {"status": "DIFFERENTIALLY PRIVATE", "reasons": []})
 
@@ -95,6 +113,7 @@ def test_a_broken_ledger_is_not_relied_on() -> None:
 def test_a_data_set_whose_ledger_was_lost_has_no_total() -> None:
     document = statement(world_receipts(), replace(world_ledger(), after_loss=True), world_schema(), world_stages())
     assert document["status"] == "UNVERIFIED"
+    assert promised(document) == set()
     assert any("lost" in reason for reason in document["reasons"])
 
 
@@ -286,7 +305,7 @@ def test_words_follow_the_curve() -> None:
     curve = Curve((0.0, 0.25, 1.0), (1.0, 0.25, 0.0))
     found = made(dp3=receipt("dp3", 1.0986122886681098, curve=curve))["releases"][0]["meaning"]
     assert found["true_positive_rate"] == pytest.approx(0.03, abs=1e-4)
-    assert "at most 3.0 in 100" in found["sentence"]
+    assert "at most 3.01 in 100" in found["sentence"]
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,24 @@ from functools import cache
 from html.parser import HTMLParser
 
 import pytest
-from report_world import decoder, results, whole_world, world_models, world_provenance, world_stages
+from report_world import (
+    decoder,
+    results,
+    whole_world,
+    world_ledger,
+    world_models,
+    world_provenance,
+    world_receipts,
+    world_schema,
+    world_stages,
+)
 from test_card import scores, twin
 
 from palimpsest.params.release import ReleaseSettings
 from palimpsest.records.schema import PublicSchema
 from palimpsest.report.card import render_card
 from palimpsest.report.page import render_internal
-from palimpsest.report.release.card import Described, readme
+from palimpsest.report.release.card import Described, readme, stated
 from palimpsest.report.release.croissant import croissant
 from palimpsest.report.statement import statement
 from palimpsest.report.summary import summarise
@@ -75,6 +85,18 @@ def texts(unit: str) -> dict[str, str]:
     words = ("\n".join(Words(shown).found) for shown in (card, page))
     exported = (readme(described), repr(croissant(described, files, dict.fromkeys(files, 1))))
     return dict(zip(NAMES, (repr(promise), *words, *exported), strict=True))
+
+
+def test_no_name_of_a_card_is_read_as_html_or_as_its_end() -> None:
+    release = ReleaseSettings(variants=("dp3",), title="Tickets ---")
+    facts = world_schema() | {"unit_column": "customer <!-- `", "max_rows_per_unit": 3, "n_persons": 2000}
+    promise = statement(world_receipts(), world_ledger(), facts, world_stages())
+    data = PublicSchema("tickets", "classify", "te`xt <img>", n_public=5000, max_length=100, label="topic")
+    text = readme(Described(release, data, promise, {"dp3": 9}, "SHA256:0a", "1.0", "2031-05-04"))
+    assert stated(text).keys() == {release["variant"] for release in promise["releases"]}
+    assert "customer \\<\\!-- \\`" in text
+    assert "te\\`xt \\<img\\>" in text
+    assert "<" not in text.replace("\\<", "").replace("n<1K", "")
 
 
 def around(word: str, text: str, allowed: tuple[str, ...]) -> list[str]:

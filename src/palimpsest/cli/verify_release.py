@@ -8,6 +8,7 @@ from rich.markup import escape
 from palimpsest.cli.console import console
 from palimpsest.report.release.check import Checked, verify_release
 from palimpsest.report.release.keys import fingerprint, key_path, load_key, new_key
+from palimpsest.report.shown import visible
 
 UNPINNED = 3  # 1 is a check that fails, 2 a wrong command line
 
@@ -42,11 +43,11 @@ def verify_folder(path: Path, key: str | None) -> int:
     verified, out = verify_release(path, key), console()
     for check in verified.checks:
         for problem in check.problems:
-            out.print(f"[red]fails[/red]  {escape(check.name)}: {escape(problem)}", soft_wrap=True)
+            out.print(f"[red]fails[/red]  {on_one_line(check.name)}: {on_one_line(problem)}", soft_wrap=True)
         if not check.problems:
-            out.print(f"[green]holds[/green]  {escape(check.name)}", soft_wrap=True)
+            out.print(f"[green]holds[/green]  {on_one_line(check.name)}", soft_wrap=True)
     for line in looks(verified):
-        out.print(f"[dim]shows[/dim]  {escape(line)}", soft_wrap=True)
+        out.print(f"[dim]shows[/dim]  {on_one_line(line)}", soft_wrap=True)
     if verified.fingerprint is not None:
         out.print(f"key: {verified.fingerprint}", soft_wrap=True)
     if not verified.holds:
@@ -60,6 +61,11 @@ def verify_folder(path: Path, key: str | None) -> int:
         file=sys.stderr,
     )
     return UNPINNED
+
+
+def on_one_line(text: str) -> str:
+    """On one line: a signer chooses names in it, and nothing in it steers the terminal."""
+    return escape(visible(" ".join(text.split())))
 
 
 def looks(found: Checked) -> list[str]:

@@ -15,7 +15,7 @@ from palimpsest.privacy.receipt import Receipt
 from palimpsest.records.record import Record
 from palimpsest.report.claims import public_claims
 from palimpsest.report.conclusion import public_conclusions
-from palimpsest.report.formats import number
+from palimpsest.report.formats import at_least, at_most, number
 from palimpsest.report.page import rendered
 from palimpsest.report.sections import budget, pipeline, promise, utility
 from palimpsest.report.sections.twins import figures as twin_figures
@@ -124,7 +124,7 @@ def _accounting_gate(release: Mapping[str, Any]) -> Gate:
     if agree is None:
         words = "One accountant alone takes all of its mechanisms; there is no second opinion."
         return Gate(name, "inconclusive", words, "statement.json")
-    listed = "; ".join(f"{accountant} {number(epsilon, 4)}" for accountant, epsilon in accountants(release))
+    listed = "; ".join(f"{accountant} {at_most(epsilon, 4)}" for accountant, epsilon in accountants(release))
     words = "Independent accountants agree" if agree else "Accountants contradict each other"
     return Gate(name, HOLDS if agree else FAILS, f"{words}: {listed}.", "statement.json")
 
@@ -141,8 +141,8 @@ def _twin_gate(method: str, audit: Mapping[str, Any]) -> Gate:
     caught = sum(twin["caught"] for twin in audit["twins"])
     sentence = (
         f"The same code on {audit['canaries']} invented records, claiming ε = {number(audit['claim'])}: the attack "
-        f"shows ε ≥ {number(audit['epsilon_lower'], 2)}, and could have shown {number(audit['eps_max'], 2)}. It caught "
-        f"{caught} of {len(audit['twins'])} versions of the code that were broken on purpose."
+        f"shows ε ≥ {at_least(audit['epsilon_lower'], 2)}, and could have shown {at_least(audit['eps_max'], 2)}. It "
+        f"caught {caught} of {len(audit['twins'])} versions of the code that were broken on purpose."
     )
     return Gate(f"Attack on {method}, end to end", audit["verdict"], sentence, "audit.json")
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from palimpsest.privacy.ledger.summary import LedgerSummary
 from palimpsest.privacy.receipt import Receipt
-from palimpsest.report.formats import number
+from palimpsest.report.formats import at_most, number
 from palimpsest.report.results import Results
 from palimpsest.report.row import Summary
 from palimpsest.report.sections import SECTIONS
@@ -70,13 +70,13 @@ def _in_order(stated: list[Claim]) -> tuple[Claim, ...]:
 
 
 def _proved(receipts: Mapping[str, Receipt], statement: Mapping[str, Any], refuted: set[str]) -> Iterator[Claim]:
-    step = Unit.stated(statement).step
+    step, promised = Unit.stated(statement).step, statement["status"] == PRIVATE
     for release in statement["releases"]:
         variant, epsilon = release["variant"], release["epsilon"]
-        holds = epsilon is not None and not release["noise_fixed"] and variant not in refuted
+        holds = promised and variant not in refuted
         sentence = (
-            f"The rows of {variant} are (ε = {number(epsilon)}, δ = {number(release['delta'])})-differentially private "
-            f"for adding or removing {step}, as far as the assumptions H hold."
+            f"The rows of {variant} are (ε = {at_most(epsilon)}, δ = {at_most(release['delta'])})-differentially "
+            f"private for adding or removing {step}, as far as the assumptions H hold."
             if holds
             else f"Nothing can be promised about the rows of {variant}."
         )
@@ -88,8 +88,8 @@ def _proved(receipts: Mapping[str, Receipt], statement: Mapping[str, Any], refut
 
 def _total(ledger: LedgerSummary, sound: bool) -> Claim:
     sentence = (
-        f"All releases from {ledger.asset} together cost ε = {number(ledger.spent_epsilon)} "
-        f"of {number(ledger.cap_epsilon)} at δ = {number(ledger.delta)}."
+        f"All releases from {ledger.asset} together cost ε = {at_most(ledger.spent_epsilon)} "
+        f"of {number(ledger.cap_epsilon)} at δ = {at_most(ledger.delta)}."
     )
     return Claim("P-total", sentence, "proved" if sound else "not covered", "ledger", str(ledger.shown_head))
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from palimpsest.audit.next_token_settings import NEXT_TOKEN
-from palimpsest.report.formats import number, percent
+from palimpsest.report.formats import at_least, percent
 from palimpsest.report.row import EVALUATORS, Row, Summary
 from palimpsest.workspace import PUBLIC_ONLY
 
@@ -25,13 +25,16 @@ def public_conclusions(scores: Mapping[str, Any] | None, releases: Sequence[str]
     Guarantee: made of publishable scores alone.
     """
     variants = scores["variants"] if scores else {}
-    if PUBLIC_ONLY not in variants:
-        return {}
-    return {name: _beside(variants[name], variants[PUBLIC_ONLY]) for name in releases if name in variants}
+    public = variants.get(PUBLIC_ONLY, {})
+    beside = {name: _beside(variants.get(name, {}), public) for name in releases}
+    return {name: sentence for name, sentence in beside.items() if sentence is not None}
 
 
-def _beside(own: Mapping[str, Any], public: Mapping[str, Any]) -> str:
-    evaluator = next(name for name in (*EVALUATORS, *own) if name in own)
+def _beside(own: Mapping[str, Any], public: Mapping[str, Any]) -> str | None:
+    """By the first evaluator that scored both; None where there is none."""
+    evaluator = next((name for name in (*EVALUATORS, *own) if name in own and name in public), None)
+    if evaluator is None:
+        return None
     mine, theirs = own[evaluator], public[evaluator]
     learner = "A language model" if evaluator == NEXT_TOKEN else "A classifier"
     numbers = f"{percent(mine['accuracy'])} against {percent(theirs['accuracy'])} on the public test file, {evaluator}"
@@ -69,4 +72,4 @@ def _attacks(row: Row) -> str:
     if row.verdict == "inconclusive":
         return "No attack was strong enough to refute its privacy claim."
     power = max(audit.eps_max for audit in row.sound if audit.eps_max is not None and audit.verdict != "inconclusive")
-    return f"Attacks that could have refuted a claim of up to ε = {number(power)} did not refute this one."
+    return f"Attacks that could have refuted a claim of up to ε = {at_least(power)} did not refute this one."

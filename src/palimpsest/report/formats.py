@@ -1,10 +1,13 @@
 """Numbers as a reader wants them."""
 
+import math
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import Any
 
 from palimpsest.workspace import PUBLIC_LM, PUBLIC_ONLY
 
 MISSING = "–"
+_SURE = Context(prec=10)  # digits behind which two machines may differ
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -26,6 +29,31 @@ def number(value: Any, digits: int = 3) -> str:
     return mantissa.replace("inf", "∞").replace("-", "−")
 
 
+def at_most(value: Any, digits: int = 3) -> str:
+    """As `number`, rounded up: what is proved of a value holds for the one that is shown.
+
+    >>> at_most(2.9801), at_most(2.98), at_most(2.006231, 4), at_most(2.3506e-5), at_most(None)
+    ('2.99', '2.98', '2.007', '2.36 × 10⁻⁵', '–')
+    """
+    return number(_towards(ROUND_CEILING, value, digits), digits)
+
+
+def at_least(value: Any, digits: int = 3) -> str:
+    """As `number`, rounded down.
+
+    >>> at_least(2.9899), at_least(0.0)
+    ('2.98', '0')
+    """
+    return number(_towards(ROUND_FLOOR, value, digits), digits)
+
+
+def _towards(side: str, value: Any, digits: int) -> Any:
+    """A finite float at so many significant digits to that side; anything else as it is."""
+    if not isinstance(value, float) or not math.isfinite(value):
+        return value
+    return float(Context(prec=digits, rounding=side).plus(_SURE.create_decimal_from_float(value)))
+
+
 def percent(value: float | None, digits: int = 1) -> str:
     """A share in percent.
 
@@ -41,19 +69,19 @@ def per_word(epsilon: float, unit: str) -> str:
     >>> per_word(3.0, "record")
     '3 per word (not per record)'
     """
-    return f"{number(float(epsilon))} per word (not per {unit})"
+    return f"{at_most(float(epsilon))} per word (not per {unit})"
 
 
 def shown_epsilon(proved: float | None, per_word: float | None, role: str) -> str:
     """The epsilon of a row of the final table, by its role where none is proved.
 
     >>> shown_epsilon(2.98123, None, "release"), shown_epsilon(None, None, "reference")
-    ('2.981', '∞')
+    ('2.982', '∞')
     """
     if proved is not None:
-        return f"{proved:.3f}"
+        return at_most(proved, 4)
     if per_word is not None:
-        return f"{number(per_word)} a\nword"  # another unit: never beside the others without its name
+        return f"{at_most(per_word)} a\nword"  # another unit: never beside the others without its name
     return {PUBLIC_ONLY: "0", PUBLIC_LM: "0", "reference": "∞"}.get(role, MISSING)
 
 

@@ -17,7 +17,7 @@ from palimpsest.privacy.receipt import Receipt
 from palimpsest.report.claims import claims
 from palimpsest.report.coming import Coming, notes, unattacked
 from palimpsest.report.conclusion import conclusions
-from palimpsest.report.formats import number, percent
+from palimpsest.report.formats import at_least, at_most, number, percent
 from palimpsest.report.results import Results
 from palimpsest.report.row import ATTACKS, Row, Summary
 from palimpsest.report.sections import HEADINGS, SECTIONS, gallery, pipeline
@@ -101,7 +101,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"number": number, "percent": percent}
+    made.filters |= {"number": number, "at_most": at_most, "at_least": at_least, "percent": percent}
     return made
 
 

@@ -31,7 +31,7 @@ def few(records: Sequence[Record], *, by_label: bool, seed: int) -> list[Record]
     each = _EACH if by_label else _MOST // 2
     usable = [row for row in picked(records, _SPARE * each, by_label=by_label, seed=seed) if not personal(row)]
     chosen = picked(usable, each, by_label=by_label, seed=seed)[:_MOST]
-    return [replace(row, text=_cut(visible(row.text)), label=row.label and visible(row.label)) for row in chosen]
+    return [replace(row, text=_cut(visible(row.text)), label=row.label and _cut(visible(row.label))) for row in chosen]
 
 
 def _cut(text: str) -> str:

@@ -15,12 +15,12 @@ from palimpsest.privacy.assumptions import KNOWN
 from palimpsest.privacy.fourier import Bracket
 from palimpsest.privacy.ledger.summary import ChargeLine, LedgerSummary
 from palimpsest.privacy.receipt import GROUPS, QueryLine, Receipt
-from palimpsest.report.formats import number
+from palimpsest.report.formats import at_most
 from palimpsest.report.tradeoff import TradeOff, read_tradeoff
 from palimpsest.report.unit import Unit
 from palimpsest.workspace import Zone
 
-STATEMENT_VERSION = 5
+STATEMENT_VERSION = 6
 PRIVATE = "DIFFERENTIALLY PRIVATE"  # the status of a promise that holds
 _PRIOR = _FPR = 0.01
 _REPLACED = 2  # units: one less and one more
@@ -46,6 +46,8 @@ SWEPT = (
     "The choice of {} among the points of a sweep, if scores on private rows (accuracy on real test rows, audits) were "
     "looked at: no epsilon counts it. A choice by public or synthetic scores alone costs nothing."
 )
+SETTING = "Central: a trusted curator holds the rows; the protection is on what leaves."
+OUTPUT = "Synthetic rows; everything else that reads private rows stays in the private zone."
 CHOSEN = "The rows of {} were chosen among several variants: its epsilon counts all of them and the choice."
 
 
@@ -83,22 +85,23 @@ def statement(
     unit, released = Unit.of(schema_facts), [one for one in receipts.values() if one.purpose == "release"]
     opinions = {one.variant: one.second() for one in released} if second is None else second
     status, reasons = _status(released, ledger, opinions, unit)
+    promised = status == PRIVATE
     units = schema_facts["n_persons"] or schema_facts["n_public"]
     chosen = sorted(one.variant for one in released if one.variant in swept)
     return {
         "statement_version": STATEMENT_VERSION,
         "status": status,
         "reasons": reasons,
-        "setting": "Central: a trusted curator holds the rows; the protection is on what leaves.",
-        "final_output": "Synthetic rows; everything else that reads private rows stays in the private zone.",
+        "setting": SETTING,
+        "final_output": OUTPUT,
         "unit": unit.to_json(),
         "adjacency": sorted({receipt.adjacency for receipt in released}),
         "delta": ledger.delta,
-        "releases": [release_of(receipt, unit, units, opinions[receipt.variant]) for receipt in released],
+        "releases": [release_of(one, unit, units, opinions[one.variant], promised=promised) for one in released],
         "references": sorted(name for name, receipt in receipts.items() if receipt.purpose != "release"),
         "data_accesses": [_access(stage, ledger.charges) for stage in stages],
         "assumptions": [*assumptions(released, unit, units, ledger.verified), _vouched(sources)],
-        "layers": layers(released, ledger.spent_epsilon, ledger.delta, unit),
+        "layers": layers(released, ledger.spent_epsilon, ledger.delta, unit, promised=promised),
         "not_covered": not_covered(unit, chosen),
         "ledger": _ledger(ledger),
         **({"swept": chosen} if chosen else {}),
@@ -127,13 +130,16 @@ def _status(
     return PRIVATE, []
 
 
-def release_of(receipt: Receipt, unit: Unit, units: int, second: Bracket | None) -> dict[str, Any]:
+def release_of(
+    receipt: Receipt, unit: Unit, units: int, second: Bracket | None, *, promised: bool = True
+) -> dict[str, Any]:
     """What is said of one release; all of it follows from its receipt, so whoever checks a statement asks this again.
 
     `units` is how many of them were declared, `second` what the second accountant says, None where it takes no part.
+    What an epsilon means is said where the whole statement promises it.
     """
     curve = read_tradeoff(receipt)
-    words = _meaning(curve, unit) if curve and not receipt.noise_fixed else None
+    words = _meaning(curve, unit) if curve and promised else None
     stated = receipt.stated_curve
     return {
         "variant": receipt.variant,
@@ -170,7 +176,7 @@ def _accounting(receipt: Receipt, second: Bracket | None) -> dict[str, Any]:
 def _changed_row(receipt: Receipt, unit: Unit) -> dict[str, Any]:
     """A change within one unit: one out, another in, so the bound of a group of two."""
     epsilon = next((row.epsilon for row in receipt.group if row.k == _REPLACED), None)
-    bound = "no finite ε is shown" if epsilon is None else f"ε ≤ {number(epsilon, 4)}"
+    bound = "no finite ε is shown" if epsilon is None else f"ε ≤ {at_most(epsilon, 4)}"
     return {"k": _REPLACED, "epsilon": epsilon, "sentence": unit.changed_row(bound)}
 
 
@@ -210,8 +216,8 @@ def _meaning(curve: TradeOff, unit: Unit) -> dict[str, Any]:
         "belief": belief,
         "sentence": (
             f"The best possible attack that wrongly accuses 1 in 100 {unit.many} outside the data finds at most "
-            f"{100 * most:.1f} in 100 of those inside. Where it accuses, a belief of 1% that the {unit.name} is "
-            f"inside rises to at most {100 * belief:.1f}%."
+            f"{at_most(100 * most)} in 100 of those inside. Where it accuses, a belief of 1% that the {unit.name} is "
+            f"inside rises to at most {at_most(100 * belief)}%."
         ),
     }
 
@@ -294,18 +300,21 @@ def not_covered(unit: Unit, swept: Sequence[str] = ()) -> list[dict[str, str]]:
     return [{"id": key, "sentence": unit.filled(sentence)} for key, sentence in named.items()]
 
 
-def layers(released: Sequence[Receipt], spent: float, delta: float, unit: Unit) -> list[dict[str, str]]:
+def layers(
+    released: Sequence[Receipt], spent: float, delta: float, unit: Unit, *, promised: bool = True
+) -> list[dict[str, str]]:
     """One line for each layer that a guarantee stands on, after the pyramid of NIST SP 800-226 (2025), top to foot."""
     names = sorted({line.name for receipt in released for line in receipt.queries})
     charged = "".join(f" {CHOSEN.format(one.variant)}" for one in released if one.method == "choose")
+    total = f"All releases together: epsilon {at_most(spent)} at delta {at_most(delta)}.{charged}"
     rows = (
-        ("Epsilon and delta", f"All releases together: epsilon {spent:.3g} at delta {delta:.3g}.{charged}", "proved"),
+        ("Epsilon and delta", total, "proved" if promised else "not covered"),
         ("Unit of privacy", f"{unit.description} {unit.note}", "proved" if unit.persons else "assumed"),
         ("Algorithms", f"Mechanisms that read private rows: {', '.join(names) or 'none'}.", "proved"),
         ("Implementation", "Sensitivity, sampling and noise are tested by enumeration and replay.", "tested"),
         ("Random numbers", "Noise and coins come from the operating system's entropy.", "tested"),
         ("Floating point", *_floating_point(released)),
-        ("Utility and bias", "Measured per class in the private zone; a release gives its scores.", "tested"),
+        ("Utility and bias", "How useful the rows are, and to whom, is no part of the promise.", "not covered"),
         ("Trust", "A trusted curator holds the rows, the ledger and the signing key.", "assumed"),
         (
             "Access",

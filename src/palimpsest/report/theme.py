@@ -14,7 +14,7 @@ BROWN = "#9c6b4a"
 SERIES = (BLUE, ORANGE, PURPLE, PINK)
 BASELINES = {REAL: GREEN, PUBLIC_ONLY: GREY, PUBLIC_LM: BROWN}
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
-DASHES = ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2])
+DASHES = ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2], [12, 3])  # as many as have no factor with the number of colours
 ZONES = {Zone.PRIVATE: ORANGE, Zone.DP: BLUE, Zone.PUBLIC: GREEN}
 CORPORA = {"all train": PURPLE, "train": ORANGE, "holdout": BLUE, "public": GREY}
 

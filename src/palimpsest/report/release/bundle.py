@@ -33,6 +33,7 @@ ROWS = "data"
 CARD, README, STATEMENT, AUDIT, LEDGER = "card.html", "README.md", "statement.json", "audit.json", "ledger.json"
 TRADEOFF, CROISSANT, PROVENANCE = "tradeoff.json", "croissant.json", "prov.json"
 KEY, ENVELOPE = "key.pub", "envelope.json"
+DOCUMENTS = (CARD, README, STATEMENT, AUDIT, LEDGER, TRADEOFF, CROISSANT, PROVENANCE, KEY)  # signed, beside the rows
 PREDICATE = ("asset", "status", "releases", "ledger_head", "palimpsest", "day", "word")  # all that it says
 
 Documents = Mapping[str, Mapping[str, Any]]

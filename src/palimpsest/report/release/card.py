@@ -13,10 +13,11 @@ from palimpsest.errors import DataError
 from palimpsest.params.release import ReleaseSettings
 from palimpsest.records import attributes
 from palimpsest.records.schema import PublicSchema
-from palimpsest.report.formats import number
+from palimpsest.report.formats import at_most, number
 from palimpsest.report.unit import Unit
 
 _FENCE = "---\n"
+_FENCES = re.compile(f"^{_FENCE}", re.MULTILINE)
 _TASKS = {
     "classify": "text-classification",
     "span": "text-classification",
@@ -64,8 +65,9 @@ class Described:
 
 def readme(described: Described) -> str:
     """The card as Markdown behind YAML front matter."""
-    parts = (_summary, _privacy, _rows, _making, _limits, _files)
-    return _front(described) + "\n".join(part(described) for part in parts)
+    rest = (_rows, _making, _limits, _files)
+    parts = [_summary(described), privacy(described.statement), *(part(described) for part in rest)]
+    return _front(described) + "\n".join(parts)
 
 
 def stated(text: str) -> dict[str, tuple[float, str]]:
@@ -75,7 +77,7 @@ def stated(text: str) -> dict[str, tuple[float, str]]:
         DataError: the text is no such card.
     """
     try:
-        _, front, _ = text.split(_FENCE, 2)
+        _, front, _ = _FENCES.split(text, 2)
         lines = YAML(typ="safe", pure=True).load(front)["differential_privacy"]
         return {str(line["variant"]): (float(line["epsilon"]), str(line["unit"])) for line in lines}
     except (ValueError, KeyError, TypeError, YAMLError):
@@ -113,17 +115,17 @@ def _size(rows: int) -> str:
 def _summary(described: Described) -> str:
     return (
         f"# {_plain(described.release.title)}\n\n"
-        "Synthetic rows, computed from private rows under differential privacy. No synthetic row is a private one; "
-        f"what any one {described.unit.name} may have changed in all of them together is bounded below. The same in "
-        "one page: `card.html`.\n"
+        "Synthetic rows, computed from private rows under differential privacy. What any one "
+        f"{described.unit.name} may have changed in all of them together is bounded below. A row can equal a private "
+        "one where many say the same, or where public text has it. The same in one page: `card.html`.\n"
     )
 
 
-def _privacy(described: Described) -> str:
-    statement = described.statement
-    books, unit, releases = statement["ledger"], described.unit, statement["releases"]
+def privacy(statement: Mapping[str, Any]) -> str:
+    """The part about privacy: all of it follows from the statement, so whoever checks a release writes it again."""
+    books, unit, releases = statement["ledger"], Unit.stated(statement), statement["releases"]
     lines = [
-        f"| {one['variant']} | {one['method']} | {number(one['epsilon'], 4)} | {number(one['delta'])} | "
+        f"| {one['variant']} | {one['method']} | {at_most(one['epsilon'], 4)} | {at_most(one['delta'])} | "
         f"{one['accounting']['name']} |"
         for one in releases
     ]
@@ -133,7 +135,7 @@ def _privacy(described: Described) -> str:
     return "\n".join(
         [
             "## Privacy\n",
-            f"Protected: {unit.description} {unit.note} The promise is for adding or removing {unit.step}.\n",
+            f"Protected: {unit.description} {_plain(unit.note)} The promise is for adding or removing {unit.step}.\n",
             "| rows of | method | ε | δ | accountant |\n| --- | --- | --- | --- | --- |",
             *lines,
             "",
@@ -142,8 +144,8 @@ def _privacy(described: Described) -> str:
             *flags,
             "",
             "All releases from these data together, those of other times included: "
-            f"ε ≤ {number(books['spent_epsilon'], 4)} of a cap of {number(books['cap_epsilon'])} at "
-            f"δ = {number(statement['delta'])}. `ledger.json` has the events, from which every ε can be computed "
+            f"ε ≤ {at_most(books['spent_epsilon'], 4)} of a cap of {number(books['cap_epsilon'])} at "
+            f"δ = {at_most(statement['delta'])}. `ledger.json` has the events, from which every ε can be computed "
             "again.\n",
             "Not covered:\n",
             *(f"* {item['sentence']}" for item in statement["not_covered"]),
@@ -154,7 +156,7 @@ def _privacy(described: Described) -> str:
 
 def _groups(release: Mapping[str, Any], unit: Unit) -> list[str]:
     bounds = {row["k"]: row["epsilon"] for row in release["group"] if row["k"] > 1}
-    words = {k: "no bound" if epsilon is None else f"ε ≤ {number(epsilon, 4)}" for k, epsilon in bounds.items()}
+    words = {k: "no bound" if epsilon is None else f"ε ≤ {at_most(epsilon, 4)}" for k, epsilon in bounds.items()}
     rows = "; ".join(f"{k} {unit.counted} {bound}" for k, bound in words.items())
     name = release["variant"]
     return [f"* **{name}**, for {unit.groups}: {rows}.", f"* **{name}**: {release['changed_row']['sentence']}"]
@@ -162,7 +164,7 @@ def _groups(release: Mapping[str, Any], unit: Unit) -> list[str]:
 
 def _rows(described: Described) -> str:
     counts = [f"* `data/{name}.parquet`, `data/{name}.jsonl`: {n:,} rows." for name, n in described.rows.items()]
-    columns = [f"* `{name}`: {words}" for name, words in described.columns.items()]
+    columns = [f"* {_plain(name)}: {words}" for name, words in described.columns.items()]
     labels = [f"  * {_plain(name)}: {_plain(words)}" for name, words in described.data.labels.items()]
     return "\n".join(["## Rows\n", *counts, "", "Columns:\n", *columns, *labels, ""])
 

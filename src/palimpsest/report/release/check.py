@@ -19,16 +19,18 @@ from palimpsest.privacy.receipt import Receipt, close, equal
 from palimpsest.records.structured import PLAIN
 from palimpsest.records.vouched import sha256
 from palimpsest.records.write import differences
-from palimpsest.report.formats import number
+from palimpsest.report.formats import at_most
 from palimpsest.report.release import bundle
-from palimpsest.report.release.card import counted, stated
-from palimpsest.report.release.croissant import records_of
+from palimpsest.report.release.card import counted, privacy, stated
+from palimpsest.report.release.croissant import PROMISE, promised, records_of
 from palimpsest.report.release.envelope import Signed, unseal
 from palimpsest.report.release.extract import asset_of, caps_of, charges_of
 from palimpsest.report.release.keys import fingerprint, load_public
 from palimpsest.report.release.word import SENTENCE
 from palimpsest.report.statement import (
+    OUTPUT,
     PRIVATE,
+    SETTING,
     STATEMENT_VERSION,
     assumptions,
     layers,
@@ -185,7 +187,7 @@ def _check(name: str, problems: Callable[[], Iterable[str]]) -> Check:
         return Check(name, tuple(problems()))
     except PalimpsestError as error:
         return Check(name, (error.problem,))
-    except (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+    except (OSError, LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError) as error:
         return Check(name, (f"a document cannot be read ({type(error).__name__})",))
 
 
@@ -252,6 +254,8 @@ def _protected(statement: Mapping[str, Any], asset: Asset, receipts: Sequence[Re
         return
     if statement["unit"] != unit.to_json():
         yield "the statement describes another unit than it names"
+    if (statement["setting"], statement["final_output"]) != (SETTING, OUTPUT):
+        yield "the statement tells of another setting than the one that its guarantee is proved in"
     for release, receipt in zip(statement["releases"], receipts, strict=True):
         said = release_of(receipt, unit, asset.n_public, None)
         other = [part for part in said if part != "accounting" and not _alike(release[part], said[part])]
@@ -313,19 +317,40 @@ def _same(path: Path, signed: Signed) -> Iterator[str]:
         signs = all(summary[name][term] == release[term] for term in ("epsilon", "delta"))
         if card[name] != (epsilon, unit) or not signs:
             yield f"{name}: README.md or the envelope gives another epsilon or unit than the statement"
-        if page.first.get(name) != number(epsilon, 4):
+        if page.first.get(name) != at_most(epsilon, 4):
             yield f"{name}: {bundle.CARD} gives another epsilon than the statement, or none"
-    for name, shown in ((bundle.README, text), (bundle.CARD, "".join(page.text))):
-        if not all(sentence in shown for sentence in _sentences(statement)):
-            yield f"{name} lacks a sentence of the statement"
-    if signed.predicate["ledger_head"] != statement["ledger"]["head"]:
-        yield "the envelope names another ledger than the statement"
+    if privacy(statement) not in text:
+        yield f"{bundle.README} says other things about privacy than the statement"
+    if page.headline != f"ε ≤ {at_most(statement['ledger']['spent_epsilon'])}":
+        yield f"{bundle.CARD} opens with another total than the statement's"
+    if not all(sentence in "".join(page.text) for sentence in _sentences(statement)):
+        yield f"{bundle.CARD} lacks a sentence of the statement"
+    yield from _documents(path, statement, signed)
     if set(signed.predicate) != set(bundle.PREDICATE) or signed.predicate["word"] != SENTENCE:
         yield "the envelope says other things than it may, or not that the owner gave their word"
 
 
+def _documents(path: Path, statement: Mapping[str, Any], signed: Signed) -> Iterator[str]:
+    """Do the documents for programs, and the signed summary, speak of the statement's ledger, status and rows?"""
+    audit, described = read_json(path / bundle.AUDIT), read_json(path / bundle.CROISSANT)
+    books, own = audit["ledger"], statement["ledger"]
+    told = signed.predicate
+    if (told["asset"], told["status"], told["ledger_head"]) != (own["asset"], statement["status"], own["head"]):
+        yield "the envelope names another data set, status or ledger than the statement"
+    terms = ("asset", "delta", "cap_epsilon", "spent_epsilon", "left_epsilon", "verified")
+    if audit["status"] != statement["status"] or any(books[term] != own[term] for term in terms):
+        yield f"{bundle.AUDIT} gives another status or other totals than the statement"
+    if described[PROMISE] != promised(statement):
+        yield f"{bundle.CROISSANT} promises other things than the statement"
+    rows = {name: digest for name, digest in signed.files.items() if name.startswith(f"{bundle.ROWS}/")}
+    if {one["@id"]: one["sha256"] for one in described["distribution"]} != rows:
+        yield f"{bundle.CROISSANT} lists other files of rows than the signed ones"
+    if further := sorted(signed.files.keys() - rows.keys() - {*bundle.DOCUMENTS}):
+        yield f"no release has a file {further[0]!r}"
+
+
 def _sentences(statement: Mapping[str, Any]) -> Iterator[str]:
-    """What the pages must repeat word for word."""
+    """What the card must repeat word for word."""
     yield from (statement["unit"][part] for part in ("description", "note"))
     yield from (item["sentence"] for item in statement["not_covered"])
     for release in statement["releases"]:
@@ -365,10 +390,12 @@ def _counts(audit: Mapping[str, Any], name: str, count: int) -> bool:
 
 
 class _Tables(HTMLParser):
-    """The page's text, and the first cell of each table by the first word of its caption: the card's epsilons."""
+    """The page's text, the fact that it opens with, and the first cell of each table by the first word of its caption:
+    the card's epsilons."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.headline = ""
         self.first: dict[str, str] = {}
         self.text: list[str] = []
         self._caption, self._within = "", ""
@@ -376,7 +403,7 @@ class _Tables(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag == "table":
             self._caption = ""
-        if tag in ("caption", "td"):
+        if tag in ("caption", "td", "b"):
             self._within = tag
 
     def handle_endtag(self, tag: str) -> None:
@@ -387,5 +414,7 @@ class _Tables(HTMLParser):
         self.text.append(data)
         if self._within == "caption" and " at δ = " in data:
             self._caption = data.partition(" at δ = ")[0].strip()
+        elif self._within == "b":
+            self.headline = self.headline or data.strip()
         elif self._within == "td" and self._caption:
             self.first.setdefault(self._caption, data.strip())

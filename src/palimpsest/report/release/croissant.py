@@ -4,9 +4,11 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
-from palimpsest.report.formats import number
+from palimpsest.report.formats import at_most
 from palimpsest.report.release.card import Described
+from palimpsest.report.unit import Unit
 
+PROMISE = "rai:dataManipulationProtocol"
 _FORMATS = {".parquet": "application/x-parquet", ".jsonl": "application/jsonlines"}
 _TERMS = (
     "citeAs", "column", "equivalentProperty", "extract", "field", "fileProperty", "fileObject", "fileSet", "format",
@@ -45,6 +47,7 @@ def croissant(described: Described, files: Mapping[str, str], sizes: Mapping[str
         "isLiveDataset": False,
         "distribution": [_file(name, digest, sizes[name]) for name, digest in files.items()],
         "recordSet": [_records(name, described) for name in described.rows],
+        PROMISE: promised(described.statement),
         **{f"rai:{name}": words for name, words in _responsible(described).items()},
     }
 
@@ -87,12 +90,17 @@ def _field(variant: str, column: str, words: str) -> dict[str, Any]:
     }
 
 
-def _responsible(described: Described) -> dict[str, Any]:
-    statement, unit = described.statement, described.unit
-    promised = [
-        f"{one['variant']}: epsilon {number(one['epsilon'], 4)} at delta {number(one['delta'])}"
+def promised(statement: Mapping[str, Any]) -> str:
+    """What it says of privacy."""
+    terms = [
+        f"{one['variant']}: epsilon {at_most(one['epsilon'], 4)} at delta {at_most(one['delta'])}"
         for one in statement["releases"]
     ]
+    return f"Differential privacy for adding or removing {Unit.stated(statement).step}. {'; '.join(terms)}."
+
+
+def _responsible(described: Described) -> dict[str, Any]:
+    statement, unit = described.statement, described.unit
     missing = " ".join(item["sentence"] for item in statement["not_covered"])
     return {
         "dataCollection": "Not collected: written by models or chosen from public text, guided by noisy answers about "
@@ -101,7 +109,6 @@ def _responsible(described: Described) -> dict[str, Any]:
         "dataPreprocessingProtocol": [
             "Every row was searched for ways to reach one person, and none was found; names were not looked for."
         ],
-        "dataManipulationProtocol": f"Differential privacy for adding or removing {unit.step}. {'; '.join(promised)}.",
         "dataAnnotationProtocol": "Labels are part of the synthetic rows; no person annotated them.",
         "dataLimitations": [
             f"Rows can be wrong in fact. What few {unit.many} say is lost on purpose.",

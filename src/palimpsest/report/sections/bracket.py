@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import altair as alt
 
 from palimpsest.report.drawing import Chart, Rows, by_line, data, epsilons, finish, height_of, listed
-from palimpsest.report.formats import number
+from palimpsest.report.formats import at_most, number
 from palimpsest.report.row import Row, Summary
 from palimpsest.report.sections.base import Cell, Column, Figure, Page, Section
 from palimpsest.report.theme import BLUE, GREY, ORANGE
@@ -55,9 +55,9 @@ def _columns(summary: Summary) -> Iterator[Column[Row]]:
 
     def cell(row: Row) -> Cell | None:
         if row.role == "release":
-            return Cell(number(row.epsilon_proved), (f"target {number(row.epsilon_target)}",), strong=True)
+            return Cell(at_most(row.epsilon_proved), (f"target {number(row.epsilon_target)}",), strong=True)
         if row.role == "reference":
-            return Cell(words.get(row.variant) or ("∞" if row.epsilon_proved is None else number(row.epsilon_proved)))
+            return Cell(words.get(row.variant) or ("∞" if row.epsilon_proved is None else at_most(row.epsilon_proved)))
         return None
 
     yield Column("Proved ε", cell)

@@ -6,6 +6,7 @@ import altair as alt
 
 from palimpsest.privacy.ledger.summary import LedgerSummary
 from palimpsest.report.drawing import ROW, Chart, Rows, data, finish, keyed, names, tips
+from palimpsest.report.formats import at_most
 from palimpsest.report.sections.base import Figure, Section
 from palimpsest.report.theme import BLUE, GREEN, GREY, ORANGE, PURPLE
 
@@ -54,7 +55,7 @@ def figure(ledger: LedgerSummary) -> Figure:
         title="Where the budget went",
         caption="Each charge as if it stood alone, then what composing them takes off or adds (the total must hold "
         "for adaptive plans too), then the total that counts. Reference runs and refunds are outside it.",
-        alt=f"The charges add up to epsilon {ledger.spent_epsilon:.3g} of {ledger.cap_epsilon:.3g}.",
+        alt=f"The charges add up to epsilon {at_most(ledger.spent_epsilon)} of {ledger.cap_epsilon:.3g}.",
         chart=chart(rows, ledger.cap_epsilon),
         rows=rows,
         wide=True,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from palimpsest.audit.classifier import ClassifierAudit
 from palimpsest.audit.statistics import Estimate
 from palimpsest.audit.utility import Scored
-from palimpsest.report.formats import MISSING, number, percent
+from palimpsest.report.formats import MISSING, at_most, percent
 from palimpsest.report.results import Metric
 from palimpsest.report.sections.base import Cell, Column, Page, Section, Table
 from palimpsest.report.sections.utility import UTILITY
@@ -54,7 +54,7 @@ def _tables(page: Page) -> Iterator[Table[Line]]:
         (
             Column("Classifier", lambda line: Cell(line.name)),
             Column("Learned from", lambda line: Cell(line.learned)),
-            Column("ε proved", lambda line: Cell(number(line.epsilon)), number=True),
+            Column("ε proved", lambda line: Cell(at_most(line.epsilon)), number=True),
             Column("Accuracy", lambda line: _interval(line.scored.accuracy), number=True),
             Column("Macro F1", lambda line: Cell(percent(line.scored.macro_f1)), number=True),
             Column("Retention", lambda line: _interval(line.scored.retention), number=True),

@@ -10,7 +10,7 @@ from markupsafe import Markup, escape
 from palimpsest.audit.incontext import Answered, InContextAnswers
 from palimpsest.report import drawing as draw
 from palimpsest.report.drawing import Chart, Rows
-from palimpsest.report.formats import number, per_word, percent
+from palimpsest.report.formats import at_most, per_word, percent
 from palimpsest.report.results import Metric, Results, measured
 from palimpsest.report.row import BASELINES
 from palimpsest.report.sections.base import Cell, Column, Figure, Page, Receipts, Section, Table, word
@@ -162,7 +162,7 @@ def _tables(page: Page) -> Iterator[Table[Mapping[str, Any]]]:
         Markup("<b>{}</b>").format(doubt) + escape(note) if doubt else note,
         (
             word("Demonstrations", "variant"),
-            Column("ε", lambda row: Cell(number(row["epsilon"]))),
+            Column("ε", lambda row: Cell(at_most(row["epsilon"]))),
             *map(_shown, sorted({row["shots"] for row in answers})),
         ),
         by_shots(answers),

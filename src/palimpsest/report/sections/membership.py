@@ -13,7 +13,7 @@ from palimpsest.audit.statistics import Estimate, thin
 from palimpsest.audit.text_membership import TextMembershipAudit
 from palimpsest.report import drawing as draw
 from palimpsest.report.drawing import Chart, Rows
-from palimpsest.report.formats import number
+from palimpsest.report.formats import at_least, number
 from palimpsest.report.results import Metric, Results, measured
 from palimpsest.report.row import BASELINES, Membership, Row, Summary
 from palimpsest.report.sections.base import (
@@ -282,7 +282,7 @@ def _figures(page: Page) -> Iterator[Figure]:
 def _claims(row: Row, results: Results, _: str) -> Iterator[Claim]:
     for kind, audit in row.audits.items():
         seen, most = _SEEN[kind], audit.eps_max
-        power = "" if most is None else f" (they could refute a claim of up to ε = {number(most, 2)})"
+        power = "" if most is None else f" (they could refute a claim of up to ε = {at_least(most, 2)})"
         sentence = f"Membership attacks on {row.variant} that see its {seen.sees}: {audit.verdict}{power}."
         yield claim_of(seen.mark, row, seen.metric, sentence, results, audit.verdict != "inconclusive")
 

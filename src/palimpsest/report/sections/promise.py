@@ -8,6 +8,7 @@ import numpy as np
 
 from palimpsest.report import drawing as draw
 from palimpsest.report.drawing import Chart, Rows
+from palimpsest.report.formats import at_most
 from palimpsest.report.sections.base import Figure
 from palimpsest.report.theme import BLUE, GREY, ORANGE
 from palimpsest.report.tradeoff import TradeOff
@@ -77,9 +78,10 @@ def figures(
 
     Args:
         releases: those of the statement.
-        curves: variant -> its proven curve; None where it has none.
+        curves: variant -> its proven curve; None where it has none. That of a release without a promise is not drawn.
     """
-    words = plain(releases)
+    words, promised = plain(releases), [release["variant"] for release in releases if release["meaning"]]
+    own = {name: curves[name] for name in promised}
     yield from Figure.of(
         words,
         lambda rows: plain_chart(rows, unit.many),
@@ -88,13 +90,13 @@ def figures(
         caption=f"Of 100 {unit.many}, how many the best possible attack finds while it wrongly accuses 1 in 100 "
         f"outsiders; and how sure someone may be about a {unit.name}, who held 1 in 100 likely before. Proved, for "
         "any attack.",
-        alt="; ".join(f"{row['variant']}, {row['what']}: {100 * row['share']:.1f} in 100" for row in words) + ".",
+        alt="; ".join(f"{row['variant']}, {row['what']}: {at_most(100 * row['share'])} in 100" for row in words) + ".",
     )
     yield from Figure.of(
-        limits(curves),
+        limits(own),
         limits_chart,
         section="Privacy",
         title="What no attack can pass",
         caption="The most members that any attack finds, for each share of outsiders it accuses. Grey: guessing.",
-        alt=f"Upper bounds of the ROC curve of {', '.join(curves)}.",
+        alt=f"Upper bounds of the ROC curve of {', '.join(own)}.",
     )

@@ -15,7 +15,7 @@ from palimpsest.report.formats import MISSING, number, percent
 from palimpsest.report.results import Document, Metric, Results, measured
 from palimpsest.report.row import BASELINES, EVALUATORS, Row, Score, Summary
 from palimpsest.report.sections.base import Cell, Column, Figure, Page, Section, Table, word
-from palimpsest.report.theme import GREY, colors
+from palimpsest.report.theme import DASHES, GREY, SHAPES, colors, looks
 from palimpsest.workspace import PUBLIC_LM, PUBLIC_ONLY, REAL
 
 UTILITY = Metric("utility", UtilityScores.from_json, measured)
@@ -179,9 +179,11 @@ def frontier_chart(rows: Rows) -> Chart:
     """Utility against proven epsilon, a line per method, with the variants that have no epsilon as level lines."""
     dots, levels = draw.split(rows, lambda row: isinstance(row["epsilon"], float))
     methods, lines = draw.names(dots, "series"), draw.names(levels, "series")
-    key = alt.Legend(symbolType="stroke", symbolSize=300)
+    key = alt.Legend(symbolSize=160)
     color = draw.keyed(alt.Color, "series", colors(methods + lines), legend=key)
-    dashes = {name: [1, 0] for name in methods} | {name: _DASHES.get(name, [8, 4]) for name in lines}
+    shapes = looks(methods, SHAPES) | dict.fromkeys(lines, "stroke")
+    shape = draw.keyed(alt.Shape, "series", shapes, legend=key)
+    dashes = looks(methods, DASHES) | {name: _DASHES.get(name, [8, 4]) for name in lines}
     dash = draw.keyed(alt.StrokeDash, "series", dashes, legend=key)
     y = alt.Y("accuracy:Q", title="accuracy on real test rows", scale=draw.NEAR, axis=alt.Axis(format="%"))
     tooltip = draw.tips("variant:N", "epsilon:Q", "accuracy:Q", "low:Q", "high:Q")
@@ -190,10 +192,12 @@ def frontier_chart(rows: Rows) -> Chart:
         .mark_rule(strokeWidth=2)
         .encode(y=y, color=color, strokeDash=dash, tooltip=draw.tips("variant:N", "accuracy:Q", "low:Q", "high:Q"))
     )
-    return draw.finish(alt.layer(*([rules] if levels else []), *_points(dots, y, color, dash, tooltip)), 280)
+    return draw.finish(alt.layer(*([rules] if levels else []), *_points(dots, y, color, dash, shape, tooltip)), 280)
 
 
-def _points(dots: Rows, y: alt.Y, color: alt.Color, dash: alt.StrokeDash, shown: list[alt.Tooltip]) -> list[alt.Chart]:
+def _points(
+    dots: Rows, y: alt.Y, color: alt.Color, dash: alt.StrokeDash, shape: alt.Shape, shown: list[alt.Tooltip]
+) -> list[alt.Chart]:
     """The layers of the variants that have an epsilon; none without such variants, for an empty axis has no extent."""
     if not dots:
         return []
@@ -201,7 +205,7 @@ def _points(dots: Rows, y: alt.Y, color: alt.Color, dash: alt.StrokeDash, shown:
     base = alt.Chart(draw.data(dots)).encode(x=x, color=color, tooltip=shown)
     line = base.mark_line(strokeWidth=2).encode(y=y, strokeDash=dash)
     spread = base.mark_rule(strokeWidth=2).encode(y=alt.Y("low:Q"), y2="high:Q")
-    return [line, spread, draw.points(base, 90, y=y)]
+    return [line, spread, draw.points(base, 90, y=y, shape=shape)]
 
 
 def _around(dots: Rows) -> list[float]:
