@@ -33,16 +33,16 @@ class Prices:
     def whole(self, name: str) -> tuple[DpEvent, float]:
         """All that a fitted model, or a variant that is charged, will have been charged, with what it builds on: its
         event, and the deltas that no event carries, added up."""
-        return _whole(self._queries(name))
+        return _whole(self._asked(self.chain(name)))
 
     def _plan(self, who: Spender) -> Plan:
-        below = [query for each in self.chain(who.name)[:-1] for query in self.planned(each).queries]
+        below = self._asked(self.chain(who.name)[:-1])
         author = self._params.authors[str(who.origin)] if Reads.AUTHOR in who.method.reads else None
         return who.plan(self._params, Basis(*_whole(below), author))
 
-    def _queries(self, name: str) -> list[PlannedQuery]:
-        """Its queries behind those of what it builds on: a receipt's order, so that both compose to one event."""
-        return [query for each in self.chain(name) for query in self.planned(each).queries]
+    def _asked(self, chain: Sequence[str]) -> list[tuple[str, PlannedQuery]]:
+        """Each query behind its spender's name, what is built on first: a receipt's order, so both compose alike."""
+        return [(each, query) for each in chain for query in self.planned(each).queries]
 
     def chain(self, name: str) -> tuple[str, ...]:
         """What a spender builds on, from the ground up, and itself."""
@@ -60,9 +60,14 @@ class Prices:
         return tuple(drawn.get(name, name) for name in named) if chooses else ()
 
 
-def _whole(queries: Sequence[PlannedQuery]) -> tuple[DpEvent, float]:
-    parts = [(query.event, query.partition) for query in queries]
-    return composed(parts) if parts else Basis().event, sum(query.own_delta for query in queries)
+def _whole(asked: Sequence[tuple[str, PlannedQuery]]) -> tuple[DpEvent, float]:
+    parts = [(query.event, _cell(name, query.partition)) for name, query in asked]
+    return composed(parts) if parts else Basis().event, sum(query.own_delta for _, query in asked)
+
+
+def _cell(name: str, partition: tuple[str, str] | None) -> tuple[str, str] | None:
+    """A scheme is one spender's: two that cut the same rows into batches may put a unit into cells of other numbers."""
+    return (f"{name} {partition[0]}", partition[1]) if partition else None
 
 
 def continues(charge: Charge, workspace: Path) -> bool:

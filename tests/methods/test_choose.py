@@ -24,6 +24,7 @@ from palimpsest.params.shorten import plain
 from palimpsest.privacy.accounting import epsilon
 from palimpsest.privacy.choice import Choice
 from palimpsest.privacy.entropy import NoiseSource
+from palimpsest.privacy.events import composed
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.records.record import Record
 from stages.pricing import Prices
@@ -142,6 +143,23 @@ def test_it_is_charged_behind_each_of_them_and_a_shared_model_once():
     assert sorted(set(chain)) == sorted(chain)
     assert {"dp3", "select3"} < set(chain)
     assert spender(params, "best").origins == ("dp3", "other", "select3")
+
+
+@pytest.mark.parametrize("changes", [{"together": 1024}, {"batch_size": 48}])
+def test_variants_that_cut_the_rows_otherwise_are_planned_as_they_are_charged(changes):
+    """The cells of a partition are one variant's: those of two add up, whatever their numbers."""
+    predict3 = {"method": "predict", "epsilon": 3.0, "from": "taught/similar", "prompt": {"text_tokens": 32}}
+    params = demo(other=predict3 | {"together": 2048} | changes, best=best("predict3", "other"))
+    prices = Prices(params)
+    charged = [
+        (query.event, query.partition and (f"run {name} {query.partition[0]}", query.partition[1]))
+        for name in ("predict3", "other", "best")
+        for query in prices.planned(name).queries
+    ]
+    both, _ = prices.whole("best")
+    assert epsilon(both, params.delta) == pytest.approx(epsilon(composed(charged), params.delta))
+    assert epsilon(both, params.delta) <= 8.0 * (1 + 1e-6)
+    assert epsilon(composed(charged[:-1]), params.delta) > 1.3 * epsilon(prices.whole("predict3")[0], params.delta)
 
 
 @pytest.mark.parametrize(

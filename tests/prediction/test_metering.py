@@ -13,7 +13,7 @@ import torch
 
 from palimpsest.errors import LedgerError
 from palimpsest.files import read_json
-from palimpsest.prediction.decoding import Rules
+from palimpsest.prediction.decoding import BatchWriter, Rules
 from palimpsest.prediction.query import WriteWave
 from palimpsest.privacy.accounting import is_private, total_rho
 from palimpsest.privacy.entropy import NoiseSource
@@ -141,6 +141,23 @@ def test_a_stopped_run_goes_on_under_its_charges(ledger: Ledger, tmp_path: Path,
     assert all(batch["private"] <= 8 for found in written for batch in found)
     rho = total_rho(queries[0].event())
     assert ledger.balance("tiny").used == pytest.approx([order * rho for order in ledger.asset("tiny").orders])
+
+
+def test_no_batch_is_ahead_of_what_is_counted_where_free_tokens_part_them(monkeypatch) -> None:
+    """With a sparse vector some batches draw private tokens sooner than others: the count leads the first of them."""
+    frozen, meter = freeze(monkeypatch), Counted(8)
+    ahead: list[tuple[int, int]] = []
+    step = BatchWriter.step
+
+    def watched(writer: BatchWriter, active: list[int]) -> None:
+        step(writer, active)
+        drawn = Counter(batch for batch, _ in frozen.draws() if batch is not None)
+        ahead.append((max(drawn.values(), default=0), meter.begun))
+
+    monkeypatch.setattr(BatchWriter, "step", watched)
+    wave(stride=1, vector=VECTOR).run_steps(ROWS, NoiseSource(), meter)
+    assert all(drawn <= begun for drawn, begun in ahead)
+    assert any(drawn == begun < 8 for drawn, begun in ahead)
 
 
 @pytest.mark.parametrize("kept", [True, False])

@@ -151,6 +151,8 @@ def test_sums_in_another_order_by_place_are_refused(dtype: torch.dtype, layers: 
 
 
 def test_rounding_in_halves_cannot_be_charged() -> None:
+    with pytest.raises(ValidationError, match="rounding goes with a batch_size of 24 or more"):
+        predict_settings(rounding=1e-3, batch_size=23)
     with pytest.raises(ValidationError, match="rounding is charged for float32 alone"):
         predict_settings(precision="bf16", rounding=1e-3)
 

@@ -81,6 +81,15 @@ def test_the_known_tokens_are_affordable_as_events_and_one_more_is_not(target, t
         assert found[0] <= target < found[1]
 
 
+@pytest.mark.parametrize("target", [1e-9, 1e-6, 1e-3, 1.0, 100.0])
+@pytest.mark.parametrize("delta", [1e-12, 1e-5, 1e-2])
+def test_the_rho_of_an_epsilon_keeps_it_however_small_it_is(target, delta):
+    rho = accounting.zcdp_rho(target, delta)
+    assert rho > 0
+    assert accounting.zcdp_epsilon(rho, delta) <= target * (1.0 + 1e-9)
+    assert target < 1e-6 or accounting.zcdp_epsilon(2.0 * rho, delta) > target
+
+
 def test_tight_zcdp_allows_more_than_the_simple_conversion():
     tight = accounting.zcdp_rho(1.0, 1e-6)
     log = math.log(1e6)

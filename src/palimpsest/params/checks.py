@@ -11,7 +11,7 @@ from palimpsest.audit.next_token_settings import NEXT_TOKEN
 from palimpsest.methods.dp_lm.settings import TUNED, VARIANTS, Kind
 from palimpsest.methods.registry import CHARGED, METHODS, method, stages_that_spend
 from palimpsest.models.chat.settings import JudgeEndpoint
-from palimpsest.records.schema import CUSTOMER
+from palimpsest.records.schema import CUSTOMER, LEAST_DELTA
 from palimpsest.workspace import RAW
 
 if TYPE_CHECKING:
@@ -41,6 +41,11 @@ def _delta(params: "Params") -> Iterator[str]:
         yield (
             f"privacy.budget.delta is {params.delta!r}; allowed is at most 1 / n for the {data.n_units} {data.unit}s "
             f"declared, {1 / data.n_units:.3g}"
+        )
+    if params.delta < LEAST_DELTA:
+        yield (
+            f"privacy.budget.delta is {params.delta!r}; allowed is at least {LEAST_DELTA:g}: below it accountants on a "
+            "grid say too much"
         )
 
 

@@ -69,6 +69,9 @@ class PublicSchema:
         return None if self.json_schema is None else tuple(self.json_schema["properties"])
 
 
+LEAST_DELTA = 1e-12  # what accountants on a grid cut off is then still small beside it
+
+
 def default_delta(n_units: int) -> float:
     """1 / (n ln n) for n units of privacy: the delta used where params.yaml names none.
 

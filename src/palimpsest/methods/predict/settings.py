@@ -18,6 +18,8 @@ from palimpsest.methods.shared.settings import (
 from palimpsest.models.settings import Precision
 from palimpsest.settings import Settings
 
+_FEWEST_ROUNDED = 24  # of an expected number below it twice as many are no rarity, and rounding is charged for no more
+
 
 class Prompt(Settings):
     """What the language model reads; a template may name {label}, {description}, {separator} and {end}."""
@@ -137,6 +139,8 @@ class PredictSettings(Settings):
     def _rounding_is_measured_in_float32(self) -> "PredictSettings":
         if self.rounding is not None and self.precision != "float32":
             raise ValueError("rounding is charged for float32 alone: set precision float32, or rounding null")
+        if self.rounding is not None and self.batch_size < _FEWEST_ROUNDED:
+            raise ValueError(f"rounding goes with a batch_size of {_FEWEST_ROUNDED} or more: smaller ones vary much")
         return self
 
     @model_validator(mode="after")
