@@ -16,7 +16,7 @@ from palimpsest.records.faults import POLICIES, RecordError
 from palimpsest.records.keyed import fingerprint, likeness
 from palimpsest.records.preprocess import preprocess
 from palimpsest.records.private import RawRow
-from palimpsest.records.read import ColumnNames, read_rows
+from palimpsest.records.read import ColumnNames, nobody, read_rows
 from palimpsest.records.record import Record
 from palimpsest.records.write import write_public, write_split
 from palimpsest.workspace import FAULT, MANIFEST, PRIVATE, PUBLIC, ROWS_REPORT, Zone
@@ -35,6 +35,9 @@ def run() -> None:
     require_unit(asset, params.schema_of_data)
     public = write_public_rows(params)
     rows, test_rows = read_private(params)
+    column = params.dataset.unit.column
+    if column is not None and all(row.unit is None for row in rows):
+        raise nobody(params.dataset.private, column)
     if params.world is None:
         ledger.know_rows(asset.name, likeness((row.text for row in rows), ledger.books().rows_key))
     done = preprocess(

@@ -14,13 +14,14 @@ from ruamel.yaml import YAML
 from palimpsest.cli.context import asset_of, environment
 from palimpsest.cli.decisions import DataSource
 from palimpsest.cli.init import check_payable, check_source, read_label, read_labels, read_schema, rendered
-from palimpsest.errors import ParamsError
-from palimpsest.params.load import load, loads
+from palimpsest.errors import DataError, ParamsError
+from palimpsest.params.load import LEDGER_VARIABLE, load, loads
 from palimpsest.params.schema import Params
 from palimpsest.params.text import scalar
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.rules import preview
 from palimpsest.records.schema import default_delta
+from stages import preprocess
 from stages.pricing import Prices
 from stages.spenders import spenders
 
@@ -160,6 +161,41 @@ def test_a_labels_file_is_a_mapping_of_texts(tmp_path: Path, content: str | None
         read_labels(None, path)
     with pytest.raises(ParamsError, match="both"):
         read_labels("a,b", path)
+
+
+def test_files_of_json_are_read_as_json_and_hold_whole_signs(tmp_path: Path) -> None:
+    path = tmp_path / "given.json"
+    labels = {"a": "sad \N{CRYING FACE} tickets", "b": "happy"}
+    path.write_text(json.dumps(labels), encoding="utf-8-sig")
+    assert read_labels(None, path) == labels
+    path.write_text('{"1": 2}')
+    assert read_labels(None, path) == {"1": "2"}
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "string", "description": "\N{CRYING FACE}", "maxLength": 9}},
+    }
+    path.write_text(json.dumps(schema))
+    assert read_schema(path) == schema
+    for odd in ("\\ud83d", "\\u0000"):
+        path.write_text(json.dumps(labels).replace("happy", odd))
+        with pytest.raises(ParamsError, match="--labels-file holds a NUL character or half of a sign"):
+            read_labels(None, path)
+
+
+def test_a_person_column_that_names_nobody_is_refused_before_anything_is_charged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_files(tmp_path)
+    (tmp_path / "own.csv").write_text("body,team,who\nsome text,a, \nmore,b,\n", encoding="utf-8")
+    said = "No row of 'own.csv' names a person in column 'who'."
+    done = init(tmp_path, tmp_path / "work", unit="who", persons=600)
+    assert (done.exit_code, said in done.output) == (1, True)
+    assert not (tmp_path / "work" / "params.yaml").exists()
+    assert init(tmp_path, tmp_path / "work", "--no-check", unit="who", persons=600).exit_code == 0
+    monkeypatch.setenv(LEDGER_VARIABLE, str(tmp_path / "ledger.db"))
+    monkeypatch.chdir(tmp_path / "work")
+    with pytest.raises(DataError, match=said):
+        preprocess.run()
 
 
 def test_paths_with_spaces_are_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

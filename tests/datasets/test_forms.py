@@ -1,6 +1,7 @@
 """Small made files of each published form are read; what is not of the form is an error without a value."""
 
 import gzip
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from palimpsest.datasets import readers
 from palimpsest.datasets.declaration import Item
 from palimpsest.datasets.known import KNOWN
 from palimpsest.datasets.prepare import find, items
@@ -91,3 +93,13 @@ def test_the_page_names_every_data_set() -> None:
         name for line in page.splitlines() if line.startswith("| `") for name in line.split("|")[1].split("`")[1::2]
     ]
     assert set(KNOWN) <= set(named)
+
+
+def test_reviews_that_name_nobody_are_of_nobody_and_not_of_one_person(tmp_path: Path) -> None:
+    path = tmp_path / "reviews.json"
+    review = {"text": "Fine.", "stars": 4}
+    path.write_text("".join(f"{json.dumps(review | own)}\n" for own in ({}, {"user_id": None}, {"user_id": "u"})))
+    assert [item.person for item in readers.reviews([path], "train")] == ["", "", "u"]
+    path.write_text(json.dumps(review | {"stars": True}))
+    with pytest.raises(DataError, match="record 1"):
+        list(readers.reviews([path], "train"))

@@ -44,7 +44,11 @@ def refused(*changes: Change) -> str:
 
 
 REFUSED = {
-    "delta below what numbers tell": ("privacy.budget.delta", 1e-13, ["privacy.budget.delta", "1e-13", "at least 1e-12"]),
+    "delta below what numbers tell": (
+        "privacy.budget.delta",
+        1e-13,
+        ["privacy.budget.delta", "1e-13", "at least 1e-12"],
+    ),
     "delta above 1/n": ("privacy.budget.delta", 2e-4, ["privacy.budget.delta", "0.0002", "10000 records"]),
     "a person without a number": (
         "dataset.unit",

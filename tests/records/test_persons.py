@@ -214,8 +214,9 @@ def test_a_line_without_the_key_is_nobodys_unless_no_line_has_it(tmp_path: Path)
     with pytest.raises(DataError, match="row 2"):
         read_rows(path, ColumnNames("t", unit="who"), 9)
     path.write_text('{"t": "one"}\n')
-    with pytest.raises(DataError, match="no row has the key"):
-        read_rows(path, ColumnNames("t", unit="who", nobody=True), 9)
+    for columns in (ColumnNames("t", unit="who", nobody=True), ColumnNames("*", unit="who", keys=("t",), nobody=True)):
+        with pytest.raises(DataError, match="no row has the key 'who'"):
+            read_rows(path, columns, 9)
 
 
 # --- who may be guessed about

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from palimpsest.errors import DataError
 from palimpsest.records import formats
-from palimpsest.records.faults import drop
+from palimpsest.records.faults import Kind, RecordError, drop
 from palimpsest.records.private import RawRow
 from palimpsest.records.read import ColumnNames, iter_rows, read_rows
 
@@ -382,6 +382,58 @@ def test_parquet_text_that_is_not_a_string(
 def test_broken_csv_row(tmp_path: Path, row: str, refused: Callable[..., DataError]) -> None:
     path = written(tmp_path / "rows.csv", f"text,label\nfine,a\n{row}\nfine,a\n".encode())
     assert "row 2" in refused(path).problem
+
+
+@pytest.mark.parametrize("content", [f"text,label\r{SECRET},a\r", f"text,label\nfine,a\n{SECRET}\r{SECRET},a\n"])
+def test_a_carriage_return_alone_is_called_by_its_name(
+    tmp_path: Path, content: str, refused: Callable[..., DataError]
+) -> None:
+    error = refused(written(tmp_path / "rows.csv", content.encode()))
+    assert "a carriage return stands alone" in error.problem
+    assert error.remedy == "Save it with line ends of Unix or Windows."
+
+
+BYTES = pa.array([b"fine", b"\xff" + SECRET.encode(), None], pa.binary())
+ENCODINGS = {
+    "text": lambda: BYTES.cast(pa.string(), safe=False),
+    "large": lambda: BYTES.cast(pa.large_string(), safe=False),
+    "view": lambda: BYTES.cast(pa.binary_view()).cast(pa.string_view(), safe=False),
+    "categories": lambda: pa.DictionaryArray.from_arrays(
+        pa.array([0, 1, None], pa.int32()), BYTES[:2].cast(pa.string(), safe=False), safe=False
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ENCODINGS)
+def test_a_text_of_parquet_that_is_no_utf_8_is_one_records_fault(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"text": ENCODINGS[kind]()}), path)
+    found: list[RecordError] = []
+    assert [row.text for row in iter_rows(path, ColumnNames("text"), 9, bad=lambda fault: not found.append(fault))] == [
+        "fine"
+    ]
+    assert [fault.kind for fault in found] == [Kind.CODING, Kind.EMPTY]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([1, 1 << 30, None], pa.int32()).view(pa.date32()),
+        pa.array([1, 1 << 60, None], pa.int64()).view(pa.timestamp("us")),
+        pa.array([1, 2, None], pa.int64()).view(pa.timestamp("s", "Nowhere/Land")),
+        pa.StructArray.from_arrays([BYTES.cast(pa.string(), safe=False)], ["a"]),
+    ],
+    ids=["date", "timestamp", "zone", "struct"],
+)
+def test_a_cell_that_no_value_stands_for_is_one_records_fault(tmp_path: Path, column: pa.Array) -> None:
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"text": ["a", "b", "c"], "who": column}), path)
+    found: list[RecordError] = []
+    columns = ColumnNames("text", unit="who", nobody=True)
+    for _ in iter_rows(path, columns, 9, bad=lambda fault: not found.append(fault)):
+        pass
+    assert Kind.TYPE in {fault.kind for fault in found}
+    assert {fault.kind for fault in found} <= {Kind.TYPE}
 
 
 def test_giant_csv_field(tmp_path: Path, refused: Callable[..., DataError], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,10 @@
 """`palimpsest init`: a workspace for a file of one's own."""
 
+import json
 import logging
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.rules import preview
 from palimpsest.records import attributes
 from palimpsest.records.conformity import schema_problem
+from palimpsest.records.structured import unique
 from palimpsest.workspace import GRAPH, TWINS
 from stages.vouching import require_vouched
 
@@ -76,7 +79,7 @@ def read_labels(listed: str | None, path: Path | None, column: str | None = None
 
 def _labels_of_file(path: Path, column: str | None) -> dict[str, str]:
     """Every scalar is read as text, so that labels such as 1, yes and null are what they look like."""
-    written = _yaml(path, "base", "--labels-file", "the path or the YAML")
+    written = _written(path, "base", "--labels-file", "the path or the YAML")
     labels = attributes.as_one({"label": column, "labels": written})["labels"]
     if not isinstance(labels, dict) or not all(isinstance(words, str) for words in labels.values()):
         raise ParamsError(
@@ -93,18 +96,36 @@ def read_schema(path: Path | None) -> dict[str, Any] | None:
     """
     if path is None:
         return None
-    schema = _yaml(path, "safe", "--json-schema", "the path, the JSON or the YAML")
+    schema = _written(path, "safe", "--json-schema", "the path, the JSON or the YAML")
     problem = schema_problem(schema) if isinstance(schema, dict) else "is no mapping"
     if problem:
         raise ParamsError(f"--json-schema {problem}.", "Correct the file.")
     return dict(schema)
 
 
-def _yaml(path: Path, kind: str, option: str, parts: str) -> Any:
+def _written(path: Path, kind: str, option: str, parts: str) -> Any:
+    """What a file of JSON or YAML holds; a reader of YAML would take an escaped sign of JSON for two halves."""
     try:
-        return YAML(typ=kind, pure=True).load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8-sig")
+        found = _json(text, as_text=kind == "base")
+        found = YAML(typ=kind, pure=True).load(text) if found is None else found
     except (OSError, UnicodeDecodeError, YAMLError) as error:
         raise ParamsError(f"{option} cannot be read ({type(error).__name__}).", f"Correct {parts}.") from None
+    if _has_no_sign(json.dumps(found, ensure_ascii=False, default=str, skipkeys=True)):
+        raise ParamsError(f"{option} holds a NUL character or half of a sign.", f"Correct {parts}.")
+    return found
+
+
+def _has_no_sign(text: str) -> bool:
+    """Whether JSON text holds what no file of settings can: half of a sign, or NUL."""
+    return "\\u0000" in text or any("\ud800" <= sign <= "\udfff" for sign in text)
+
+
+def _json(text: str, *, as_text: bool) -> Any:
+    numbers: dict[str, Any] = {"parse_int": str, "parse_float": str} if as_text else {}
+    with suppress(ValueError, RecursionError):
+        return json.loads(text, object_pairs_hook=unique, **numbers)
+    return None
 
 
 def init_workspace(workspace: Path, source: DataSource, *, force: bool, lost: bool = False, check: bool = True) -> None:

@@ -19,8 +19,8 @@ from palimpsest.records import attributes
 from palimpsest.records.check import Checked, Found, check
 from palimpsest.records.faults import NOTES, OF_THE_RECORD, Kind, Place, RecordError
 from palimpsest.records.formats import MissingColumn, names
-from palimpsest.records.preprocess import odd_labels, odd_public, odd_sizes
-from palimpsest.records.read import ColumnNames, iter_rows
+from palimpsest.records.preprocess import NOBODY, odd_labels, odd_public, odd_sizes
+from palimpsest.records.read import ColumnNames, iter_rows, nobody
 from palimpsest.records.schema import PublicSchema
 from palimpsest.workspace import FAULT, PRIVATE, ROWS_REPORT, Zone
 
@@ -74,7 +74,7 @@ def _check_there(file: Named) -> None:
 def _check_first(file: Named, source: DataSource) -> None:
     missing = None
     try:
-        next(iter_rows(file.path, file.columns, max_length=1, bad=_columns_alone), None)
+        next(iter_rows(file.path, file.columns, max_length=1, bad=lambda _: False), None)
     except (MissingColumn, RecordError) as error:
         missing = error.column
     if missing is not None:
@@ -83,14 +83,8 @@ def _check_first(file: Named, source: DataSource) -> None:
         said = f"{option} is {missing!r}: {file.path.name!r} has no such column.{there}"
         if file.option != "DATA":
             raise DataError(said, f"Name the columns of {file.path.name!r} as those of DATA are named.")
-        raise DataError(said, f"Correct {option}, or name the file's columns in its first row. Case and spaces count.")
-
-
-def _columns_alone(fault: RecordError) -> bool:
-    """Of the first rows only the columns are looked at."""
-    if fault.kind is Kind.KEY:
-        raise fault
-    return False
+        header = "" if ".jsonl" in file.path.name.lower() else ", or name the file's columns in its first row"
+        raise DataError(said, f"Correct {option}{header}. Case and spaces count.")
 
 
 def _wanted(source: DataSource) -> Mapping[str, Sequence[str | None]]:
@@ -136,6 +130,8 @@ def check_all(source: DataSource, schema: PublicSchema, workspace: Path, books: 
         keep(found, workspace)
         raise
     own = found["DATA"][1]
+    if source.unit is not None and own.rows and not own.persons:
+        raise nobody(source.data, source.unit)
     for told in _odd(own, schema, found["--public"][1].marks):
         tell_owner(f"note: {told}")
     if books is not None and own.likeness is not None and (other := books.same_rows(source.asset, own.likeness)):
@@ -199,6 +195,7 @@ _HINTS = {
     Kind.LABEL: "Labels are compared exactly, case and spaces too.",
     Kind.CODING: "Save the file as UTF-8.",
     Kind.TYPE: "Write texts and labels as strings; null stands for none.",
+    Kind.RETURN: "Save the file with line ends of Unix or Windows; what follows could not be checked.",
     Kind.KEY: "Write every key in every line; null stands for none.",
 }
 
@@ -207,8 +204,9 @@ def _odd(checked: Checked, schema: PublicSchema, public: frozenset[int]) -> list
     """What is far from what was declared or is public as well, without a count."""
     seen = {label: int(label in checked.labels) for label in schema.label_names}
     sizes = [each.told for each in odd_sizes(checked.rows, checked.persons, schema)]
+    unnamed = [NOBODY] if schema.unit_column is not None and checked.nobody else []
     others = [*odd_labels(seen), *odd_public(len(checked.marks & public))]
-    return [*sizes, *[_FOR_EVER] * bool(sizes), *(each.told for each in others)]
+    return [*sizes, *[_FOR_EVER] * bool(sizes), *unnamed, *(each.told for each in others)]
 
 
 def tell_of_rows(workspace: Path) -> None:

@@ -254,6 +254,6 @@ def read_text(text: str) -> str:
         return text
     try:
         members = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
     return max((value for value in members.values() if isinstance(value, str)), key=len, default=text)

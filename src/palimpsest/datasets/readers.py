@@ -113,9 +113,10 @@ def reviews(paths: Sequence[Path], part: Part) -> Iterator[Item]:
     for path in paths:
         for number, line in _lines(path):
             row = _parsed(line)
-            if not isinstance(row, dict) or not isinstance(row.get("stars"), int | float):
+            if not isinstance(row, dict) or type(row.get("stars")) not in (int, float):
                 raise fault(path.name, number, "it is not a JSON object with text, stars and user_id")
-            yield Item(str(row.get("text") or "").strip(), (f"{float(row['stars']):.1f}",), str(row.get("user_id", "")))
+            person = str(row.get("user_id") or "")  # one that is null names nobody, as one that is not there
+            yield Item(str(row.get("text") or "").strip(), (f"{float(row['stars']):.1f}",), person)
 
 
 # The Stanford Sentiment Treebank.

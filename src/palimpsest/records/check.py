@@ -28,6 +28,7 @@ class Checked:
         faults: in the order of the file, to its end or to a broken quote.
         rows: how many can be read.
         persons: how many different ones these name.
+        nobody: whether one of them names none.
         labels: those that these have.
         likeness: by what the rows are known again, see `keyed.likeness`; None without a key, or without rows.
         marks: of the texts, see `duplicates.marks`.
@@ -36,6 +37,7 @@ class Checked:
     faults: tuple[Found, ...]
     rows: int
     persons: int
+    nobody: bool
     labels: frozenset[str]
     likeness: str | None = None
     marks: frozenset[int] = frozenset()
@@ -76,4 +78,4 @@ def check(
         bad(broken)
     alike = likeness(texts, key) if key is not None and texts else None
     labelled = frozenset(filter(None, seen))
-    return Checked(tuple(faults), rows, len(persons - {None}), labelled, alike, frozenset(said))
+    return Checked(tuple(faults), rows, len(persons - {None}), None in persons, labelled, alike, frozenset(said))

@@ -20,6 +20,7 @@ class Kind(StrEnum):
     FIELDS = "a record has more or fewer fields than the header"
     LINE = "a line is not a JSON object"
     KEY = "a line lacks a key"
+    RETURN = "a carriage return stands alone, as the end of a line or in a field without quotes"
     QUOTE = "a quote is broken and swallows what follows, or a field is far too long"
 
 

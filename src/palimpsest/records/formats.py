@@ -42,11 +42,9 @@ class Wanted:
 class MissingColumn(DataError):
     """A wanted column is not there; what the others are called is not said, and not held."""
 
-    def __init__(self, name: str, column: str, others: int) -> None:
-        super().__init__(
-            f"{name!r} has no column {column!r}; it has {others} columns.",
-            "Check the column names in params.yaml, dataset section, and that the file names its columns.",
-        )
+    def __init__(self, problem: str, column: str) -> None:
+        remedy = "Check the column names in params.yaml, dataset section, and that the file names its columns."
+        super().__init__(problem, remedy)
         self.column = column
 
 
@@ -65,7 +63,7 @@ FIELD_LIMIT = 1 << 24  # characters
 _LINE_LIMIT = 1 << 25  # bytes: a small file may unpack to a line without end
 _UNPACKED = 1 << 28  # bytes of a gzipped Parquet file, which is held whole
 _BATCH_ROWS = 4096
-_BROKEN = object()  # a line that is no JSON
+_BROKEN = object()  # a line that is no JSON, a cell that Python cannot hold
 _UTF8_BOM = b"\xef\xbb\xbf"
 # How files begin that are no text in UTF-8, whatever their names say -> what is said of them.
 _FOREIGN = (
@@ -212,12 +210,16 @@ def _rows(stream: BinaryIO, name: str, delimiter: str) -> Iterator[tuple[Place, 
         place = Place(number, reader.line_num + 1)
         try:
             row = next(reader, None)
-        except csv.Error:
+        except csv.Error as error:
+            returns = "new-line character" in str(error)  # the library's words alone, of no row
             break
         if row is None:
             return
         yield place, row
         number += 1
+    if returns:
+        problem = "a carriage return stands alone, as the end of a line or in a field without quotes"
+        raise RecordError(Kind.RETURN, name, place, problem, "Save it with line ends of Unix or Windows.")
     problem = f"the quoting is broken, or a field is longer than {FIELD_LIMIT} characters"
     remedy = "Close every quote and double the quotes inside a quoted field, or use JSONL or Parquet."
     raise RecordError(Kind.QUOTE, name, place, problem, remedy)
@@ -244,26 +246,24 @@ def _check_begins(line: bytes, name: str) -> None:
 def _place(header: Sequence[str], column: str | None, name: str) -> int:
     count = 0 if column is None else header.count(column)
     if column is None or count == 0:
-        raise MissingColumn(name, str(column), len(header))
+        raise MissingColumn(f"{name!r} has no column {column!r}; it has {len(header)} columns.", str(column))
     if count > 1:
         raise DataError(f"{name!r} has {count} columns named {column!r}.", "Rename or drop all but one.")
     return header.index(column)
 
 
 def _json_lines(stream: BinaryIO, name: str, wanted: Sequence[Wanted], bad: Bad) -> Cells:
-    seen: set[str] = set()
+    seen: set[str] | None = None
     for place, row in _objects(stream, name, bad):
+        seen = (seen or set()) | {each.column for each in wanted if each.column in row}
         if missing := [each.column for each in wanted if _lacks(row, each)]:
             remedy = "Give every row the same keys; null stands for empty."
             bad(RecordError(Kind.KEY, name, place, f"no key {missing[0]!r}", remedy, missing[0]))
             continue
-        seen |= {each.column for each in wanted if each.column in row}
         yield place, [row if each.column is None else row.get(each.column) for each in wanted]
-    never = [each.column for each in wanted if each.optional and each.column not in seen]
-    if seen and never:
-        raise DataError(
-            f"{name!r}: no row has the key {never[0]!r}.", "Check the column names in params.yaml, dataset section."
-        )
+    never = [each.column for each in wanted if each.column is not None and each.column not in (seen or ())]
+    if seen is not None and never:
+        raise MissingColumn(f"{name!r}: no row has the key {never[0]!r}.", never[0])
 
 
 def _json_names(stream: BinaryIO, name: str) -> list[str]:
@@ -334,14 +334,37 @@ def _parquet_file(stream: BinaryIO) -> pq.ParquetFile:
     return pq.ParquetFile(pa.BufferReader(whole))
 
 
+# Arrow does not check that its strings are UTF-8.
+_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
+_NO_VALUE = (pa.ArrowException, ValueError, ArithmeticError, LookupError)  # a date past all calendars, bytes in a list
+
+
 def _values(column: pa.Array) -> list[Any]:
     if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    # Arrow does not check that its strings are UTF-8.
-    binary = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}.get(column.type)
+        names = column.dictionary
+        binary = _BYTES.get(names.type)
+        words = names if binary is None else names.cast(binary)
+        column = pa.DictionaryArray.from_arrays(column.indices, words).dictionary_decode()
+    else:
+        binary = _BYTES.get(column.type)
+        column = column if binary is None else column.cast(binary)
+    values = _told(column)
     if binary is None:
-        return column.to_pylist()
-    return [None if raw is None else raw.decode("utf-8", "surrogateescape") for raw in column.cast(binary).to_pylist()]
+        return values
+    return [None if raw is None else raw.decode("utf-8", "surrogateescape") for raw in values]
+
+
+def _told(column: pa.Array) -> list[Any]:
+    """The cells as Python has them; one that it cannot have is no text and no number, and is refused by itself."""
+    with suppress(*_NO_VALUE):
+        return list(column.to_pylist())
+    return [_cell(cell) for cell in column]
+
+
+def _cell(cell: pa.Scalar) -> Any:
+    with suppress(*_NO_VALUE):
+        return cell.as_py()
+    return _BROKEN
 
 
 _FORMATS: dict[str, _Format] = {

@@ -23,6 +23,10 @@ Guessable = Callable[[Sequence[str], np.ndarray | None, np.ndarray], np.ndarray]
 _DECLARED_FACTOR = 1.25
 
 
+_UNNAMED = "rows were left out: they name no person"
+NOBODY = f"Some {_UNNAMED}."
+
+
 class Oddity(NamedTuple):
     """Something that the owner of the data should know: with its counts for the private report, and without them."""
 
@@ -179,7 +183,7 @@ def _odd_rows(counts: dict[str, int], schema: PublicSchema) -> Iterator[Oddity]:
         "empty": "texts are empty",
         "unlabelled": "rows have no label",
         "invalid": "records do not conform to the JSON schema",
-        "nobody": "rows were left out: they name no person",
+        "nobody": _UNNAMED,
         "over_cap": f"rows were left out: more than {schema.max_rows_per_unit} of one person",
     }
     for name, problem in problems.items():

@@ -74,6 +74,14 @@ def read_rows(
     return rows
 
 
+def nobody(path: Path | str, column: str) -> DataError:
+    """What is said where no row of a file names a person: whatever is asked of it would be asked of nobody."""
+    return DataError(
+        f"No row of {Path(path).name!r} names a person in column {column!r}.",
+        "Name the column that says whose rows they are in dataset.unit.column.",
+    )
+
+
 def _identity(path: Path) -> tuple[int, int, str] | None:
     """Time of the last change, number on the disk and hash of a file's content; None where it cannot be read."""
     with suppress(OSError), path.open("rb") as stream:
