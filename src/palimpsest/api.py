@@ -9,7 +9,7 @@ work.audit()
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
@@ -19,7 +19,7 @@ from palimpsest.cli.init import init_workspace, require_free
 from palimpsest.cli.plan import PlanSummary, summarised
 from palimpsest.cli.render import render
 from palimpsest.cli.run import HELD_BACK, run_workspace
-from palimpsest.errors import DataError, PalimpsestError
+from palimpsest.errors import DataError, PalimpsestError, ParamsError
 from palimpsest.files import atomic_path, owner_only
 from palimpsest.params.load import read
 from palimpsest.privacy.ledger.records import Balance
@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 GIVEN = DATA / "given"  # tables that were handed over as values
+_FILES = frozenset({"test", "public_test"})
+_OTHERS = {"data", "public", "wanted", "chosen"}  # of `DataSource`: given otherwise here
+_DECISIONS = frozenset({own.name for own in fields(DataSource)} - _OTHERS | {"method", "task"})
 
 
 @runtime_checkable
@@ -221,11 +224,15 @@ def create(
         force: overwrite params.yaml.
         decisions: text, n_public and asset always; label with labels, as names or name -> description (of several
             columns a list, with a mapping of columns to such labels); whatever else
-            `palimpsest init` takes, under the names of `DataSource`, and method and task.
+            `palimpsest init` takes, under the names of `DataSource`, and method and task. A JSON schema is a mapping.
 
     Raises:
         PalimpsestError: a decision or a table is wrong, or the ledger knows the data set on other terms.
     """
+    if unknown := sorted(decisions.keys() - _DECISIONS):
+        raise ParamsError(f"{', '.join(unknown)}: nothing is decided so.", f"Use {', '.join(sorted(_DECISIONS))}.")
+    for option in _FILES & decisions.keys():
+        decisions[option] = None if decisions[option] is None else Path(decisions[option])
     told = attributes.as_one({"label": decisions.pop("label", None), "labels": decisions.pop("labels", ())})
     folder, labels = Path(folder), told["labels"]
     require_free(folder, force=force)  # before a table is written over one that is there

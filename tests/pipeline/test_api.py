@@ -11,7 +11,7 @@ import palimpsest as p
 from palimpsest.api import RunFailed
 from palimpsest.audit.ngrams import NgramAudit
 from palimpsest.errors import DataError, ParamsError
-from palimpsest.params.load import LEDGER_VARIABLE
+from palimpsest.params.load import LEDGER_VARIABLE, read
 from tests.pipeline.place import VARIANT, Place
 
 pytestmark = [pytest.mark.xdist_group("pipeline"), pytest.mark.timeout(900)]  # they share the workspace that has run
@@ -68,6 +68,18 @@ def test_a_table_is_never_written_over_another_workspace_s(
     with pytest.raises(ParamsError, match="exists here"):
         p.create(tmp_path / "work", public.assign(team="bills"), public, **said)
     assert (work.folder / "data" / "given" / "data.parquet").read_bytes() == before
+
+
+def test_a_decision_is_a_known_one_and_a_file_is_named_by_a_path_or_a_text(
+    tables: tuple[pandas.DataFrame, pandas.DataFrame], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(LEDGER_VARIABLE, str(tmp_path / "ledger.db"))
+    tables[0].to_csv(tmp_path / "test.csv", index=False)
+    told = {"text": "body", "label": "team", "labels": ["bills", "parcels"], "n_public": 30, "asset": "letters"}
+    with pytest.raises(ParamsError, match="epsilom"):
+        p.create(tmp_path / "work", *tables, **told, epsilom=1.0)
+    work = p.create(tmp_path / "work", *tables, **told, method="select", test=str(tmp_path / "test.csv"))
+    assert read(work.folder).dataset.test == str(tmp_path / "test.csv")
 
 
 def test_whole_numbers_beside_an_empty_cell_stay_whole_and_no_error_has_a_value(tmp_path: Path) -> None:

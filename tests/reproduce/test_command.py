@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from click.testing import Result
+from dp_accounting.dp_event import GaussianDpEvent
 from typer.testing import CliRunner
 
 from palimpsest.cli import reproduce, run
@@ -18,6 +19,8 @@ from palimpsest.errors import ParamsError
 from palimpsest.files import read_json, write_json
 from palimpsest.params.load import LEDGER_VARIABLE, read
 from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Run
+from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.reproduce.cells import cells_of, chosen
 from palimpsest.reproduce.grid import grid
 from palimpsest.reproduce.measures import Value
@@ -137,6 +140,62 @@ def test_what_spends_is_never_given_other_settings() -> None:
     assert added(there, {**there, "variants": {"b": {}}})["variants"] == {"a": {"rows": 1}, "b": {}}
 
 
+@pytest.mark.parametrize("section", ["authors", "decoders", "taught"])
+def test_what_charged_rows_are_written_with_stays_as_it_is(section: str) -> None:
+    there: Body = {"models": {"lm": "embedded"}, section: {"a": {"precision": "bf16"}}, "runs": {}}
+    with pytest.raises(ParamsError, match=rf"{section}\.a"):
+        added(there, {**there, section: {"a": {"precision": "float32"}}})
+
+
+def test_a_workspace_keeps_the_cap_that_it_has() -> None:
+    budget = {"delta": 1e-5, "filter": "gdp"}
+    there: Body = {"models": {"lm": "embedded"}, "privacy": {"budget": {**budget, "epsilon": 200.0}}, "runs": {}}
+    assert added(there, {**there, "privacy": {"budget": {**budget, "epsilon": 100.0}}}) == there
+    with pytest.raises(ParamsError, match="privacy"):
+        added(there, {**there, "privacy": {"budget": {"epsilon": 200.0, "delta": 1e-6, "filter": "gdp"}}})
+
+
+def test_what_a_data_set_was_charged_before_is_in_its_total(home: Path) -> None:
+    """Whoever asked, and by whatever table: the budget is the data set's."""
+    found = grid("004", "table1")
+
+    def total(times: int = 1) -> float:
+        lot = reproduce._lot(found, "trec", chosen(cells_of(found), ("trec/sentdp5",)), asked(home))  # noqa: SLF001
+        (one,) = reproduce.totals([lot] * times)
+        return one.epsilon
+
+    alone = total()
+    assert total(2) == alone  # the parts of a data set are added up by what they ask, and these ask the same
+    made(home, "table1", "trec/sentdp5")
+    run = Run("fit@other", "other", "release", "data", "plan", "code")
+    Ledger.open(f"sqlite:///{home / 'ledger.db'}").reserve("trec", run, [PlannedQuery("walk", GaussianDpEvent(1.0))])
+    assert total() > alone + 1.0
+
+
+def test_what_was_finished_stays_in_the_table_whatever_is_asked_for_next(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does a cell lose its value because what it was made with is not named again."""
+    monkeypatch.setattr(reproduce, "_run", lambda lots, yes: ({}, 0))
+    monkeypatch.setattr(reproduce, "_finished", lambda workspace: frozenset({"incontext_eval@sentdp5"}))
+    monkeypatch.setattr(reproduce, "_now", lambda cell, place, asked: "needs file: anything")
+    monkeypatch.setattr(reproduce, "read", lambda cell, workspace, models: Value(0.5))
+    made(home, "table1", "trec/sentdp5")
+    patterns = ("trec/custext5",)
+    assert reproduce.reproduce("004", "table1", asked(home, cells=patterns), plan=False, yes=True) == 0
+    cells = read_json(home / "work" / "reports" / "004-table1.json")["cells"]
+    kept = {cell["cell"]: cell["ours"] for cell in cells if cell["ours"] is not None}
+    assert kept
+    assert all(name.startswith("trec/sentdp5") for name in kept)
+
+
+def test_what_is_declined_leaves_nothing_behind(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reproduce, "_may_charge", lambda lots, yes: False)
+    assert reproduce.reproduce("004", "table1", asked(home, cells=("trec/sentdp5",)), plan=False, yes=False) == 1
+    assert not (home / "work").exists()
+    assert not (home / "ledger.db").exists()
+
+
 def test_a_judge_is_a_classifier_or_answers_in_context_as_the_table_asks(home: Path) -> None:
     (home / "judge").mkdir()
     body = read(made(home, "table1", "trec/sentdp5", judge=home / "judge"))
@@ -152,6 +211,7 @@ SHOTS = {"shots": 6, "lacks": None, "accuracy": {"value": 0.5, "low": 0.4, "high
     ("changes", "value"),
     [
         ({}, Value(0.5, 0.4, 0.6)),
+        ({"judges": False}, Value(0.5, 0.4, 0.6, "the judge fails its control: real demonstrations do not help it")),
         ({"accuracy": None, "lacks": "context"}, Value(None, note="the judge's context holds no 6 demonstrations")),
         ({"accuracy": None, "lacks": "demonstrations"}, Value(None, note="there are fewer than 6 demonstrations")),
     ],
@@ -160,7 +220,9 @@ def test_what_a_judge_could_not_answer_is_no_number(tmp_path: Path, changes: Map
     cell = next(cell for cell in cells_of(grid("004", "table2")) if cell.name == "trec/sentdp5/shots6")
     path = tmp_path / "reports" / "metrics" / "sentdp5" / "incontext.json"
     assert measured(cell, tmp_path, {}) is None
-    write_json(path, {"zero_shot": {"shots": 0, "lacks": None, "accuracy": None}, "shots": [{**SHOTS, **changes}]})
+    judges = {"judges": changes.get("judges")}
+    shots = [{key: value for key, value in {**SHOTS, **changes}.items() if key != "judges"}]
+    write_json(path, judges | {"zero_shot": {"shots": 0, "lacks": None, "accuracy": None}, "shots": shots})
     assert measured(cell, tmp_path, {}) == value
 
 
@@ -171,10 +233,11 @@ def test_the_table_sets_ours_beside_what_was_published(tmp_path: Path) -> None:
         Found(cell, Epsilons(5.0, 5.0, 4.99, 4.99), Value(0.5, 0.4, 0.6), ""),
         Found(cell, Epsilons(5.0, 5.0, None, 5.0), None, "needs GPU: a | b"),
     ]
-    lines = page(found, results).splitlines()
+    lines = page(found, results, ["trec: written by gpt2"]).splitlines()
+    assert "Ours, trec: written by gpt2." in lines
     assert lines[-2] == "| trec | SentDP | 5 | 5 | 4.99 | 4.99 | 6 shots | 54.9 | 50 (40 to 60) |  |"
     assert lines[-1] == "| trec | SentDP | 5 | 5 | – | 5 | 6 shots | 54.9 | – | needs GPU: a / b |"
-    first, second = document(found, results)["cells"]
+    first, second = document(found, results, [])["cells"]
     assert first["ours"] == {"value": 50.0, "low": 40.0, "high": 60.0}
     assert (second["ours"], second["why"]) == (None, "needs GPU: a | b")
     assert drawn(found, results).startswith("<svg")
@@ -212,4 +275,4 @@ def test_hours_are_those_of_the_rows_and_of_the_model_below_them(tmp_path: Path)
         write_json(tmp_path / SECONDS / f"{stage}.json", {"seconds": seconds, "cores": 2, "sizes": {}})
     found = measured(cell, tmp_path, {"finetuned1": "finetuned1"})
     assert found is not None
-    assert (found.value, found.note) == (2.0, "on 2 cores and what they drive")
+    assert (found.value, found.note) == (2.0, "on 2 cores, of the last attempts alone")

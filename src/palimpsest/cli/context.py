@@ -9,6 +9,7 @@ from palimpsest.errors import LedgerError
 from palimpsest.files import close_workspace
 from palimpsest.params.load import ledger_url, load, read
 from palimpsest.params.schema import Params
+from palimpsest.privacy.ledger.books import Books
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Asset, require_unit
 from palimpsest.privacy.ledger.witness import receipt_heads
@@ -25,6 +26,14 @@ class Context:
     params: Params
     ledger: Ledger
     asset: Asset
+
+
+def books_of(params: Params, workspace: Path) -> Books | None:
+    """Of the ledger, if there is one; what is wrong with it is said where the data set is entered."""
+    try:
+        return Ledger.open(ledger_url(params, workspace)).books()
+    except LedgerError:
+        return None
 
 
 def asset_of(params: Params) -> Asset:

@@ -11,19 +11,17 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from palimpsest.cli.context import asset_of, enter
+from palimpsest.cli.context import asset_of, books_of, enter
 from palimpsest.cli.decisions import DataSource, params_text
 from palimpsest.cli.init_files import check_all, check_first_rows, keep
 from palimpsest.cli.options import budget_problem, problems
 from palimpsest.cli.readme import README
 from palimpsest.cli.render import contents
-from palimpsest.errors import DataError, LedgerError, ParamsError
+from palimpsest.errors import DataError, ParamsError
 from palimpsest.files import close_workspace, make_folder, write_text
 from palimpsest.params.file import FILE
-from palimpsest.params.load import ledger_url, loads
+from palimpsest.params.load import loads
 from palimpsest.params.schema import Params
-from palimpsest.privacy.ledger.books import Books
-from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.rules import preview
 from palimpsest.records import attributes
 from palimpsest.records.conformity import schema_problem
@@ -146,7 +144,7 @@ def init_workspace(workspace: Path, source: DataSource, *, force: bool, lost: bo
     params = loads(made[FILE])
     check_payable(source, params)
     _require_vouched(params, workspace)
-    found = check_all(source, params.schema_of_data, workspace, _books(params, workspace)) if check else None
+    found = check_all(source, params.schema_of_data, workspace, books_of(params, workspace)) if check else None
     enter(params, workspace, lost=lost)
     make_workspace(workspace, made)
     if found is not None:
@@ -164,14 +162,6 @@ def _require_vouched(params: Params, workspace: Path) -> None:
         for key, option in _OPTIONS.items():
             problem = problem.replace(f"{key} in params.yaml", option)
         raise DataError(problem, error.remedy) from None
-
-
-def _books(params: Params, workspace: Path) -> Books | None:
-    """Of the ledger, if there is one; what is wrong with it is said where the data set is entered."""
-    try:
-        return Ledger.open(ledger_url(params, workspace)).books()
-    except LedgerError:
-        return None
 
 
 def rendered(source: DataSource) -> dict[str, str]:

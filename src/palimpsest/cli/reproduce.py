@@ -9,7 +9,7 @@ from pathlib import Path
 
 from palimpsest.cli.consent import may_charge
 from palimpsest.cli.console import Rows, console, show
-from palimpsest.cli.context import asset_of, opened
+from palimpsest.cli.context import asset_of, books_of, opened
 from palimpsest.cli.graph import stage_names, standings, upstream
 from palimpsest.cli.render import render
 from palimpsest.cli.repro import STOPPED
@@ -21,11 +21,15 @@ from palimpsest.errors import PalimpsestError, ParamsError
 from palimpsest.files import write_json, write_text
 from palimpsest.graph.state import State
 from palimpsest.methods.shared.base import Plan
+from palimpsest.params.file import FILE
 from palimpsest.params.schema import Params
 from palimpsest.privacy.accounting import MOST_TARGET
+from palimpsest.privacy.ledger.records import Asset
 from palimpsest.privacy.ledger.rules import preview
+from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.receipt import read_receipt
-from palimpsest.report.formats import number
+from palimpsest.records.vouched import EMBEDDED
+from palimpsest.report.formats import at_most, number
 from palimpsest.reproduce.cells import Cell, cells_of, chosen
 from palimpsest.reproduce.countings import as_counted, in_truth
 from palimpsest.reproduce.grid import Grid, grid, listed
@@ -43,7 +47,7 @@ class Lot:
     """The cells of one data set, with what they would ask and cost.
 
     Attributes:
-        never: cell -> why it cannot run whatever is brought along; empty where it can.
+        never: cell of the table -> why it cannot run whatever is brought along; empty where it can.
         now: the same for this machine and these files.
         params: of its workspace with all cells that can run somewhere.
     """
@@ -85,14 +89,75 @@ class Lot:
         return self.never[cell.name] or self.now[cell.name]
 
     @property
-    def total(self) -> float:
-        """The epsilon that all its releases come to, of a data set that was never asked before."""
-        queries = {
-            (each.name, 1): self.prices.planned(each.name).queries
+    def pending(self) -> dict[tuple[str, int], tuple[PlannedQuery, ...]]:
+        """What its releases would ask that are not finished, by the workspace and the name of each."""
+        return {
+            (f"{self.place.name}/{each.name}", 1): self.prices.planned(each.name).queries
             for each in spenders(self.params)
-            if each.target.purpose == "release" and self.prices.planned(each.name).feasible
+            if each.target.purpose == "release" and each.stage not in self.finished
+            if self.prices.planned(each.name).feasible
         }
-        return preview(asset_of(self.params), [], queries).spent
+
+    @property
+    def made_with(self) -> str:
+        """What writes its rows, what judges them, and of how many private records, by its settings."""
+        models = self.params.models
+        judge = None if models.judge is None else models.judge.model
+        judges = [named(one) for one in (models.classifier, judge) if one is not None] or ["those of this house"]
+        return (
+            f"{self.place.name}: written by {named(models.lm)}, judged by {' and '.join(judges)}, of about "
+            f"{self.params.schema_of_data.n_units:,} private records"
+        )
+
+
+def named(model: str) -> str:
+    """A model by its name alone: where its folder lies is nobody's business."""
+    return "the embedded small model" if model == EMBEDDED else Path(model).name
+
+
+@dataclass(frozen=True)
+class Total:
+    """What a data set of the ledger would come to.
+
+    Attributes:
+        lots: what of it is asked for here; several parts may share one budget.
+        epsilon: of all that it was charged and all that would be charged.
+        asset: on the ledger's terms, where it has them.
+    """
+
+    lots: tuple[Lot, ...]
+    epsilon: float
+    asset: Asset
+
+    @property
+    def names(self) -> str:
+        return " and ".join(lot.place.name for lot in self.lots)
+
+    @property
+    def beyond(self) -> str:
+        """What to do where not all of it fits."""
+        if self.epsilon <= self.asset.epsilon:
+            return ""
+        if math.isinf(self.epsilon):
+            return " (together these pass the data set's delta, which no cap mends: pick fewer with --cells)"
+        more = "let --budget be more"
+        if any((lot.place.workspace / FILE).is_file() for lot in self.lots):
+            more = "raise privacy.budget.epsilon in its params.yaml and enter that with `palimpsest register --amend`"
+        return f" (not all of it fits: pick some with --cells, or {more})"
+
+
+def totals(lots: Sequence[Lot]) -> list[Total]:
+    """Of each data set of the ledger, with what it was charged before, whoever asked."""
+    found: list[Total] = []
+    for name in dict.fromkeys(lot.params.dataset.asset for lot in lots):
+        own = tuple(lot for lot in lots if lot.params.dataset.asset == name)
+        books = books_of(own[0].params, own[0].place.workspace)
+        known = None if books is None else books.known(name)
+        charges = [] if books is None or known is None else books.charges(name)
+        wanted = {key: asked for lot in own for key, asked in lot.pending.items()}
+        asset = known or asset_of(own[0].params)
+        found.append(Total(own, preview(asset, charges, wanted).spent, asset))
+    return found
 
 
 def show_tables(paper: str | None = None) -> None:
@@ -146,13 +211,14 @@ def reproduce(paper: str, table: str, asked: Asked, *, plan: bool, yes: bool) ->
     if plan:
         return 0
     open_lots = [lot for lot in lots if any(not planned(cell) and not lot.why_not(cell) for cell in lot.cells)]
+    if open_lots and not _may_charge(open_lots, yes=yes):
+        print("Nothing was made and nothing was charged. The same line asks again.")
+        return 1
     for lot in open_lots:
         make(lot.place, found, params_of(lot.place, found, _open(lot), asked))
-    if open_lots and not _may_charge(open_lots, yes=yes):
-        print("Nothing ran and nothing was charged. The workspaces stay; the same line asks again.")
-        return 1
     failed, code = _run(open_lots, yes=yes)
-    _write(found, [result for lot in lots for result in _results(lot, failed)], asked)
+    beside = [_lot(found, name, (), asked) for name in found.data if _is_beside(found, name, lots, asked)]
+    _write(found, [*lots, *beside], failed, asked)
     return code
 
 
@@ -164,10 +230,17 @@ def _check(asked: Asked) -> None:
 
 def _lot(found: Grid, name: str, wanted: Sequence[Cell], asked: Asked) -> Lot:
     place, cells = place_of(found, name, asked), tuple(cell for cell in wanted if cell.data == name)
-    never = {cell.name: _never(cell) for cell in cells}
-    now = {cell.name: _now(cell, place, asked) for cell in cells}
+    every = [cell for cell in cells_of(found) if cell.data == name]
+    never = {cell.name: _never(cell) for cell in every}
+    now = {cell.name: _now(cell, place, asked) for cell in every}
     body = with_kept(place, params_of(place, found, [cell for cell in cells if not never[cell.name]], asked))
     return Lot(place, cells, never, now, made_params(body))
+
+
+def _is_beside(found: Grid, name: str, lots: Sequence[Lot], asked: Asked) -> bool:
+    """Whether a data set of the table is not asked for now, and has a workspace from an earlier time."""
+    there = (place_of(found, name, asked).workspace / FILE).is_file()
+    return there and all(lot.place.name != name for lot in lots)
 
 
 def _open(lot: Lot) -> list[Cell]:
@@ -214,7 +287,7 @@ def _show_plan(found: Grid, lots: Sequence[Lot], asked: Asked) -> None:
 def _planned_row(lot: Lot, cell: Cell) -> list[str]:
     epsilons, plan = _epsilons(lot, cell), lot.plan(cell)
     sizes = [f"{number(plan.numbers[key])} {key}" for key in _SIZES if key in plan.numbers] if plan is not None else []
-    state = lot.why_not(cell) or _state(lot, cell)
+    state = _state(lot, cell)
     return [
         cell.name, stated(cell), number(epsilons.in_truth), number(epsilons.as_counted),
         number(cell.published, 4), ", ".join(sizes), state,
@@ -222,11 +295,15 @@ def _planned_row(lot: Lot, cell: Cell) -> list[str]:
 
 
 def _state(lot: Lot, cell: Cell) -> str:
-    """Finished, or to be run; or what the plan alone says."""
+    """Finished, to be run, or why it cannot be; or what the plan alone says."""
+    if target(cell, lot.models) in lot.finished and not planned(cell):
+        return "finished"
+    if why := lot.why_not(cell):
+        return why
     if planned(cell):
         value, why = _measured(lot, cell, frozenset(), {})
         return why if value is None else f"by the plan: {number(value.value, 6)}"
-    return "finished" if target(cell, lot.models) in lot.finished else "will run"
+    return "will run"
 
 
 def _finished(workspace: Path) -> frozenset[str]:
@@ -238,16 +315,16 @@ def _finished(workspace: Path) -> frozenset[str]:
 
 
 def _sentences(found: Grid, lots: Sequence[Lot], asked: Asked) -> Iterator[str]:
-    written = "the embedded small model" if asked.model is None else asked.model.name
-    judges = "those of this house" if asked.judge is None else asked.judge.name
     paper = ", ".join(f"{what} {name}" for what, name in found.models.items())
-    yield f"Written by {written}, judged by {judges}; the paper: {paper or 'not stated'}."
-    for lot in lots:
+    yield f"The paper's models: {paper or 'not stated'}."
+    for each in totals(lots):
         yield (
-            f"{lot.place.name}: all of this comes to epsilon {lot.total:.3f} at delta {lot.params.delta:.3g}, of "
-            f"{lot.params.privacy.budget.epsilon:g}{_beyond(lot)}, for about {lot.params.schema_of_data.n_units:,} "
-            f"records; what is finished is not charged again. Expected: {_time(lot)}."
+            f"{each.names}: all of this comes to epsilon {at_most(each.epsilon, 4)} at delta {each.asset.delta:.3g}, "
+            f"of {each.asset.epsilon:g}{each.beyond}, with what the ledger has of it; what is finished is not charged "
+            "again, and what changed since is."
         )
+    for lot in lots:
+        yield f"{lot.made_with}, with public text of {lot.place.public_name}. Expected: {_time(lot)}."
     for lot in lots:
         if lot.place.lacks:
             dataset = lot.place.found.dataset
@@ -273,14 +350,9 @@ def _time(lot: Lot) -> str:
     return f"{hours:.1f} hours for the stages that were measured here, {len(minutes)} of at least {len(due)}"
 
 
-def _beyond(lot: Lot) -> str:
-    fits = lot.total <= lot.params.privacy.budget.epsilon
-    return "" if fits else " (not all of it fits: pick some with --cells, or let --budget be more)"
-
-
 def _may_charge(lots: Sequence[Lot], *, yes: bool) -> bool:
-    asked = ", ".join(f"{lot.place.name}: at most epsilon {lot.total:.3f}" for lot in lots)
-    return yes or may_charge("This run", f"({asked})", "The workspaces are made, and nothing was charged.")
+    asked = ", ".join(f"{each.names}: at most epsilon {at_most(each.epsilon, 4)} in all" for each in totals(lots))
+    return yes or may_charge("This run", f"({asked})", "Nothing was made and nothing was charged.")
 
 
 def _run(lots: Sequence[Lot], *, yes: bool) -> tuple[dict[str, str], int]:
@@ -310,24 +382,27 @@ def name_of(place: Place, stage: str) -> str:
     return f"{place.name}/{stage}"
 
 
-def _results(lot: Lot, failed: Mapping[str, str]) -> Iterator[Result]:
-    """Every cell with what was measured, or why nothing was."""
+def _results(found: Grid, lot: Lot, failed: Mapping[str, str]) -> Iterator[Result]:
+    """Every cell that is asked for with what was measured, or why nothing was; of the others what was before."""
     done = _finished(lot.place.workspace)
-    for cell in lot.cells:
-        yield Result(cell, _epsilons(lot, cell), *_measured(lot, cell, done, failed))
+    for cell in cells_of(found):
+        if cell in lot.cells:
+            yield Result(cell, _epsilons(lot, cell), *_measured(lot, cell, done, failed))
+        elif cell.data == lot.place.name and target(cell, lot.models) in done and not planned(cell):
+            value, why = _measured(lot, cell, done, failed)
+            if value is not None:
+                yield Result(cell, _epsilons(lot, cell), value, why)
 
 
 def _measured(lot: Lot, cell: Cell, done: frozenset[str], failed: Mapping[str, str]) -> tuple[Value | None, str]:
     plan = lot.plan(cell)
     if planned(cell):
         return (None if plan is None else measure(cell).read(plan.numbers, cell.detail)), lot.never[cell.name]
-    if why := lot.why_not(cell):
-        return None, why
     stage = target(cell, lot.models)
     value = read(cell, lot.place.workspace, lot.models) if stage in done else None
-    if value is None:
-        return None, failed.get(name_of(lot.place, stage), "not run")
-    return value, value.note
+    if value is not None:
+        return value, value.note
+    return None, lot.why_not(cell) or failed.get(name_of(lot.place, stage), "not run")
 
 
 def _epsilons(lot: Lot, cell: Cell) -> Epsilons:
@@ -346,12 +421,22 @@ def _epsilons(lot: Lot, cell: Cell) -> Epsilons:
     return Epsilons(cell.epsilon, truth, charged, ours)
 
 
-def _write(found: Grid, results: Sequence[Result], asked: Asked) -> None:
-    """The table as a page and as JSON, and its drawing; all of it stays with its owner."""
+def _write(found: Grid, lots: Sequence[Lot], failed: Mapping[str, str], asked: Asked) -> None:
+    """The table as a page and as JSON, and its drawing; all of it stays with its owner.
+
+    What an earlier call finished of the same table stays in it.
+    """
+    order = {cell.name: place for place, cell in enumerate(cells_of(found))}
+    results = sorted(
+        (result for lot in lots for result in _results(found, lot, failed)), key=lambda one: order[one.cell.name]
+    )
+    shown = {result.cell.data for result in results}
+    made_with = [lot.made_with for lot in lots if lot.place.name in shown]
     home = asked.workspace / REPORTS / f"{found.paper}-{found.table}"
-    write_json(home.with_suffix(".json"), document(found, results))
-    write_text(home.with_suffix(".md"), page(found, results))
+    write_json(home.with_suffix(".json"), document(found, results, made_with))
+    whole = page(found, results, made_with)
+    write_text(home.with_suffix(".md"), whole)
     if drawing := drawn(found, results):
         write_text(home.with_suffix(".svg"), drawing)
-    print(page(found, results))
+    print(whole)
     print(f"written: {home}.md, .json" + (" and .svg" if drawing else "") + "; they are private, as the test rows are")

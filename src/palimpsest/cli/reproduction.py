@@ -37,8 +37,9 @@ from palimpsest.reproduce.measures import judged, measure, planned
 from palimpsest.workspace import BASE_LM
 from stages.vouching import require_vouched
 
-_CHARGED = ("lms", "discriminators", "variants")  # what a change of would charge again
-_OWN = ("dataset", "privacy", "runs", *_CHARGED)  # sections of a preset that are written otherwise here
+_SPENDING = ("lms", "discriminators", "variants")
+_CHARGED = (*_SPENDING, "authors", "decoders", "taught")  # what a change of would charge again
+_OWN = ("dataset", "privacy", "runs", *_SPENDING)  # sections of a preset that are written otherwise here
 _KEPT = ("version", "dataset", "privacy", "models", "release")  # of what `init` writes
 _ASKED = ("audit", "in_context", "prompt_mia")  # of `runs`: what names variants
 _FINETUNED = "finetuned"
@@ -79,6 +80,7 @@ class Place:
         public: the public text, where it is here.
         lacks: which files are not here; empty where all are.
         files: where they are written as `init` reads them.
+        public_name: what the public text is called.
         workspace: its workspace.
         source: what `init` would be told.
     """
@@ -87,6 +89,7 @@ class Place:
     found: Found
     public: Path | None
     lacks: str
+    public_name: str
     files: Path
     workspace: Path
     source: DataSource
@@ -98,8 +101,9 @@ def place_of(grid: Grid, name: str, asked: Asked) -> Place:
     dataset = known(of.dataset or name)
     found, lacks = _files(dataset, [] if asked.data is None else _homes(asked.data, name, of))
     public = None if asked.data is None else _public(asked.data, of.public)
+    public_name = f"{of.public}.jsonl"
     if not lacks and public is None:
-        lacks = f"{of.public}.jsonl"
+        lacks = public_name
     files, workspace = asked.workspace / "files" / name, asked.workspace / name
     n_public = asked.records.get(name) or of.n_public or expected(found, cut_of(found, of.cut, 0))
     label = None if of.label is None else {each.name: each for each in dataset.attributes}[of.label]
@@ -111,7 +115,7 @@ def place_of(grid: Grid, name: str, asked: Asked) -> Place:
         budget=asked.budget, lm=EMBEDDED if asked.model is None else str(asked.model.resolve()), chosen=dataset.task,
         json_schema=None if dataset.schema is None else dict(dataset.schema),
     )  # fmt: skip
-    return Place(name, found, public, lacks, files, workspace, source)
+    return Place(name, found, public, lacks, public_name, files, workspace, source)
 
 
 def _homes(folder: Path, name: str, of: Source) -> list[Path]:
@@ -128,7 +132,8 @@ def _files(dataset: DataSet, homes: Sequence[Path]) -> tuple[Found, str]:
         except DataError:
             continue
     form = dataset.forms[0]
-    return Found(dataset, form, dict.fromkeys(form.files, ())), ", ".join(form.names)
+    needed = dict.fromkeys(name for part in form.needed for name in form.files.get(part, ()))
+    return Found(dataset, form, dict.fromkeys(form.files, ())), ", ".join(needed)
 
 
 def _public(folder: Path, name: str) -> Path | None:
@@ -240,6 +245,7 @@ def added(there: Mapping[str, Any], body: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ParamsError: both name the same thing and say otherwise.
     """
+    body = _capped(there, body)
     changed = [key for key in ("dataset", "privacy") if there.get(key) != body.get(key)]
     changed += ["models.lm"] * (there["models"]["lm"] != body["models"]["lm"])
     for section in _CHARGED:
@@ -254,6 +260,13 @@ def added(there: Mapping[str, Any], body: Mapping[str, Any]) -> dict[str, Any]:
         key: list(dict.fromkeys([*there.get("runs", {}).get(key, []), *names])) for key, names in body["runs"].items()
     }
     return {**merged(there, body), "runs": runs}
+
+
+def _capped(there: Mapping[str, Any], body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """With the cap that the workspace has: it is the ledger's, and no option changes it."""
+    if "privacy" not in there or "privacy" not in body:
+        return body
+    return merged(body, {"privacy": {"budget": {"epsilon": there["privacy"]["budget"]["epsilon"]}}})
 
 
 def _parsed(text: str) -> dict[str, Any]:

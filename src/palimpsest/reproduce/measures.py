@@ -11,6 +11,7 @@ from palimpsest.reproduce.grid import Body
 from palimpsest.workspace import METRICS, MODEL_METRICS, SECONDS
 
 HOURS = "seconds"  # no metric: what the workspace keeps for the eye
+_NO_JUDGE = "the judge fails its control: real demonstrations do not help it"
 _INSTEAD = ("minilm_lr", "tfidf_lr")  # classifiers of this house, where the one that is asked for is not here
 
 
@@ -67,7 +68,7 @@ def _in_context(body: Body, detail: Body) -> Value:
         return Value(None, note=f"there are fewer than {shots} demonstrations")
     if answered["accuracy"] is None:
         return Value(None, note=f"the judge's context holds no {shots} demonstrations")
-    return Value(**answered["accuracy"])
+    return Value(**answered["accuracy"], note=_NO_JUDGE if body.get("judges") is False else "")
 
 
 def _forest(body: Body, _detail: Body) -> Value:
@@ -83,7 +84,7 @@ def _ngrams(body: Body, detail: Body) -> Value:
 def _prompts(body: Body, detail: Body) -> Value:
     """Of the attack behind the row's own texts, or of its control."""
     found = body["shown"]["attack"] if detail["behind"] == "member" else body["attacks"]["prompt"]
-    return Value(found["auc"], found["low"], found["high"])
+    return Value(found["auc"], found["low"], found["high"], "" if body["shown"]["works"] else _NO_JUDGE)
 
 
 def _clipping(body: Body, detail: Body) -> Value:
@@ -94,7 +95,7 @@ def _hours(body: Body, _detail: Body) -> Value:
     """Of wall-clock time on this machine, without audits."""
     if not body["seconds"]:
         return Value(None, note="its stages ran elsewhere, and their times stayed there")
-    return Value(sum(body["seconds"]) / 3600.0, note=f"on {max(body['cores'])} cores and what they drive")
+    return Value(sum(body["seconds"]) / 3600.0, note=f"on {max(body['cores'])} cores, of the last attempts alone")
 
 
 def _rate(field: str) -> Callable[[Body, Body], Value]:

@@ -52,11 +52,11 @@ class Result:
         return Value(value, low, high, found.note)
 
 
-def document(grid: Grid, results: Sequence[Result]) -> dict[str, Any]:
-    """The table as JSON values."""
+def document(grid: Grid, results: Sequence[Result], made_with: Sequence[str]) -> dict[str, Any]:
+    """The table as JSON values; `made_with` says of each data set what wrote and judged ours."""
     return {
         "zone": INTERNAL, "paper": grid.paper, "table": grid.table, "title": grid.title,
-        "published_with": dict(grid.models), "counting": grid.counting.says,
+        "published_with": dict(grid.models), "made_with": list(made_with), "counting": grid.counting.says,
         "cells": [_cell(result) for result in results],
     }  # fmt: skip
 
@@ -71,14 +71,13 @@ def _cell(result: Result) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def page(grid: Grid, results: Sequence[Result]) -> str:
+def page(grid: Grid, results: Sequence[Result], made_with: Sequence[str]) -> str:
     """The table as Markdown."""
     heads = (*_HEAD, "published", "ours (95 %)", "note")
     lines = [f"| {' | '.join(_line(result))} |" for result in results]
     models = "; ".join(f"{what}: {name}" for what, name in grid.models.items())
-    told = [
-        text for text in (models and f"The paper's models: {models}.", grid.counting.says, grid.unpublished) if text
-    ]
+    papers, ours = models and f"The paper's models: {models}.", [f"Ours, {one}." for one in made_with]
+    told = [text for text in (papers, *ours, grid.counting.says, grid.unpublished) if text]
     table = "\n".join([f"| {' | '.join(heads)} |", "|---" * len(heads) + "|", *lines])
     said = "".join(f"\n\n{text}" for text in told)
     return f"# {grid.called}: {grid.title}\n\nPrivate: measured on private rows.{said}\n\n{table}\n"

@@ -161,8 +161,9 @@ def rows(name: str, records: Sequence[Record], world: Facts | None) -> Iterator[
             shown = ", ".join(map(str, numbers[:_SHOWN])) + (", ..." if len(numbers) > _SHOWN else "")
             yield DataError(
                 f"{len(numbers)} of {len(texts)} rows of {name} {what}: rows {shown}.",
-                "Put personal_data into the chain of the variant's filters and draw again, which is free. If rows go "
-                "on holding secrets, release nothing and report it.",
+                "Put personal_data into the chain of the variant's filters and draw again, which is free for dp_lm and "
+                "charged anew for others; of select take such texts out of the public file. If rows go on holding "
+                "secrets, release nothing and report it.",
             )
 
 
