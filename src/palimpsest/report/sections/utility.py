@@ -15,7 +15,7 @@ from palimpsest.report.formats import MISSING, number, percent
 from palimpsest.report.results import Document, Metric, Results, measured
 from palimpsest.report.row import BASELINES, EVALUATORS, Row, Score, Summary
 from palimpsest.report.sections.base import Cell, Column, Figure, Page, Section, Table, word
-from palimpsest.report.theme import DASHES, GREY, SHAPES, colors, looks
+from palimpsest.report.theme import GREY, SHAPES, colors, looks
 from palimpsest.workspace import PUBLIC_LM, PUBLIC_ONLY, REAL
 
 UTILITY = Metric("utility", UtilityScores.from_json, measured)
@@ -183,7 +183,7 @@ def frontier_chart(rows: Rows) -> Chart:
     color = draw.keyed(alt.Color, "series", colors(methods + lines), legend=key)
     shapes = looks(methods, SHAPES) | dict.fromkeys(lines, "stroke")
     shape = draw.keyed(alt.Shape, "series", shapes, legend=key)
-    dashes = looks(methods, DASHES) | {name: _DASHES.get(name, [8, 4]) for name in lines}
+    dashes = {name: [1, 0] for name in methods} | {name: _DASHES.get(name, [8, 4]) for name in lines}
     dash = draw.keyed(alt.StrokeDash, "series", dashes, legend=key)
     y = alt.Y("accuracy:Q", title="accuracy on real test rows", scale=draw.NEAR, axis=alt.Axis(format="%"))
     tooltip = draw.tips("variant:N", "epsilon:Q", "accuracy:Q", "low:Q", "high:Q")
