@@ -231,8 +231,6 @@ def create(
     """
     if unknown := sorted(decisions.keys() - _DECISIONS):
         raise ParamsError(f"{', '.join(unknown)}: nothing is decided so.", f"Use {', '.join(sorted(_DECISIONS))}.")
-    for option in _FILES & decisions.keys():
-        decisions[option] = None if decisions[option] is None else Path(decisions[option])
     told = attributes.as_one({"label": decisions.pop("label", None), "labels": decisions.pop("labels", ())})
     folder, labels = Path(folder), told["labels"]
     require_free(folder, force=force)  # before a table is written over one that is there
@@ -241,6 +239,7 @@ def create(
     made = usual | {"wanted": decisions.pop("method", None), "chosen": decisions.pop("task", None), **decisions}
     with owner_only():
         private, open_text = _path(data, folder, "data"), _path(public, folder, "public")
+        made |= {name: _path(made[name], folder, name) for name in _FILES if made.get(name) is not None}
         source = DataSource(data=private, public=open_text, label=told["label"], labels=named, **made)
         init_workspace(folder, source, force=force, check=check)
     return Workspace(folder)

@@ -223,7 +223,7 @@ FAILING = {
     "a text for a person": ({"unit": "body", "persons": 100}, "--unit and --text are both 'body'"),
     "what is bad": ({"bad_rows": "skip"}, "--bad-rows is 'skip'"),
     "too few": ({"n_public": 19}, "--n-public is 19"),
-    "delta above 1/n": ({"delta": 0.1}, "--delta is 0.1; allowed is above 0 and at most 1 / n for 600 records"),
+    "delta above 1/n": ({"delta": 0.1}, "--delta is 0.1; allowed is 1e-12 to 1 / n for 600 records"),
     "no budget": ({"budget": -1}, "--budget is -1"),
     "infinite epsilon": ({"epsilon": "inf"}, "--epsilon"),
     "asset": ({"asset": "My Notes"}, "--asset"),

@@ -23,7 +23,7 @@ from palimpsest.privacy.ledger.records import Run
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.reproduce.cells import cells_of, chosen
 from palimpsest.reproduce.grid import grid
-from palimpsest.reproduce.measures import Value
+from palimpsest.reproduce.measures import Value, target
 from palimpsest.reproduce.measures import read as measured
 from palimpsest.reproduce.table import Epsilons, document, drawn, page
 from palimpsest.reproduce.table import Result as Found
@@ -159,34 +159,52 @@ def test_what_a_data_set_was_charged_before_is_in_its_total(home: Path) -> None:
     """Whoever asked, and by whatever table: the budget is the data set's."""
     found = grid("004", "table1")
 
-    def total(times: int = 1) -> float:
+    def total(*parts: str) -> float:
         lot = reproduce._lot(found, "trec", chosen(cells_of(found), ("trec/sentdp5",)), asked(home))  # noqa: SLF001
-        (one,) = reproduce.totals([lot] * times)
+        (one,) = reproduce.totals([replace(lot, place=replace(lot.place, name=name)) for name in parts or ("trec",)])
         return one.epsilon
 
     alone = total()
-    assert total(2) == alone  # the parts of a data set are added up by what they ask, and these ask the same
+    assert total("one part", "another") > alone + 1.0  # of one data set, so of one budget
     made(home, "table1", "trec/sentdp5")
     run = Run("fit@other", "other", "release", "data", "plan", "code")
     Ledger.open(f"sqlite:///{home / 'ledger.db'}").reserve("trec", run, [PlannedQuery("walk", GaussianDpEvent(1.0))])
     assert total() > alone + 1.0
 
 
+@pytest.mark.parametrize("patterns", [("trec/custext5",), ("agnews/custext5",)])
 def test_what_was_finished_stays_in_the_table_whatever_is_asked_for_next(
-    home: Path, monkeypatch: pytest.MonkeyPatch
+    home: Path, monkeypatch: pytest.MonkeyPatch, patterns: tuple[str, ...]
 ) -> None:
-    """Nor does a cell lose its value because what it was made with is not named again."""
+    """Nor does a cell lose its value because what it was made with is not named again, or another number of records."""
     monkeypatch.setattr(reproduce, "_run", lambda lots, yes: ({}, 0))
-    monkeypatch.setattr(reproduce, "_finished", lambda workspace: frozenset({"incontext_eval@sentdp5"}))
+    done = {"trec": frozenset({"incontext_eval@sentdp5"})}
+    monkeypatch.setattr(reproduce, "_finished", lambda workspace: done.get(workspace.name, frozenset()))
     monkeypatch.setattr(reproduce, "_now", lambda cell, place, asked: "needs file: anything")
     monkeypatch.setattr(reproduce, "read", lambda cell, workspace, models: Value(0.5))
     made(home, "table1", "trec/sentdp5")
-    patterns = ("trec/custext5",)
-    assert reproduce.reproduce("004", "table1", asked(home, cells=patterns), plan=False, yes=True) == 0
+    other = asked(home, cells=patterns, records={"trec": 120 if patterns[0].startswith("trec") else 900})
+    assert reproduce.reproduce("004", "table1", other, plan=False, yes=True) == 0
     cells = read_json(home / "work" / "reports" / "004-table1.json")["cells"]
     kept = {cell["cell"]: cell["ours"] for cell in cells if cell["ours"] is not None}
     assert kept
     assert all(name.startswith("trec/sentdp5") for name in kept)
+
+
+def test_what_is_not_built_is_finished_by_no_stage_that_it_would_share(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = grid("004", "table4")
+    monkeypatch.setattr(
+        reproduce, "_finished", lambda workspace: frozenset(map(str, range(3))) | {"fidelity_audit@embed3"}
+    )
+    lot = reproduce._lot(found, "agnews", chosen(cells_of(found), ("agnews",)), asked(home))  # noqa: SLF001
+    cells = [cell for cell in lot.cells if cell.missing]
+    assert cells
+    for cell in cells:
+        assert reproduce._state(lot, cell).startswith("missing: ")  # noqa: SLF001
+        done = frozenset({target(cell, lot.models)})
+        assert reproduce._measured(lot, cell, done, {}) == (None, lot.never[cell.name])  # noqa: SLF001
 
 
 def test_what_is_declined_leaves_nothing_behind(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,9 @@
 import json
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from palimpsest.params.schema import Params
 from palimpsest.privacy.ledger.rules import preview
 from palimpsest.records import attributes
 from palimpsest.records.conformity import schema_problem
+from palimpsest.records.read import is_unicode
 from palimpsest.records.structured import unique
 from palimpsest.workspace import GRAPH, TWINS
 from stages.vouching import require_vouched
@@ -107,23 +109,35 @@ def _written(path: Path, kind: str, option: str, parts: str) -> Any:
         text = path.read_text(encoding="utf-8-sig")
         found = _json(text, as_text=kind == "base")
         found = YAML(typ=kind, pure=True).load(text) if found is None else found
-    except (OSError, UnicodeDecodeError, YAMLError) as error:
+    except (OSError, ValueError, YAMLError, RecursionError) as error:
         raise ParamsError(f"{option} cannot be read ({type(error).__name__}).", f"Correct {parts}.") from None
-    if _has_no_sign(json.dumps(found, ensure_ascii=False, default=str, skipkeys=True)):
+    if any("\0" in words or not is_unicode(words) for words in _words(found)):
         raise ParamsError(f"{option} holds a NUL character or half of a sign.", f"Correct {parts}.")
     return found
 
 
-def _has_no_sign(text: str) -> bool:
-    """Whether JSON text holds what no file of settings can: half of a sign, or NUL."""
-    return "\\u0000" in text or any("\ud800" <= sign <= "\udfff" for sign in text)
-
-
 def _json(text: str, *, as_text: bool) -> Any:
-    numbers: dict[str, Any] = {"parse_int": str, "parse_float": str} if as_text else {}
+    """None where it is no JSON. As text every scalar is what it looks like."""
+    read = partial(json.loads, parse_int=str, parse_float=str, parse_constant=str) if as_text else json.loads
     with suppress(ValueError, RecursionError):
-        return json.loads(text, object_pairs_hook=unique, **numbers)
+        return read(text, object_pairs_hook=_spelt if as_text else unique)
     return None
+
+
+def _spelt(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {name: json.dumps(v) if v is None or isinstance(v, bool) else v for name, v in unique(pairs).items()}
+
+
+def _words(found: Any) -> Iterator[str]:
+    """Every text in it, each once: a file of YAML can name a part again, and within itself."""
+    left, seen = [found], set[int]()
+    while left:
+        part = left.pop()
+        if isinstance(part, str):
+            yield part
+        elif id(part) not in seen:
+            seen.add(id(part))
+            left += [*part, *part.values()] if isinstance(part, dict) else part if isinstance(part, list) else []
 
 
 def init_workspace(workspace: Path, source: DataSource, *, force: bool, lost: bool = False, check: bool = True) -> None:

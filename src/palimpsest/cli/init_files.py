@@ -19,12 +19,13 @@ from palimpsest.records import attributes
 from palimpsest.records.check import Checked, Found, check
 from palimpsest.records.faults import NOTES, OF_THE_RECORD, Kind, Place, RecordError
 from palimpsest.records.formats import MissingColumn, names
-from palimpsest.records.preprocess import NOBODY, odd_labels, odd_public, odd_sizes
+from palimpsest.records.preprocess import odd_labels, odd_public, odd_sizes
 from palimpsest.records.read import ColumnNames, iter_rows, nobody
 from palimpsest.records.schema import PublicSchema
 from palimpsest.workspace import FAULT, PRIVATE, ROWS_REPORT, Zone
 
 _FOR_EVER = "What is declared never changes for a data set: to correct it, run init again with another --asset."
+_UNNAMED = "Some rows name no person and will be left out."
 LIST = PRIVATE / "check.json"
 _MOST_NAMES, _LONGEST_NAME, _MOST_WORDS = 30, 40, 3
 
@@ -204,7 +205,7 @@ def _odd(checked: Checked, schema: PublicSchema, public: frozenset[int]) -> list
     """What is far from what was declared or is public as well, without a count."""
     seen = {label: int(label in checked.labels) for label in schema.label_names}
     sizes = [each.told for each in odd_sizes(checked.rows, checked.persons, schema)]
-    unnamed = [NOBODY] if schema.unit_column is not None and checked.nobody else []
+    unnamed = [_UNNAMED] if schema.unit_column is not None and checked.nobody else []
     others = [*odd_labels(seen), *odd_public(len(checked.marks & public))]
     return [*sizes, *[_FOR_EVER] * bool(sizes), *unnamed, *(each.told for each in others)]
 

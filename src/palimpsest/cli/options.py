@@ -17,6 +17,7 @@ from palimpsest.params.sections import LEAST_UNITS, MOST_BUDGET, MOST_RECORDS, N
 from palimpsest.privacy.ledger.records import FILTERS
 from palimpsest.records import attributes
 from palimpsest.records.faults import POLICIES
+from palimpsest.records.schema import LEAST_DELTA
 from palimpsest.records.structured import WHOLE_ROW
 
 MODERN = "modern"
@@ -193,10 +194,10 @@ def _budget(source: DataSource) -> Iterator[Problem]:
         yield _too_small(source, epsilon)
     if source.filter not in FILTERS:
         yield f"--filter is {source.filter!r}.", f"Choose one of {', '.join(FILTERS)}; it is fixed at registration."
-    if source.delta is not None and not 0 < source.delta <= 1 / units:
+    if source.delta is not None and not LEAST_DELTA <= source.delta <= 1 / units:
         unit = "records" if source.persons is None else "persons"
         yield (
-            f"--delta is {source.delta:g}; allowed is above 0 and at most 1 / n for {units} {unit}, {1 / units:.3g}.",
+            f"--delta is {source.delta:g}; allowed is {LEAST_DELTA:g} to 1 / n for {units} {unit}, {1 / units:.3g}.",
             "Leave it out: 1 / (n ln n) is the default.",
         )
 

@@ -22,6 +22,7 @@ from palimpsest.files import write_json, write_text
 from palimpsest.graph.state import State
 from palimpsest.methods.shared.base import Plan
 from palimpsest.params.file import FILE
+from palimpsest.params.load import read as read_params
 from palimpsest.params.schema import Params
 from palimpsest.privacy.accounting import MOST_TARGET
 from palimpsest.privacy.ledger.records import Asset
@@ -123,11 +124,13 @@ class Total:
         lots: what of it is asked for here; several parts may share one budget.
         epsilon: of all that it was charged and all that would be charged.
         asset: on the ledger's terms, where it has them.
+        known: whether it has.
     """
 
     lots: tuple[Lot, ...]
     epsilon: float
     asset: Asset
+    known: bool
 
     @property
     def names(self) -> str:
@@ -141,8 +144,10 @@ class Total:
         if math.isinf(self.epsilon):
             return " (together these pass the data set's delta, which no cap mends: pick fewer with --cells)"
         more = "let --budget be more"
-        if any((lot.place.workspace / FILE).is_file() for lot in self.lots):
-            more = "raise privacy.budget.epsilon in its params.yaml and enter that with `palimpsest register --amend`"
+        if self.known:
+            more = (
+                "raise privacy.budget.epsilon in a params.yaml of it and enter that with `palimpsest register --amend`"
+            )
         return f" (not all of it fits: pick some with --cells, or {more})"
 
 
@@ -156,7 +161,7 @@ def totals(lots: Sequence[Lot]) -> list[Total]:
         charges = [] if books is None or known is None else books.charges(name)
         wanted = {key: asked for lot in own for key, asked in lot.pending.items()}
         asset = known or asset_of(own[0].params)
-        found.append(Total(own, preview(asset, charges, wanted).spent, asset))
+        found.append(Total(own, preview(asset, charges, wanted).spent, asset, known is not None))
     return found
 
 
@@ -217,8 +222,7 @@ def reproduce(paper: str, table: str, asked: Asked, *, plan: bool, yes: bool) ->
     for lot in open_lots:
         make(lot.place, found, params_of(lot.place, found, _open(lot), asked))
     failed, code = _run(open_lots, yes=yes)
-    beside = [_lot(found, name, (), asked) for name in found.data if _is_beside(found, name, lots, asked)]
-    _write(found, [*lots, *beside], failed, asked)
+    _write(found, [*lots, *_beside(found, lots, asked)], failed, asked)
     return code
 
 
@@ -230,17 +234,23 @@ def _check(asked: Asked) -> None:
 
 def _lot(found: Grid, name: str, wanted: Sequence[Cell], asked: Asked) -> Lot:
     place, cells = place_of(found, name, asked), tuple(cell for cell in wanted if cell.data == name)
-    every = [cell for cell in cells_of(found) if cell.data == name]
-    never = {cell.name: _never(cell) for cell in every}
-    now = {cell.name: _now(cell, place, asked) for cell in every}
+    never, now = _reasons(found, place, asked)
     body = with_kept(place, params_of(place, found, [cell for cell in cells if not never[cell.name]], asked))
     return Lot(place, cells, never, now, made_params(body))
 
 
-def _is_beside(found: Grid, name: str, lots: Sequence[Lot], asked: Asked) -> bool:
-    """Whether a data set of the table is not asked for now, and has a workspace from an earlier time."""
-    there = (place_of(found, name, asked).workspace / FILE).is_file()
-    return there and all(lot.place.name != name for lot in lots)
+def _reasons(found: Grid, place: Place, asked: Asked) -> tuple[dict[str, str], dict[str, str]]:
+    """Cell of a data set -> why it can run nowhere, and why not here; empty where it can."""
+    every = [cell for cell in cells_of(found) if cell.data == place.name]
+    return {cell.name: _never(cell) for cell in every}, {cell.name: _now(cell, place, asked) for cell in every}
+
+
+def _beside(found: Grid, lots: Sequence[Lot], asked: Asked) -> Iterator[Lot]:
+    """The data sets of the table that are not asked for now and have a workspace, whatever that was made with."""
+    for name in found.data:
+        place = place_of(found, name, asked)
+        if name not in {lot.place.name for lot in lots} and (place.workspace / FILE).is_file():
+            yield Lot(place, (), *_reasons(found, place, asked), read_params(place.workspace))
 
 
 def _open(lot: Lot) -> list[Cell]:
@@ -289,14 +299,14 @@ def _planned_row(lot: Lot, cell: Cell) -> list[str]:
     sizes = [f"{number(plan.numbers[key])} {key}" for key in _SIZES if key in plan.numbers] if plan is not None else []
     state = _state(lot, cell)
     return [
-        cell.name, stated(cell), number(epsilons.in_truth), number(epsilons.as_counted),
+        cell.name, stated(cell), number(epsilons.in_truth), at_most(epsilons.as_counted),
         number(cell.published, 4), ", ".join(sizes), state,
     ]  # fmt: skip
 
 
 def _state(lot: Lot, cell: Cell) -> str:
     """Finished, to be run, or why it cannot be; or what the plan alone says."""
-    if target(cell, lot.models) in lot.finished and not planned(cell):
+    if target(cell, lot.models) in lot.finished and not planned(cell) and not lot.never[cell.name]:
         return "finished"
     if why := lot.why_not(cell):
         return why
@@ -319,9 +329,9 @@ def _sentences(found: Grid, lots: Sequence[Lot], asked: Asked) -> Iterator[str]:
     yield f"The paper's models: {paper or 'not stated'}."
     for each in totals(lots):
         yield (
-            f"{each.names}: all of this comes to epsilon {at_most(each.epsilon, 4)} at delta {each.asset.delta:.3g}, "
-            f"of {each.asset.epsilon:g}{each.beyond}, with what the ledger has of it; what is finished is not charged "
-            "again, and what changed since is."
+            f"{each.names}: all of this comes to epsilon {at_most(each.epsilon, 4)} at delta "
+            f"{at_most(each.asset.delta)}, of {each.asset.epsilon:g}{each.beyond}, with what the ledger has of it; what "
+            "is finished is not charged again, and what changed since is."
         )
     for lot in lots:
         yield f"{lot.made_with}, with public text of {lot.place.public_name}. Expected: {_time(lot)}."
@@ -399,7 +409,8 @@ def _measured(lot: Lot, cell: Cell, done: frozenset[str], failed: Mapping[str, s
     if planned(cell):
         return (None if plan is None else measure(cell).read(plan.numbers, cell.detail)), lot.never[cell.name]
     stage = target(cell, lot.models)
-    value = read(cell, lot.place.workspace, lot.models) if stage in done else None
+    there = stage in done and not lot.never[cell.name]
+    value = read(cell, lot.place.workspace, lot.models) if there else None
     if value is not None:
         return value, value.note
     return None, lot.why_not(cell) or failed.get(name_of(lot.place, stage), "not run")

@@ -149,7 +149,7 @@ class BudgetSettings(Settings):
 
     epsilon: float = Field(gt=0, le=MOST_BUDGET, allow_inf_nan=False, description="Cap on the total epsilon.")
     delta: float | None = Field(default=None, gt=0, lt=1)
-    """The asset's one delta, for every release and the total, at most 1 / n; null: 1 / (n ln n), with n the declared
+    """The asset's one delta, for every release and the total, 1e-12 to 1 / n; null: 1 / (n ln n), with n the declared
     number of persons, or of records where there is no unit column."""
     filter: Literal["renyi", "gdp"] = "renyi"
     """What the total is counted in: Rényi divergences, or Gaussian DP, which is cheaper for most plans; fixed when the

@@ -380,7 +380,7 @@ def _moves(largest: float, error: float, dtype: torch.dtype) -> ModelError:
         f"A context's logits move by up to {largest:.3g} nats with the contexts beside it; the plan charges for "
         f"{error / _PER_SCORE:.3g}.",
         f"Set `rounding` of the variant's method to {_PER_SCORE * 2.0 * largest:.2g} or more, which is charged and "
-        f"listed as an assumption, {device}",
+        f"listed as an assumption (of predict with a batch_size of 24 or more), {device}",
     )
 
 

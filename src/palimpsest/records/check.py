@@ -25,7 +25,7 @@ class Checked:
     """What a pass through a file found. All of it follows from the rows, so it is for their owner alone.
 
     Attributes:
-        faults: in the order of the file, to its end or to a broken quote.
+        faults: in the order of the file, to its end or to where it is broken: a quote, a carriage return.
         rows: how many can be read.
         persons: how many different ones these name.
         nobody: whether one of them names none.
@@ -74,7 +74,7 @@ def check(
             said |= marks([row.text])
             if key is not None:
                 texts.append(row.text[:BEGINNING])
-    except RecordError as broken:  # what follows a broken quote is no record any more
+    except RecordError as broken:  # what follows a broken quote or line is no record any more
         bad(broken)
     alike = likeness(texts, key) if key is not None and texts else None
     labelled = frozenset(filter(None, seen))

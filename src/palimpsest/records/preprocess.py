@@ -23,10 +23,6 @@ Guessable = Callable[[Sequence[str], np.ndarray | None, np.ndarray], np.ndarray]
 _DECLARED_FACTOR = 1.25
 
 
-_UNNAMED = "rows were left out: they name no person"
-NOBODY = f"Some {_UNNAMED}."
-
-
 class Oddity(NamedTuple):
     """Something that the owner of the data should know: with its counts for the private report, and without them."""
 
@@ -183,7 +179,7 @@ def _odd_rows(counts: dict[str, int], schema: PublicSchema) -> Iterator[Oddity]:
         "empty": "texts are empty",
         "unlabelled": "rows have no label",
         "invalid": "records do not conform to the JSON schema",
-        "nobody": _UNNAMED,
+        "nobody": "rows were left out: they name no person",
         "over_cap": f"rows were left out: more than {schema.max_rows_per_unit} of one person",
     }
     for name, problem in problems.items():

@@ -224,7 +224,7 @@ class _Rule:
     def _clean(self, value: str, place: Place, column: str | None) -> str:
         if "\0" in value:
             raise self._error(Kind.CODING, place, column, "contains a NUL character", "Remove it.")
-        if not _is_unicode(value):
+        if not is_unicode(value):
             raise self._error(Kind.CODING, place, column, "is not valid UTF-8", "Save the file as UTF-8.")
         return value
 
@@ -232,7 +232,7 @@ class _Rule:
         return RecordError(kind, self.name, place, f"column {column!r} {problem}", remedy, column)
 
 
-def _is_unicode(value: str) -> bool:
+def is_unicode(value: str) -> bool:
     """False where the string holds a lone surrogate: a byte that was not UTF-8, or half of a JSON escape pair."""
     try:
         value.isascii() or value.encode()

@@ -51,7 +51,7 @@ def _towards(side: str, value: Any, digits: int) -> Any:
     """A finite float at so many significant digits to that side; anything else as it is."""
     if not isinstance(value, float) or not math.isfinite(value):
         return value
-    return float(Context(prec=digits, rounding=side).plus(_SURE.create_decimal_from_float(value)))
+    return float(Context(prec=digits, rounding=side).plus(_SURE.create_decimal_from_float(value))) + 0.0
 
 
 def percent(value: float | None, digits: int = 1) -> str:

@@ -12,6 +12,7 @@ from palimpsest.workspace import METRICS, MODEL_METRICS, SECONDS
 
 HOURS = "seconds"  # no metric: what the workspace keeps for the eye
 _NO_JUDGE = "the judge fails its control: real demonstrations do not help it"
+_BLIND = "the judge fails its control: it does not know a record that it has just read"
 _INSTEAD = ("minilm_lr", "tfidf_lr")  # classifiers of this house, where the one that is asked for is not here
 
 
@@ -84,7 +85,7 @@ def _ngrams(body: Body, detail: Body) -> Value:
 def _prompts(body: Body, detail: Body) -> Value:
     """Of the attack behind the row's own texts, or of its control."""
     found = body["shown"]["attack"] if detail["behind"] == "member" else body["attacks"]["prompt"]
-    return Value(found["auc"], found["low"], found["high"], "" if body["shown"]["works"] else _NO_JUDGE)
+    return Value(found["auc"], found["low"], found["high"], "" if body["shown"]["works"] else _BLIND)
 
 
 def _clipping(body: Body, detail: Body) -> Value:

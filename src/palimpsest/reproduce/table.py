@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from palimpsest.report.formats import MISSING, number
+from palimpsest.report.formats import MISSING, at_most, number
 from palimpsest.reproduce.cells import Cell
 from palimpsest.reproduce.grid import Grid
 from palimpsest.reproduce.measures import Value
@@ -87,8 +87,8 @@ def _line(result: Result) -> list[str]:
     cell, epsilons, ours = result.cell, result.epsilons, result.ours
     interval = "" if ours.low is None else f" ({number(ours.low, 4)} to {number(ours.high, 4)})"
     return [
-        cell.data, cell.of.title, stated(cell), number(epsilons.in_truth), number(epsilons.charged),
-        number(epsilons.as_counted), cell.measured.title, number(cell.published, 4),
+        cell.data, cell.of.title, stated(cell), number(epsilons.in_truth), at_most(epsilons.charged),
+        at_most(epsilons.as_counted), cell.measured.title, number(cell.published, 4),
         MISSING if ours.value is None else f"{number(ours.value, 4)}{interval}", result.why.replace("|", "/"),
     ]  # fmt: skip
 

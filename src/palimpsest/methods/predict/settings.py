@@ -114,7 +114,8 @@ class PredictSettings(Settings):
         default=None,
         gt=0,
         description="Nats that a score may move because contexts stand beside others: charged, and listed as an "
-        "assumption. null: nothing; bits are tried on public prompts, and a device that moves a context's is refused.",
+        "assumption; with a batch_size of 24 or more. null: nothing; bits are tried on public prompts, and a device "
+        "that moves a context's is refused.",
     )
     checkpoint_tokens: int = Field(default=20, ge=1, description="Tokens a batch may lose when a run is stopped.")
     label_counts: LabelCounts = "noisy"

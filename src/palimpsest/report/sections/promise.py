@@ -22,6 +22,7 @@ def plain(releases: Sequence[Mapping[str, Any]]) -> Rows:
     """variant, what, share: what each proven curve lets an attacker find and believe, beside guessing."""
     return [
         {"variant": release["variant"], "what": what, "share": release["meaning"][key]}
+        | {"shown": f"{at_most(100 * release['meaning'][key])}%"}
         for release in releases
         if release["meaning"]
         for what, key in _MEANING.items()
@@ -50,7 +51,7 @@ def plain_chart(rows: Rows, units: str) -> Chart:
     bars = base.mark_bar().encode(
         color=draw.keyed(alt.Color, "what", {BLIND: GREY, FOUND: ORANGE, BEFORE: GREY, AFTER: BLUE})
     )
-    text = base.mark_text(align="left", dx=4, fontSize=11).encode(text=alt.Text("share:Q", format=".1%"))
+    text = base.mark_text(align="left", dx=4, fontSize=11).encode(text="shown:N")
     return draw.finish(alt.layer(bars, text), draw.height_of(rows, "variant", 3 * draw.ROW), columns=2)
 
 
@@ -90,7 +91,7 @@ def figures(
         caption=f"Of 100 {unit.many}, how many the best possible attack finds while it wrongly accuses 1 in 100 "
         f"outsiders; and how sure someone may be about a {unit.name}, who held 1 in 100 likely before. Proved, for "
         "any attack.",
-        alt="; ".join(f"{row['variant']}, {row['what']}: {at_most(100 * row['share'])} in 100" for row in words) + ".",
+        alt="; ".join(f"{row['variant']}, {row['what']}: {row['shown']}" for row in words) + ".",
     )
     yield from Figure.of(
         limits(own),
