@@ -49,9 +49,9 @@ class StoredEncoders:
         return self.rows.dimension
 
 
-def memory_of(purpose: str) -> Path:
-    """The memory for public and synthetic texts of a stage that makes rows of this purpose."""
-    return OF_PAID if purpose == "release" else OF_MEASURED
+def memory_of(*, leaves: bool) -> Path:
+    """The memory for public and synthetic texts of a stage that makes rows which may leave, or others."""
+    return OF_PAID if leaves else OF_MEASURED
 
 
 def measuring(params: Params, others: Path = OF_MEASURED) -> StoredEncoders:

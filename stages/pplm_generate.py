@@ -30,7 +30,7 @@ def run(name: str, model: str) -> None:
     variant = params.variants[name]
     assert isinstance(variant, DpLmVariant)  # the schema lets no other run here
     artifact = DpLmArtifact.load(MODELS / model, dtype_of(variant.generate.precision))
-    memory = memory_of(receipt.purpose)
+    memory = memory_of(leaves=receipt.private)
     encode = encoders(params, others=memory) if artifact.judging.head.shape.reads == ENCODER else None
     settings = variant.generate
     removing = NotingChain(chain(params, settings.filters, settings.max_tokens, settings.batch))

@@ -18,7 +18,7 @@ from palimpsest.records.write import read_synthetic
 from palimpsest.workspace import INTERNAL, PUBLIC_ONLY, PUBLISHABLE, SCORES, SYNTHETIC
 from stages.common import start
 from stages.downstream_eval import Judges
-from stages.encoding import OF_PAID
+from stages.encoding import memory_of
 from stages.vouching import public_rows
 
 
@@ -27,7 +27,7 @@ def run() -> None:
     params = load()
     test, names = public_test(params), (*params.may_leave, PUBLIC_ONLY)
     rows = {name: read_synthetic(SYNTHETIC / name, params.dataset.text, params.dataset.label) for name in names}
-    judges = Judges(params, OF_PAID)
+    judges = Judges(params, memory_of(leaves=params.testing.noise_seed is None))
     held = judges.part(test, asset=False)
     audits = {name: judges.score(judges.part(own, asset=False), held) for name, own in rows.items()}
     zone = PUBLISHABLE if params.testing.noise_seed is None else INTERNAL  # with a fixed seed no row is private

@@ -21,7 +21,7 @@ from palimpsest.records.write import read_public, read_synthetic
 from palimpsest.workspace import BASE_LM, CHECKPOINTS, DECODERS, EMBEDDINGS, MODELS, PUBLIC, SYNTHETIC, ZERO_SHOT
 from stages.public import heldout_texts, public_texts
 
-ANSWERS = CHECKPOINTS / "answers"
+OF_PUBLIC_ASKS = CHECKPOINTS / "public_answers"
 
 
 def nothing_vouched(_params: Params, key: str) -> Path:
@@ -78,8 +78,8 @@ class Artifacts:
 
     @property
     def answers(self) -> Path:
-        """What language models answered, by the hash of what they were asked."""
-        return ANSWERS / f"{self.spender.name}.sqlite"
+        """What language models answered a public stage, by the hash of what they were asked."""
+        return OF_PUBLIC_ASKS / f"{self.spender.name}.sqlite"
 
     def key(self) -> bytes:
         """The asset's key, for this variant."""

@@ -42,7 +42,7 @@ def run(name: str, author: str) -> None:
         BackendError: the author wrote fewer different texts of a label than asked for, or cannot be reached.
     """
     params = load()
-    settings, read = params.zero_shot[name], Artifacts(params, _Writes(f"zero_shot_{name}", author), vouched)
+    settings, read = params.zero_shot[name], Artifacts(params, _Writes(name, author), vouched)
     writer = author_of(read, encoders(params, others=OF_PUBLIC).others)
     written = zero_shot(writer, tuple(params.dataset.labels) or (UNLABELLED,), settings.texts)
     beside = [Record(text) for text in public_texts()] if settings.beside else []

@@ -20,7 +20,7 @@ from palimpsest.methods.steer.voice import Voice
 from palimpsest.privacy.accounting import epsilon, gdp_epsilon, is_private
 from palimpsest.privacy.means import GRID, ClassMeans, class_steps
 from palimpsest.privacy.rows import PrivateRow
-from tests.methods.encoders import encoding
+from tests.methods.encoders import Apart, encoding
 from tests.methods.two_classes import NAMES, two_class_records
 
 BUDGET = Budget(3.0, 1e-3)
@@ -76,6 +76,19 @@ def test_one_label_is_refused(schema):
 
 
 # What is asked.
+
+
+def test_private_texts_are_read_by_themselves(schema, voice: Voice):
+    apart, plan = Apart(), planned(schema)
+    states = apart.encoding(lambda texts: voice.reader.encode_batch(list(texts)), voice.reader.dimension)
+
+    class Reads:
+        def ask(self, query: ClassMeans) -> list[list[float]]:
+            query.encode(["a private text"])
+            return [[0.5] * query.dimensions for _ in query.labels]
+
+    Steer(settings_of(), schema, plan, voice, states).ask(Reads())
+    assert apart.holds(["a private text"])
 
 
 def test_each_look_moves_by_at_most_one_unit_whatever_the_model_makes_of_a_text(schema, steer):

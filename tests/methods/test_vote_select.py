@@ -24,7 +24,7 @@ from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.votes import Round, parts_of
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
-from tests.methods.encoders import encoding
+from tests.methods.encoders import Apart, encoding
 from tests.methods.evolve.evolving import (
     ROWS,
     SECRET,
@@ -113,6 +113,14 @@ def test_persons_vote_in_parts_and_records_in_whole_votes() -> None:
             most = [max(own) for own in voted.counts.values()]
             assert most == pytest.approx([math.sqrt(0.5)] * 2, abs=1e-4)
         assert len(kept(fit, voted)) > 0
+
+
+def test_private_texts_are_read_by_themselves(monkeypatch) -> None:
+    apart = Apart()
+    monkeypatch.setitem(globals(), "encoding", apart.encoding)
+    rows = [PrivateRow(f"my {THINGS[0]}", "refund"), PrivateRow(f"your {THINGS[1]}", "praise")]
+    voter().ask(Asked(rows))
+    assert apart.holds(row.text for row in rows)
 
 
 # What it costs.

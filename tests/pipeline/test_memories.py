@@ -1,5 +1,6 @@
 """Vectors of texts of one zone never come from a memory of another: texts read together share their last bits."""
 
+import math
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,8 +11,11 @@ import pytest
 from palimpsest.graph.stages import SPENDERS, STAGES
 from palimpsest.params.load import parse
 from palimpsest.workspace import PRIVATE, Zone
-from stages import encoding
+from stages import encoding, encoding_tools
 from stages.encoding import OF_MEASURED, OF_PAID, OF_PUBLIC, OF_ROWS, encoders, measuring, memory_of
+from stages.encoding_tools import OF_OTHER_ASKS, OF_PAID_ASKS, EncodingTools
+from stages.spenders import spender
+from stages.tools import Artifacts
 from tests.settings_file import demo
 
 ALLOWED = {Zone.PUBLIC: {"OF_PUBLIC"}, Zone.DP: {"OF_PAID", "memory_of("}, Zone.PRIVATE: set()}
@@ -23,9 +27,24 @@ def test_memories_are_apart_and_those_of_the_private_zone_lie_in_it() -> None:
     assert [PRIVATE in folder.parents for folder in folders] == [True, True, False, False]
 
 
-@pytest.mark.parametrize(("purpose", "memory"), [("release", OF_PAID), ("reference", OF_MEASURED)])
-def test_what_is_written_without_noise_meets_nothing_that_may_leave(purpose: str, memory: Path) -> None:
-    assert memory_of(purpose) == memory
+def test_what_is_written_without_noise_meets_nothing_that_may_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither by vectors nor by answers: what is asked or read together shares its last bits."""
+    assert [memory_of(leaves=leaves) for leaves in (True, False)] == [OF_PAID, OF_MEASURED]
+    body = demo()
+    exact = {**body["variants"]["evolve3"], "purpose": "reference", "epsilon": math.inf}
+    body |= {"variants": {**body["variants"], "exact": exact}}
+    body["run"] = {**body["run"], "private_evolve": {**body["run"]["private_evolve"], "exact": "base"}}
+    body["run"] |= {key: [*body["run"][key], "exact"] for key in ("evaluate", "audit")}
+    memories = []
+    monkeypatch.setattr(encoding_tools, "encoders", lambda _params, _batch, memory: memories.append(memory))
+    for name, seed, paid in (("evolve3", None, True), ("evolve3", 7, False), ("exact", None, False)):
+        params = parse(body | {"testing": {"noise_seed": seed}})
+        tools = EncodingTools(params, spender(params, name))
+        assert (PRIVATE in tools.answers.parents) is not paid
+        tools.encoders(1)
+        assert memories.pop() == (OF_PAID if paid else OF_MEASURED)
+    public = Artifacts(params, spender(params, "evolve3")).answers
+    assert public.parent not in {OF_PAID_ASKS, OF_OTHER_ASKS}
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import dp_accounting as dpa
+import numpy as np
 import pytest
 from scipy import stats
 
@@ -71,6 +72,19 @@ def test_phrases_come_out_by_their_noisy_counts_and_only_above_the_threshold() -
     rows = [PrivateRow(word, "refund") for word in ("lamp", "oven") for _ in range(query.threshold - 3)]
     assert query.run(rows, Noted(2)) == []  # type: ignore[arg-type]
     assert query.run([*rows, PrivateRow("oven", "refund")], Noted(2)) == [(0, "oven", query.threshold)]  # type: ignore[arg-type]
+
+
+def test_every_count_has_noise_of_its_own() -> None:
+    """One number for all would show their differences exactly."""
+
+    class Rising(Noted):
+        def whole_normal(self, size: int, std: float) -> np.ndarray:
+            return np.arange(size)
+
+    query = phrases(1.0, 1)
+    rows = [PrivateRow(word, "refund") for word in ("lamp", "oven") for _ in range(query.threshold)]
+    least = query.threshold
+    assert query.run(rows, Rising()) == [(0, "oven", least + 1), (0, "lamp", least)]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("most", [1, 2])

@@ -330,8 +330,8 @@ def _sentences(found: Grid, lots: Sequence[Lot], asked: Asked) -> Iterator[str]:
     for each in totals(lots):
         yield (
             f"{each.names}: all of this comes to epsilon {at_most(each.epsilon, 4)} at delta "
-            f"{at_most(each.asset.delta)}, of {each.asset.epsilon:g}{each.beyond}, with what the ledger has of it; what "
-            "is finished is not charged again, and what changed since is."
+            f"{at_most(each.asset.delta)}, of {each.asset.epsilon:g}{each.beyond}, with what the ledger has of it. "
+            "What is finished is not charged again, and what changed since is."
         )
     for lot in lots:
         yield f"{lot.made_with}, with public text of {lot.place.public_name}. Expected: {_time(lot)}."

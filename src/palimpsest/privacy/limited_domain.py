@@ -51,7 +51,8 @@ class LimitedDomain:
     all, one after the other, is within the sum of the deltas of P (a coupling fails at most that often), and Renyi
     divergences from Q add up. A set that has probability at most e^eps Q + d under P' has at most e^eps Q + d + sum
     delta under P. So the deltas are added to the one that converts the sum of divergences, and are not multiplied by
-    e^eps. That a unit has one vote is the caller's part. Groups of units are not covered by this proof.
+    e^eps. That a unit has one vote is the caller's part. For a group each pick is (eps, delta + own delta)-DP in
+    both orders, which grows with the group as that of any mechanism does.
 
     The cost is that of `picks` picks, also where fewer come out; T calls cost T times as much.
 

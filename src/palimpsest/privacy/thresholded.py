@@ -34,7 +34,9 @@ class Thresholded(Stored):
     deviation sigma, in both orders (Dwork and Roth 2014, Theorem A.1; exact delta: Balle and Wang 2018, Theorem 8), and
     rounding and the threshold are post-processing. P and P' differ only where one of at most c keys with a count of 1
     reaches the threshold, which happens with probability at most delta: their total variation is at most `own_delta`.
-    It composes as `LimitedDomain` says (partition selection: Korolova et al. 2009; Desfontaines, Voss, Gipson,
+    The other order needs Q moved: let Q' be Q where the unit's own keys are counted once each though the unit is not
+    there. Q' differs from Q as P from P', and Q' and P are the same function of noisy counts of the same keys, again at
+    most sqrt(c) apart. It composes as `LimitedDomain` says (partition selection: Korolova et al. 2009; Desfontaines, Voss, Gipson,
     Mandayam 2022). Running time is not covered, which grows with the number of keys. With sigma 0 all keys come out,
     exactly: for reference runs.
 

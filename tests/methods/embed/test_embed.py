@@ -45,7 +45,7 @@ from tests.methods.embed.embedding import (
     public,
     schema_of,
 )
-from tests.methods.encoders import encoding
+from tests.methods.encoders import Apart, encoding
 
 BUDGET = Budget(20.0, 1e-3)
 EXACT = Budget(math.inf, 1e-3)
@@ -96,6 +96,14 @@ def fit_of(
 
 def sums_of(*texts: str) -> ClassSums:
     return ClassSums(tuple(LABELS), 50.0 * encode(texts).astype(np.float64))
+
+
+@pytest.mark.parametrize("changes", [{}, {"class_means": {"share": 0.5, "domain": 0.5}}])
+def test_private_texts_are_read_by_themselves(ledger: Ledger, monkeypatch, changes: dict[str, Any]) -> None:
+    apart = Apart()
+    monkeypatch.setitem(globals(), "encoding", apart.encoding)
+    embed(ledger, **changes)
+    assert apart.holds(row.text for row in ROWS)
 
 
 # The first population.

@@ -30,7 +30,7 @@ from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.votes import Ballot, Round
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
-from tests.methods.encoders import encoding
+from tests.methods.encoders import Apart, encoding
 from tests.methods.evolve.evolving import (
     LABELS,
     ROWS,
@@ -100,6 +100,15 @@ def test_notes_say_what_cannot_work() -> None:
 def test_shares_leave_something_for_the_votes() -> None:
     with pytest.raises(ValidationError, match="leave nothing"):
         evolve_settings(class_means={"share": 0.96, "domain": 1.0, "first": 2, "pool": 2})
+
+
+@pytest.mark.parametrize("changes", [{}, {"class_means": STEERING}])
+def test_private_texts_are_read_by_themselves(ledger: Ledger, monkeypatch, changes: dict[str, Any]) -> None:
+    """An encoder that reads them beside others would give a row's bits to its neighbours."""
+    apart = Apart()
+    monkeypatch.setitem(globals(), "encoding", apart.encoding)
+    evolve(ledger, Writer(), **changes)
+    assert apart.holds(row.text for row in ROWS)
 
 
 # Selection.
