@@ -17,7 +17,7 @@ _AT_ONCE = 1024  # texts handed to the memory: what a stopped encode loses at mo
 
 
 def run() -> None:
-    """data/public/train.parquet -> data/public/embeddings.npz: texts (n, d), descriptions (labels, d)."""
+    """data/public/train.parquet -> data/public/embeddings.npz: texts (n, d); descriptions (labels, d), and of which."""
     params, texts = load(), public_texts()
     every, encode = [*texts, *params.dataset.labels.values()], encoders(params, others=OF_PUBLIC).others
     starts = range(0, len(every), _AT_ONCE)
@@ -27,7 +27,8 @@ def run() -> None:
     ]
     vectors, descriptions = np.split(np.concatenate(parts), [len(texts)])
     with atomic_path(EMBEDDINGS) as draft, draft.open("wb") as file:
-        np.savez(file, texts=vectors, descriptions=descriptions)
+        names = np.array(list(params.dataset.labels), dtype=str)
+        np.savez(file, texts=vectors, descriptions=descriptions, labels=names)
 
 
 def public_vectors(params: Params, texts: Sequence[str], encode: Callable[[Sequence[str]], np.ndarray]) -> np.ndarray:

@@ -20,6 +20,7 @@ from palimpsest.records.vouched import sha256
 from palimpsest.workspace import CHECKPOINTS, LOCK
 
 _FOLDER = CHECKPOINTS / "finished"
+_DIGITS = 16  # of a key
 _BODY, _FILES, _RECEIPT = "run.json", "files", "receipt.json"
 
 
@@ -37,7 +38,7 @@ def keep(run: Run, paths: Iterable[Path], facts: Mapping[str, Any]) -> None:
         paths: files and folders of the workspace.
         facts: plain values that its receipt and its counts need beside the ledger.
     """
-    with atomic_path(_of(run.stage, run.variant)) as draft:
+    with atomic_path(_of(run)) as draft:
         files = [file for path in paths for file in ([path] if path.is_file() else sorted(path.rglob("*")))]
         found = {str(file): sha256(file) for file in files if file.is_file()}
         for name in found:
@@ -55,9 +56,9 @@ def restored(run: Run, charges: Collection[Charge]) -> Again | None:
         charges: all of the asset.
     """
     forget_noted()
-    folder, own = _of(run.stage, run.variant), _committed(run.key, charges)
+    folder, own = _of(run), _committed(run.key, charges)
     body = _whole(folder) if own else None
-    if body is None or body["run"] != run.key:
+    if body is None:
         shutil.rmtree(folder, ignore_errors=True)
         return None
     for name in body["files"]:
@@ -68,24 +69,27 @@ def restored(run: Run, charges: Collection[Charge]) -> Again | None:
 
 def note(run: Run, receipt: Path) -> None:
     """Keep the receipt too, by which it is known when DVC has noted the run."""
-    _link(receipt, _of(run.stage, run.variant) / _RECEIPT)
+    _link(receipt, _of(run) / _RECEIPT)
 
 
 def forget_noted(workspace: Path = Path()) -> None:
     """Remove what was kept of the runs that DVC's lock file has."""
     lock = workspace / LOCK
     known = lock.read_text(encoding="utf-8") if lock.is_file() else ""
-    for folder in (workspace / _FOLDER).glob("*"):
+    for folder in (workspace / _FOLDER).glob("*/*"):
         receipt = folder / _RECEIPT
         if receipt.is_file() and hashlib.md5(receipt.read_bytes()).hexdigest() in known:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def waiting(workspace: Path) -> Mapping[str, str]:
-    """Stage, as DVC names it -> the key of its finished run that waits to be put back."""
+def waiting(workspace: Path) -> Mapping[str, frozenset[str]]:
+    """Stage, as DVC names it -> the keys of its finished runs that wait to be put back."""
     forget_noted(workspace)
-    found = ((folder.name, _whole(folder)) for folder in (workspace / _FOLDER).glob("*@*"))
-    return {name: str(body["run"]) for name, body in found if body is not None}
+    found: dict[str, frozenset[str]] = {}
+    for folder in (workspace / _FOLDER).glob("*@*/*"):
+        if (body := _whole(folder)) is not None:
+            found[folder.parent.name] = found.get(folder.parent.name, frozenset()) | {str(body["run"])}
+    return found
 
 
 def _committed(key: str, charges: Iterable[Charge]) -> Sequence[Charge]:
@@ -106,8 +110,9 @@ def _whole(folder: Path) -> Mapping[str, Any] | None:
         return None
 
 
-def _of(stage: str, variant: str) -> Path:
-    return _FOLDER / f"{stage}@{variant}"
+def _of(run: Run) -> Path:
+    """Each run has a place of its own: one with other settings takes nothing away that was paid for."""
+    return _FOLDER / f"{run.stage}@{run.variant}" / run.key[:_DIGITS]
 
 
 def _link(source: Path, target: Path) -> None:

@@ -15,9 +15,9 @@ from palimpsest.methods.shared.counts import GenerationCounts
 from palimpsest.methods.shared.removed import NotingChain
 from palimpsest.params.load import load
 from palimpsest.params.schema import DpLmVariant, Params
-from palimpsest.records.vouched import contents_of
+from palimpsest.records.vouched import contents_of, fingerprint_of, sha256
 from palimpsest.records.write import write_synthetic
-from palimpsest.workspace import METRICS, MODELS, RECEIPTS, SHARDS, SYNTHETIC
+from palimpsest.workspace import METRICS, MODELS, PUBLIC, RECEIPTS, SHARDS, SYNTHETIC
 from stages.common import start
 from stages.encoding import encoders, memory_of
 from stages.filters import chain
@@ -61,6 +61,9 @@ def digest(params: Params, name: str, model: str, encoder: str) -> str:
     known = hashlib.sha256(closure.digest("stages.pplm_generate").encode())
     known.update(repr((params.seed, encoder, params.variants[name].model_dump_json())).encode())
     known.update(contents_of(MODELS / model).encode())
+    variant = params.variants[name]
+    if isinstance(variant, DpLmVariant) and "perplexity" in variant.generate.filters.chain:
+        known.update(f"{sha256(PUBLIC / 'heldout.parquet')} {fingerprint_of(params.untouched)}".encode())
     return known.hexdigest()[:16]
 
 

@@ -21,7 +21,7 @@ from palimpsest.records.record import Record
 from palimpsest.records.write import write_public, write_split
 from palimpsest.workspace import FAULT, MANIFEST, PRIVATE, PUBLIC, ROWS_REPORT, Zone
 from stages.common import start
-from stages.vouching import public_rows
+from stages.public_files import public_rows
 
 _HELDOUT_SHARE, _HELDOUT_MOST = 0.05, 2000  # of the public rows
 

@@ -4,8 +4,6 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from palimpsest.files import atomic_path, write_json
 from palimpsest.models.encoder import nearest
 from palimpsest.models.lm import learn_prompts, load_lm, pretrain_lm
@@ -15,9 +13,9 @@ from palimpsest.params.schema import Params
 from palimpsest.records.record import Record
 from palimpsest.records.vouched import EMBEDDED
 from palimpsest.records.write import read_public
-from palimpsest.workspace import BASE_LM, EMBEDDINGS, METRICS, PUBLIC
+from palimpsest.workspace import BASE_LM, METRICS, PUBLIC
 from stages.common import start
-from stages.public import half_trained, heldout_texts, public_texts
+from stages.public import half_trained, heldout_texts, public_embeddings, public_texts
 from stages.vouching import vouched
 
 
@@ -56,7 +54,7 @@ def warm_up(params: Params, folder: Path) -> None:
 
 def guessed_labels(params: Params, rows: Sequence[Record]) -> list[str]:
     """A public row's own label, or the one whose public description is nearest."""
-    names, embeddings = tuple(params.dataset.labels), np.load(EMBEDDINGS)
+    names, embeddings = tuple(params.dataset.labels), public_embeddings(params.dataset.labels)
     guesses = nearest(embeddings["texts"], embeddings["descriptions"])
     return [row.label or names[guess] for row, guess in zip(rows, guesses, strict=True)]
 

@@ -1,12 +1,14 @@
 """The public texts, as `preprocess` left them, and where a long training on them keeps its states."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
+
 from palimpsest.records.write import read_public
-from palimpsest.workspace import CHECKPOINTS, PUBLIC
+from palimpsest.workspace import CHECKPOINTS, EMBEDDINGS, PUBLIC
 
 
 def public_texts() -> list[str]:
@@ -17,6 +19,16 @@ def public_texts() -> list[str]:
 def heldout_texts() -> list[str]:
     """Those that measure what a model makes of public text."""
     return [row.text for row in read_public(PUBLIC / "heldout.parquet")]
+
+
+def public_embeddings(labels: Iterable[str]) -> dict[str, np.ndarray]:
+    """texts (n, d) of the public texts, descriptions (labels, d) of these labels in their order.
+
+    By their names: DVC compares settings whatever their order, so a file stays where only the order of labels changed.
+    """
+    with np.load(EMBEDDINGS) as kept:
+        places = {name: place for place, name in enumerate(kept["labels"].tolist())}
+        return {"texts": kept["texts"], "descriptions": kept["descriptions"][[places[name] for name in labels]]}
 
 
 @contextmanager

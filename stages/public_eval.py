@@ -19,7 +19,7 @@ from palimpsest.workspace import INTERNAL, PUBLIC_ONLY, PUBLISHABLE, SCORES, SYN
 from stages.common import start
 from stages.downstream_eval import Judges
 from stages.encoding import memory_of
-from stages.vouching import public_rows
+from stages.public_files import public_rows
 
 
 def run() -> None:

@@ -2,15 +2,14 @@
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from palimpsest.methods.baselines.public_only import select_public, spread
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.records.record import Record
 from palimpsest.records.write import read_public, write_synthetic
-from palimpsest.workspace import EMBEDDINGS, PUBLIC, PUBLIC_ONLY, SYNTHETIC
+from palimpsest.workspace import PUBLIC, PUBLIC_ONLY, SYNTHETIC
 from stages.common import start
+from stages.public import public_embeddings
 
 
 def run() -> None:
@@ -23,7 +22,8 @@ def run() -> None:
 
 def for_labels(params: Params, rows: Sequence[Record]) -> list[Record]:
     """Public rows for each label, equally many."""
-    labels, embeddings = params.dataset.labels, np.load(EMBEDDINGS)
+    labels = params.dataset.labels
+    embeddings = public_embeddings(labels)
     return select_public(
         embeddings["texts"],
         dict(zip(labels, embeddings["descriptions"], strict=True)),

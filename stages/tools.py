@@ -19,7 +19,7 @@ from palimpsest.records.schema import PublicSchema
 from palimpsest.records.vouched import contents_of, fingerprint_of, sha256
 from palimpsest.records.write import read_public, read_synthetic
 from palimpsest.workspace import BASE_LM, CHECKPOINTS, DECODERS, EMBEDDINGS, MODELS, PUBLIC, SYNTHETIC, ZERO_SHOT
-from stages.public import heldout_texts, public_texts
+from stages.public import heldout_texts, public_embeddings, public_texts
 
 OF_PUBLIC_ASKS = CHECKPOINTS / "public_answers"
 
@@ -101,7 +101,8 @@ class Artifacts:
     def embeddings(self) -> Mapping[str, np.ndarray]:
         """Those of the public texts and of the labels' descriptions."""
         self.require(Reads.EMBEDDINGS)
-        return np.load(EMBEDDINGS) if self.params.dataset.labels else {}
+        labels = self.params.dataset.labels
+        return public_embeddings(labels) if labels else {}
 
     def heldout(self) -> list[str]:
         """Held-out public texts."""

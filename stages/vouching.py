@@ -2,21 +2,14 @@
 
 import hashlib
 import re
-from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from palimpsest.errors import ModelError
 from palimpsest.models.sources import known_source, require_pinned, resolve_encoder, resolve_source
 from palimpsest.params.schema import Params
 from palimpsest.params.sources import public_sources
-from palimpsest.records.faults import POLICIES
 from palimpsest.records.vouched import EMBEDDED, Own, PublicSource, fingerprint_of, require_public, sha256
-
-if TYPE_CHECKING:  # heavy: imported where files are read
-    from palimpsest.records.private import RawRow
-    from palimpsest.records.read import ColumnNames
 
 _HUB = re.compile(r"[\w.-]+(/[\w.-]+)?(@[\w./-]+)?")  # a hub name; anything else is a path, and is not told
 
@@ -33,25 +26,12 @@ def vouched(params: Params, key: str) -> Path:
     source, own = named(params)[key], own_of(params)
     if source.embedded:
         return resolve_encoder(EMBEDDED)
-    require_public(source, _written(source), own)
+    require_public(source, written(source), own)
     if source.kind == "text":
-        return _written(source)
+        return written(source)
     place = resolve_source(source.name)
     require_public(source, place, own)
     return place
-
-
-def public_rows(params: Params, key: str, columns: "ColumnNames") -> Sequence["RawRow"]:
-    """The rows of the file that params.yaml names at `key`, for which `vouched` holds when they are read.
-
-    Raises:
-        DataError: it does not, the file changed meanwhile, or it cannot be read.
-    """
-    from palimpsest.records.read import read_rows
-
-    data, path = params.dataset, _written(named(params)[key])
-    labels, bad = tuple(data.labels) or None, POLICIES[data.bad_rows]
-    return read_rows(path, columns, data.max_length, labels, check=partial(vouched, params, key), bad=bad)
 
 
 def require_vouched(params: Params, workspace: Path = Path()) -> None:
@@ -66,8 +46,8 @@ def require_vouched(params: Params, workspace: Path = Path()) -> None:
         if source.used and _of_hub(source, workspace):
             require_pinned(source.name)
         if source.on_disk:
-            require_public(source, _written(source, workspace), own)
-            require_public(source, place_of(source, workspace) or _written(source, workspace), own)
+            require_public(source, written(source, workspace), own)
+            require_public(source, place_of(source, workspace) or written(source, workspace), own)
 
 
 def named(params: Params) -> dict[str, PublicSource]:
@@ -106,7 +86,7 @@ def _name(source: PublicSource) -> str:
 def _of_hub(source: PublicSource, workspace: Path = Path()) -> bool:
     """Whether a source is the name of a hub's model, and no file or folder is called so."""
     hub = source.kind == "model" and not source.embedded and _HUB.fullmatch(source.name) is not None
-    return hub and not _written(source, workspace).exists()
+    return hub and not written(source, workspace).exists()
 
 
 def digest_of(source: PublicSource, workspace: Path = Path()) -> str | None:
@@ -120,7 +100,7 @@ def digest_of(source: PublicSource, workspace: Path = Path()) -> str | None:
         return None
 
 
-def _written(source: PublicSource, workspace: Path = Path()) -> Path:
+def written(source: PublicSource, workspace: Path = Path()) -> Path:
     """The path that a source's name is, whether or not there is something."""
     return workspace / Path(source.name).expanduser()
 
@@ -131,5 +111,5 @@ def place_of(source: PublicSource, workspace: Path) -> Path | None:
         return resolve_encoder(EMBEDDED)
     if not source.on_disk:
         return None
-    place = _written(source, workspace)
+    place = written(source, workspace)
     return place if place.exists() else known_source(source.name) if source.kind == "model" else None

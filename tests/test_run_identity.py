@@ -15,7 +15,7 @@ import stages.preprocess
 from palimpsest.errors import DataError, LedgerError, ParamsError
 from palimpsest.files import read_json
 from palimpsest.graph.closure import digest
-from palimpsest.graph.stages import SPENDERS
+from palimpsest.graph.stages import SPENDERS, STAGES
 from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.steer.declaration import SteerSettings
 from palimpsest.params.load import LEDGER_VARIABLE, load
@@ -218,6 +218,14 @@ def test_another_key_of_the_asset_makes_another_run(place: Place):
 def test_a_setting_that_changes_no_row_changes_no_run(place: Place, edit: Edit):
     before = place.split()
     assert place.split(edit) == before
+
+
+@pytest.mark.parametrize("edit", SAME_ROWS.values(), ids=SAME_ROWS)
+def test_dvc_starts_no_charged_stage_for_a_setting_that_changes_no_row(edit: Edit):
+    """It would be the same run, which is charged again."""
+    changed = {f"{section}.{key}" for section, own in edit.items() if isinstance(own, dict) for key in own}
+    asked = {param for stage in STAGES if stage.name in SPENDERS for param in stage.params}
+    assert not [key for key in changed for param in asked if f"{key}.".startswith(f"{param}.")]
 
 
 @pytest.mark.parametrize(

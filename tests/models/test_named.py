@@ -40,7 +40,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for part in ("train", "heldout"):
         write_public(PUBLIC / f"{part}.parquet", [Record(text, None) for text in texts])
     vectors = np.eye(len(texts), dtype=np.float32)
-    np.savez(EMBEDDINGS, texts=vectors, descriptions=vectors[:2])
+    np.savez(EMBEDDINGS, texts=vectors, descriptions=vectors[:2], labels=np.array(["a", "b"]))
     return home
 
 

@@ -51,7 +51,7 @@ def test_what_a_committed_run_wrote_comes_back_whole_with_its_charges(ledger: Le
     reservation = begun(ledger)
     ledger.commit(reservation)
     removed()
-    assert finished.waiting(Path()) == {"fit@a": RUN.key}
+    assert finished.waiting(Path()) == {"fit@a": {RUN.key}}
     again = finished.restored(RUN, ledger.charges("tickets"))
     assert again is not None
     assert (ROWS.read_text(), (MODEL / "weights").read_text(), again.facts) == ("rows", "weights", {"rows": 3})
@@ -61,11 +61,6 @@ def test_what_a_committed_run_wrote_comes_back_whole_with_its_charges(ledger: Le
 
 def _uncommitted(ledger: Ledger, reservation: Reservation) -> Run:
     return RUN
-
-
-def _other(ledger: Ledger, reservation: Reservation) -> Run:
-    ledger.commit(reservation)
-    return Run(**{**RUN.__dict__, "plan": "another"})
 
 
 def _torn(ledger: Ledger, reservation: Reservation) -> Run:
@@ -85,13 +80,25 @@ def _noted(ledger: Ledger, reservation: Reservation) -> Run:
     return RUN
 
 
-@pytest.mark.parametrize("how", [_uncommitted, _other, _torn, _noted])
+@pytest.mark.parametrize("how", [_uncommitted, _torn, _noted])
 def test_nothing_else_comes_back_and_it_is_not_kept(ledger: Ledger, how: Callable[[Ledger, Reservation], Run]) -> None:
     run = how(ledger, begun(ledger))
     removed()
     assert finished.restored(run, ledger.charges("tickets")) is None
     assert not ROWS.exists()
     assert not list(Path("models/checkpoints").rglob("*.json*"))
+
+
+def test_a_run_with_other_settings_takes_nothing_away_that_was_paid_for(ledger: Ledger) -> None:
+    """Settings that are put back find it, whatever was tried between."""
+    ledger.commit(begun(ledger))
+    removed()
+    other = Run(**{**RUN.__dict__, "plan": "another"})
+    assert finished.restored(other, ledger.charges("tickets")) is None
+    assert not ROWS.exists()
+    assert finished.waiting(Path()) == {"fit@a": {RUN.key}}
+    assert finished.restored(RUN, ledger.charges("tickets")) is not None
+    assert ROWS.read_text() == "rows"
 
 
 def test_a_run_without_its_receipt_in_the_lock_file_waits(ledger: Ledger) -> None:
@@ -101,4 +108,4 @@ def test_a_run_without_its_receipt_in_the_lock_file_waits(ledger: Ledger) -> Non
     finished.note(RUN, RECEIPT)
     Path("dvc.lock").write_text("md5: another\n")
     finished.forget_noted()
-    assert finished.waiting(Path()) == {"fit@a": RUN.key}
+    assert finished.waiting(Path()) == {"fit@a": {RUN.key}}

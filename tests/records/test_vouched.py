@@ -8,7 +8,17 @@ from pathlib import Path
 import pytest
 
 from palimpsest.errors import DataError
-from palimpsest.records.vouched import Own, PublicSource, files_of, require_public, sha256, weights_of
+from palimpsest.records.vouched import (
+    Own,
+    PublicSource,
+    contents_of,
+    files_of,
+    fingerprint_of,
+    require_public,
+    sha256,
+    weights,
+    weights_of,
+)
 
 MODEL = PublicSource("models.lm", "model", "named")
 FILES = {
@@ -157,6 +167,19 @@ def test_what_is_public_is_not_refused(own: Own, public: Path):
     assert not refused(own, "data/raw/public.jsonl")
     assert not refused(own, public / "nothing/here")
     assert not refused(own, "someone/model")
+
+
+def test_a_model_s_fingerprint_covers_what_its_folders_are_linked_to(tmp_path: Path):
+    """As encoders lie in a hub's cache; a digest that does not enter a link would never see other weights."""
+    for folder in ("model", "shared"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "model/modules.json").write_text("[]")
+    (tmp_path / "model/0_Transformer").symlink_to(tmp_path / "shared")
+    (tmp_path / "shared/model.safetensors").write_bytes(b"one")
+    before = [of(tmp_path / "model") for of in (fingerprint_of, contents_of, weights)]
+    (tmp_path / "shared/model.safetensors").write_bytes(b"two")
+    after = [of(tmp_path / "model") for of in (fingerprint_of, contents_of, weights)]
+    assert all(one != other for one, other in zip(before, after, strict=True))
 
 
 def test_links_in_a_circle_come_to_an_end(tmp_path: Path):

@@ -48,7 +48,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_split("data/private/holdout.parquet", [SplitRow(VASE, "returns")])
     write_public("data/public/train.parquet", [Record(text) for text in PUBLIC])
     with Path("data/public/embeddings.npz").open("wb") as file:
-        np.savez(file, texts=encode(PUBLIC), descriptions=encode(PUBLIC))
+        labels = np.array(list(demo()["dataset"]["labels"]))
+        np.savez(file, texts=encode(PUBLIC), descriptions=encode(PUBLIC), labels=labels)
     rows("select3", "Now the lid is shut", "bill, my bill")
     return tmp_path
 

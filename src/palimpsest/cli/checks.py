@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -106,23 +106,13 @@ def needed(context: Context, targets: Sequence[str], changed: Collection[str]) -
 
 
 def due(context: Context, needed: Collection[str]) -> "list[Priced]":
-    """What would spend of the stages that have to run, with their plans."""
+    """What would spend of the stages that have to run, with their plans; some of it may be put back, free."""
     names = {name for name in needed if name.partition("@")[0] in SPENDERS}
     if not names:
         return []  # and the accountants need not be loaded
     from palimpsest.cli.plan import priced
 
-    kept = finished.waiting(context.workspace)
-    spending = (item for item in priced(context, only_pending=True) if item.stage in names)
-    return [item for item in spending if not _comes_back(context, item, kept)]
-
-
-def _comes_back(context: Context, item: "Priced", kept: Mapping[str, str]) -> bool:
-    """Whether a finished run of this plan waits to be put back, free. The stage itself looks whether its rows fit."""
-    from palimpsest.cli.plan import planned_by
-
-    own = [charge for charge in context.ledger.charges(context.asset.name) if charge.run_key == kept.get(item.stage)]
-    return bool(own) and all(planned_by(charge, item) for charge in own)
+    return [item for item in priced(context, only_pending=True) if item.stage in names]
 
 
 def check_budget(context: Context, spending: "Sequence[Priced]") -> None:
@@ -133,14 +123,15 @@ def check_budget(context: Context, spending: "Sequence[Priced]") -> None:
     """
     if not spending:
         return
-    from palimpsest.cli.plan import balance_after
+    from palimpsest.cli.plan import balance_after, comes_back
 
     for item in spending:
         if not item.plan.feasible:
             raise ParamsError(
                 f"{item.name}: {' '.join(item.plan.notes)}.", "Change its settings, or take it out of run."
             )
-    variants = [item for item in spending if item.purpose == "release"]
+    kept = finished.waiting(context.workspace)
+    variants = [item for item in spending if item.purpose == "release" and not comes_back(context, item, kept)]
     _check_share(context, variants)
     after = balance_after(context, variants)
     if after.fits:

@@ -3,7 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ from palimpsest.privacy import accounting
 from palimpsest.privacy.ledger.records import Balance, Charge
 from palimpsest.privacy.ledger.rules import TEAM, preview
 from palimpsest.report.formats import MISSING, number
+from palimpsest.workspace import CHECKPOINTS
+from stages import finished
 from stages.pricing import Prices, continues
 from stages.spenders import Spender, spenders
 from stages.vouching import require_vouched
@@ -187,6 +189,16 @@ def balance_after(
     return preview(context.asset, standing, wanted, team)
 
 
+def comes_back(context: Context, item: Priced, kept: Mapping[str, frozenset[str]]) -> bool:
+    """Whether a finished run of this plan waits to be put back, free, unless a setting that no query shows changed.
+
+    The stage itself knows. So this decides what is foretold, and never whether somebody is asked.
+    """
+    keys = kept.get(item.stage, frozenset())
+    own = [charge for charge in context.ledger.charges(context.asset.name) if charge.run_key in keys]
+    return bool(own) and all(planned_by(charge, item) for charge in own)
+
+
 def planned_by(charge: Charge, item: Priced | None) -> bool:
     """Whether the charge is one that the plan would make."""
     queries = item.plan.queries if item else ()
@@ -220,6 +232,7 @@ def summarised(context: Context) -> PlanSummary:
     pending = [each.name for each in spending if _runs(found, each)]
     team = team_of(context)
     about = [(context.workspace / RESOLVED).read_text(encoding="utf-8"), context.ledger.head(), pending, team]
+    about += [sorted(map(str, (context.workspace / CHECKPOINTS).rglob("*")))]  # what can go on, or come back
     costs = kept(context.workspace, "plan", [*about, asdict(context.asset)], lambda: _costs(context, found))
     due = [one.name for one in found.values() if one.state is State.RUNS]
     minutes = expected(context.workspace, due)
@@ -241,7 +254,9 @@ def _costs(context: Context, found: Mapping[str, Standing]) -> dict[str, Any]:
     """What everything costs, as JSON values: what takes long, and depends on settings and ledger alone."""
     books = context.ledger.books()
     charges, spent = books.charges(context.asset.name), books.balance(context.asset.name).spent
-    variants = _priced(context, found)
+    kept = finished.waiting(context.workspace)
+    every = _priced(context, found)
+    variants = [replace(item, pending=item.pending and not comes_back(context, item, kept)) for item in every]
     return {
         "spent": spent,
         "after": asdict(balance_after(context, variants, charges)),

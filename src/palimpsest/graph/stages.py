@@ -72,7 +72,10 @@ _EVALUATED, _AUDITED = Each("run.evaluate", "variant"), Each("run.audit", "varia
 _COLUMNS, _LABELLED = ("dataset.text", "dataset.label"), ("dataset.label", "dataset.labels")
 _CLASSIFIERS = ("models.encoder", "models.classifier", "utility", "compute.precision")
 # What every stage reads that asks private rows something under a charge of its own.
-_ASKED, _MEMBERS = ("dataset", "privacy.budget.delta", "testing"), (_TRAIN, MANIFEST)
+# Of the data set what is public about its rows: where they lie, and how they were read, shows in the files of _MEMBERS.
+_FACTS = ("asset", "task", "text", "label", "labels", "json_schema", "n_public", "max_length", "unit")
+_ASKED = (*(f"dataset.{fact}" for fact in _FACTS), "privacy.budget.delta", "testing")
+_MEMBERS = (_TRAIN, MANIFEST)
 _GUESSING = ("seed", "dataset", "privacy.budget.delta", "audit.guesses", "audit.alpha")
 
 

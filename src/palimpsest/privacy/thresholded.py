@@ -36,9 +36,9 @@ class Thresholded(Stored):
     reaches the threshold, which happens with probability at most delta: their total variation is at most `own_delta`.
     The other order needs Q moved: let Q' be Q where the unit's own keys are counted once each though the unit is not
     there. Q' differs from Q as P from P', and Q' and P are the same function of noisy counts of the same keys, again at
-    most sqrt(c) apart. It composes as `LimitedDomain` says (partition selection: Korolova et al. 2009; Desfontaines, Voss, Gipson,
-    Mandayam 2022). Running time is not covered, which grows with the number of keys. With sigma 0 all keys come out,
-    exactly: for reference runs.
+    most sqrt(c) apart. It composes as `LimitedDomain` says (partition selection: Korolova et al. 2009; Desfontaines,
+    Voss, Gipson, Mandayam 2022). Running time is not covered, which grows with the number of keys. With sigma 0 all
+    keys come out, exactly: for reference runs.
 
     Attributes:
         most: what of a unit counts, in what the subclass counts.

@@ -127,7 +127,7 @@ def files_of(place: Path) -> Iterator[Path]:
 def weights(folder: Path) -> str:
     """A digest of the weights in a folder: a fitted model's receipt has it."""
     digest = hashlib.sha256()
-    for path in sorted(weights_of(folder.rglob("*"))):
+    for path in sorted(weights_of(files_of(folder))):
         digest.update(bytes.fromhex(sha256(path)))
     return digest.hexdigest()
 
@@ -143,7 +143,7 @@ def fingerprint_of(folder: Path) -> str:
     Raises:
         ModelError: there are none.
     """
-    files = sorted(path for path in Path(folder).rglob("*") if path.suffix in _SUFFIXES and path.is_file())
+    files = sorted(path for path in files_of(Path(folder)) if path.suffix in _SUFFIXES)
     if not files:
         raise ModelError(
             f"The folder {str(folder)!r} holds no model.", "Name a folder with its weights and configuration."
@@ -156,7 +156,7 @@ def fingerprint_of(folder: Path) -> str:
 
 def contents_of(folder: Path) -> str:
     """A digest of every file in a folder with its name: 64 hexadecimal digits."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    files = sorted(files_of(folder))
     lines = (f"{path.relative_to(folder).as_posix()} {sha256(path)}\n" for path in files)
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
