@@ -38,9 +38,8 @@ def main() -> None:
         repeats = repeated(listing, copy, book, args.seeds) if args.seeds else None
     outcomes = {job: known.outcome for job, known in found.items()}
     if args.write and not args.only:
-        body = matrix.body(listing, outcomes, repeats, sum(known.seconds for known in found.values()))
-        write_json(args.write / "mutants.json", body)
-        (args.write / "mutants.md").write_text(matrix.page(body), encoding="utf-8")
+        whole = matrix.page(listing, outcomes, repeats, sum(known.seconds for known in found.values()))
+        (args.write / "mutants.md").write_text(whole, encoding="utf-8")
     sys.exit(told(listing, outcomes, repeats))
 
 
@@ -52,7 +51,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--timeout", type=float, default=600.0, help="seconds for one run of tests")
     parser.add_argument("--work", type=Path, default=ROOT / "mutants", help="where finished runs are kept")
     parser.add_argument("--fresh", action="store_true", help="forget what earlier runs found")
-    parser.add_argument("--write", type=Path, help="folder of mutants.md and mutants.json")
+    parser.add_argument("--write", type=Path, help="folder of mutants.md")
     return parser.parse_args()
 
 

@@ -1,4 +1,4 @@
-"""What a run of all mutants came to, as plain values and as a page. Outcomes on invented data: publishable."""
+"""What a run of all mutants came to, as a page. Outcomes on invented data: publishable."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,8 +6,8 @@ from typing import Any
 from bench.mutants.listing import RANDOMISED, TIERS, Listing, Mutant
 from bench.mutants.trial import FAILED, PASSED, Outcome
 
-_WORDS = {FAILED: "killed", PASSED: "not noticed"}
-_SIGNS = {"killed": "✗ killed", "not noticed": "not noticed"}
+KILLED = "✗ killed"
+_WORDS = {FAILED: KILLED, PASSED: "not noticed"}
 
 Outcomes = Mapping[tuple[str, str], Outcome]  # (mutant, tier) -> what its tests came to
 
@@ -17,8 +17,8 @@ def killed(mutant: Mutant, outcomes: Outcomes) -> bool:
     return any(outcomes[mutant.id, tier].kind == FAILED for tier in mutant.tests)
 
 
-def body(listing: Listing, outcomes: Outcomes, repeats: Mapping[str, Any] | None, seconds: float) -> dict[str, Any]:
-    """The published JSON.
+def page(listing: Listing, outcomes: Outcomes, repeats: Mapping[str, Any] | None, seconds: float) -> str:
+    """The published page.
 
     Args:
         listing: all mutants.
@@ -26,56 +26,27 @@ def body(listing: Listing, outcomes: Outcomes, repeats: Mapping[str, Any] | None
         repeats: {"runs", "failures", "tests"} of the randomised tests on the code as it is; None where none ran.
         seconds: what all mutants took together.
     """
-    dead = sum(killed(mutant, outcomes) for mutant in listing.mutants)
-    return {
-        "zone": "publishable",
-        "score": {"mutants": len(listing.mutants), "killed": dead, "share": dead / len(listing.mutants)},
-        "tiers": TIERS,
-        "items": dict(listing.items),
-        "mutants": [_line(mutant, outcomes) for mutant in listing.mutants],
-        "unmutated": {"tests": len(listing.tests), "passed": True},
-        "repeats": repeats,
-        "seconds": round(seconds),
-    }
-
-
-def _line(mutant: Mutant, outcomes: Outcomes) -> dict[str, Any]:
-    found = {tier: outcomes[mutant.id, tier] for tier in mutant.tests}
-    return {
-        "id": mutant.id,
-        "item": mutant.item,
-        "sentence": mutant.sentence,
-        "law": mutant.law,
-        "files": list(mutant.files),
-        "killed": killed(mutant, outcomes),
-        "tiers": {tier: _WORDS.get(one.kind, one.kind) for tier, one in found.items()},
-        "by": {tier: one.test for tier, one in found.items() if one.kind == FAILED},
-    }
-
-
-def page(found: Mapping[str, Any]) -> str:
-    """The same as Markdown."""
-    score, tiers = found["score"], found["tiers"]
-    names = [tier for tier in tiers if any(tier in one["tiers"] for one in found["mutants"])]
+    dead, every = sum(killed(mutant, outcomes) for mutant in listing.mutants), len(listing.mutants)
+    names = [tier for tier in TIERS if any(tier in mutant.tests for mutant in listing.mutants)]
     head = [
         "# Mutants: faults planted in the privacy code, and the tests that notice them",
         "",
         "`make mutants` copies the project, plants one fault at a time in the source of the copy, and runs the tests "
         "that must notice it. A fault that no test notices is a missing test, and the target fails.",
         "",
-        f"**{score['killed']} of {score['mutants']} mutants are killed ({score['share']:.0%}).** The "
-        f"{found['unmutated']['tests']} tests that must notice them pass on the code as it is."
-        f"{_repeats(found['repeats'])} All runs together took {found['seconds'] / 60:.0f} minutes by the clock.",
+        f"**{dead} of {every} mutants are killed ({dead / every:.0%}).** The "
+        f"{len(listing.tests)} tests that must notice them pass on the code as it is."
+        f"{_repeats(repeats)} All runs together took {seconds / 60:.0f} minutes by the clock.",
         "",
         "A mutant counts as killed only where a test fails on what it asserts, or the code itself refuses to go on; "
         "one that merely crashes (a name or type error) counts as broken, and a run with such a one fails. Each mutant "
         "is run against the tiers that should notice it, not against all: an empty cell was not tried, and in one that "
         "says `not noticed` the tier's tests passed, so that another tier had to.",
         "",
-        *(f"- **{tier}** {tiers[tier]}" for tier in names),
+        *(f"- **{tier}** {TIERS[tier]}" for tier in names),
         "",
     ]
-    return "\n".join([*head, *_tables(found, names)]).rstrip() + "\n"
+    return "\n".join([*head, *_tables(listing, outcomes, names)]).rstrip() + "\n"
 
 
 def _repeats(repeats: Mapping[str, Any] | None) -> str:
@@ -88,13 +59,21 @@ def _repeats(repeats: Mapping[str, Any] | None) -> str:
     )
 
 
-def _tables(found: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+def _tables(listing: Listing, outcomes: Outcomes, names: Sequence[str]) -> list[str]:
     lines: list[str] = []
-    for key, title in found["items"].items():
+    for key, title in listing.items.items():
         lines += [f"## {title[0].upper()}{title[1:]}", "", f"| mutant | what it does | {' | '.join(names)} |"]
         lines.append(f"|---|---|{'---|' * len(names)}")
-        for one in (one for one in found["mutants"] if one["item"] == key):
-            cells = [_SIGNS.get(one["tiers"].get(tier, ""), one["tiers"].get(tier, "")) for tier in names]
-            lines.append(f"| `{one['id']}` | {one['sentence']} *{one['law']}* | {' | '.join(cells)} |")
+        lines += [_row(mutant, outcomes, names) for mutant in listing.mutants if mutant.item == key]
         lines.append("")
     return lines
+
+
+def _row(mutant: Mutant, outcomes: Outcomes, names: Sequence[str]) -> str:
+    kinds = [outcomes[mutant.id, tier].kind if tier in mutant.tests else "" for tier in names]
+    return f"{named(mutant)}{' | '.join(_WORDS.get(kind, kind) for kind in kinds)} |"
+
+
+def named(mutant: Mutant) -> str:
+    """How the row of a mutant begins."""
+    return f"| `{mutant.id}` | {mutant.sentence} *{mutant.law}* | "
