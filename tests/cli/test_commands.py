@@ -203,6 +203,25 @@ def test_a_cost_is_what_the_next_run_adds_to_the_total(place: Place, monkeypatch
     assert 0 < added() < alone
 
 
+def test_an_attempt_of_before_the_last_settings_is_no_part_of_what_goes_on(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the newest attempt reserved is used by the next; what one with other settings reserved stays beside it."""
+    monkeypatch.setenv(LEDGER_VARIABLE, str(place.ledger))
+    context = opened(place.workspace)
+    (item,) = priced(context)
+
+    def after() -> float:
+        return balance_after(context, [item]).spent
+
+    free = after()
+    context.ledger.reserve("notes", RUN, list(item.plan.queries))
+    assert after() == pytest.approx(free)
+    other = replace(RUN, plan="other settings")
+    context.ledger.reserve("notes", other, [PlannedQuery("walk", dpa.GaussianDpEvent(5.0))])
+    assert after() > free + 0.1
+
+
 def test_deltas_beside_the_events_are_counted_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of delta is there for them where the total is counted in Renyi divergences, whatever epsilon is left."""
     place = Place(write_files(tmp_path / "home"))
@@ -520,7 +539,7 @@ def test_the_final_table_is_whole_at_its_width(place: Place, monkeypatch: pytest
     done = place.call("report")
     assert done.exit_code == 0, done.output
     words = [
-        "public_only", "2.997", "∞", "word", "tfidf_lr", "minilm_lr", "81.2%", "70 to 90%", "51.0%", "42 to 63%", "n/a",
+        "public_only", "2.998", "∞", "word", "tfidf_lr", "minilm_lr", "81.2%", "70 to 90%", "51.0%", "42 to 63%", "n/a",
         "0.512",
         "0.481 to 0.543", "inconclusive", "+0.42", "−0.10 to +1.01", "12/38", "0/400", "0/20", "internal.html",
     ]  # fmt: skip

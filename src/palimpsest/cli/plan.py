@@ -176,14 +176,17 @@ def balance_after(
 ) -> Balance:
     """The asset's balance once every pending release has run, or that of a team that shares it.
 
-    What an earlier, stopped attempt of theirs reserved and never began, can replay or can continue is not counted
-    twice. `charges` are the asset's, where they are known.
+    What their newest attempt, which was stopped, reserved and never began, can replay or can continue is not counted
+    twice. An older one had other settings, and nothing of it goes on. `charges` are the asset's, where they are known.
     """
     pending = {item.name: item for item in variants if item.pending and item.purpose == "release"}
+    every = context.ledger.charges(context.asset.name) if charges is None else charges
+    newest = {(charge.stage, charge.variant): charge.run_key for charge in every}
     standing = [
         charge
-        for charge in (context.ledger.charges(context.asset.name) if charges is None else charges)
-        if not (planned_by(charge, pending.get(charge.variant)) and _reusable(context, charge))
+        for charge in every
+        if newest[charge.stage, charge.variant] != charge.run_key
+        or not (planned_by(charge, pending.get(charge.variant)) and _reusable(context, charge))
     ]
     wanted = {(name, 1): item.plan.queries for name, item in pending.items()}
     return preview(context.asset, standing, wanted, team)
