@@ -56,7 +56,7 @@ def restored(run: Run, charges: Collection[Charge]) -> Again | None:
         charges: all of the asset.
     """
     forget_noted()
-    folder, own = _of(run), _committed(run.key, charges)
+    folder, own = _of(run), committed(run.key, charges)
     body = _whole(folder) if own else None
     if body is None:
         shutil.rmtree(folder, ignore_errors=True)
@@ -92,7 +92,7 @@ def waiting(workspace: Path) -> Mapping[str, frozenset[str]]:
     return found
 
 
-def _committed(key: str, charges: Iterable[Charge]) -> Sequence[Charge]:
+def committed(key: str, charges: Iterable[Charge]) -> Sequence[Charge]:
     """The charges of the newest run of this key, in the plan's order, if it was committed; else none."""
     own = [charge for charge in charges if charge.run_key == key and charge.state != "refunded"]
     number = max((charge.run for charge in own), default=1)

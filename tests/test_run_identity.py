@@ -149,6 +149,7 @@ SAME_ROWS: dict[str, Edit] = {
     "the row at epsilon 0": {"public_only": {"rows": 9}},
     "what is examined and shown": {"run": {"embedding_audit": [], "twins": [], "audit": []}},
     "the public test": {"dataset": {"public_test": None}},
+    "what becomes of rows of nobody, where there are none": {"dataset": {"unit": {"missing": "refuse"}}},
     "the version": {"version": "9.9.9"},
     "where and how precisely torch computes": {"compute": {"device": "cpu", "precision": "bf16"}},
 }

@@ -206,7 +206,7 @@ def test_a_cost_is_what_the_next_run_adds_to_the_total(place: Place, monkeypatch
 def test_an_attempt_of_before_the_last_settings_is_no_part_of_what_goes_on(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the newest attempt reserved is used by the next; what one with other settings reserved stays beside it."""
+    """What the newest attempt at a plan reserved is used by the next; what one before it reserved stays beside it."""
     monkeypatch.setenv(LEDGER_VARIABLE, str(place.ledger))
     context = opened(place.workspace)
     (item,) = priced(context)
@@ -217,9 +217,14 @@ def test_an_attempt_of_before_the_last_settings_is_no_part_of_what_goes_on(
     free = after()
     context.ledger.reserve("notes", RUN, list(item.plan.queries))
     assert after() == pytest.approx(free)
-    other = replace(RUN, plan="other settings")
-    context.ledger.reserve("notes", other, [PlannedQuery("walk", dpa.GaussianDpEvent(5.0))])
-    assert after() > free + 0.1
+    context.ledger.reserve("notes", replace(RUN, plan="other settings"), list(item.plan.queries))
+    assert after() > 1.2 * free
+    tried = context.ledger.reserve(
+        "notes", replace(RUN, plan="third"), [PlannedQuery("walk", dpa.GaussianDpEvent(5.0))]
+    )
+    context.ledger.refund(tried.charges)
+    both = after()
+    assert both > 1.2 * free, "what was given back hides nothing"
 
 
 def test_deltas_beside_the_events_are_counted_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

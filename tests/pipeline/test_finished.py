@@ -101,6 +101,14 @@ def test_a_run_with_other_settings_takes_nothing_away_that_was_paid_for(ledger: 
     assert ROWS.read_text() == "rows"
 
 
+def test_what_is_foretold_as_free_was_committed(ledger: Ledger) -> None:
+    """Of the charges of a key: none of a run that was killed between keeping its rows and its commit."""
+    reservation = begun(ledger)
+    assert finished.committed(RUN.key, ledger.charges("tickets")) == []
+    ledger.commit(reservation)
+    assert len(finished.committed(RUN.key, ledger.charges("tickets"))) == len(PLAN)
+
+
 def test_a_run_without_its_receipt_in_the_lock_file_waits(ledger: Ledger) -> None:
     ledger.commit(begun(ledger))
     RECEIPT.parent.mkdir(parents=True)

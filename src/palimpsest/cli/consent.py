@@ -28,7 +28,10 @@ _AGAIN = (
     "This run would charge {} again: what an earlier run of the same plan on these data began stays charged. The total "
     "would go from epsilon {:.3f} to {:.3f} of {:g}."
 )
-_CHARGE = "What DVC's cache still has costs nothing all the same. Charge again? [y/N]"
+_CHARGE = (
+    "What DVC's cache still has costs nothing all the same, and so does what a run that was killed had finished under "
+    "these settings. Charge again? [y/N]"
+)
 
 
 def may_charge(who: str, charge: str, kept: str) -> bool:

@@ -117,7 +117,7 @@ def _written(path: Path, kind: str, option: str, parts: str) -> Any:
 
 
 def _json(text: str, *, as_text: bool) -> Any:
-    """None where it is no JSON. As text every scalar is what it looks like."""
+    """None where it is no JSON. As text, what a label stands for is what it looks like."""
     read = partial(json.loads, parse_int=str, parse_float=str, parse_constant=str) if as_text else json.loads
     with suppress(ValueError, RecursionError):
         return read(text, object_pairs_hook=_spelt if as_text else unique)

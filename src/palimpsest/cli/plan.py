@@ -24,6 +24,7 @@ from palimpsest.params.file import RESOLVED
 from palimpsest.privacy import accounting
 from palimpsest.privacy.ledger.records import Balance, Charge
 from palimpsest.privacy.ledger.rules import TEAM, preview
+from palimpsest.records.vouched import files_of
 from palimpsest.report.formats import MISSING, number
 from palimpsest.workspace import CHECKPOINTS
 from stages import finished
@@ -176,18 +177,16 @@ def balance_after(
 ) -> Balance:
     """The asset's balance once every pending release has run, or that of a team that shares it.
 
-    What their newest attempt, which was stopped, reserved and never began, can replay or can continue is not counted
-    twice. An older one had other settings, and nothing of it goes on. `charges` are the asset's, where they are known.
+    What the newest attempt at such a plan, which was stopped, reserved and never began, can replay or can continue is
+    not counted twice. One before it had settings that no query shows, and stays counted beside it. `charges` are the
+    asset's, where they are known.
     """
     pending = {item.name: item for item in variants if item.pending and item.purpose == "release"}
     every = context.ledger.charges(context.asset.name) if charges is None else charges
-    newest = {(charge.stage, charge.variant): charge.run_key for charge in every}
-    standing = [
-        charge
-        for charge in every
-        if newest[charge.stage, charge.variant] != charge.run_key
-        or not (planned_by(charge, pending.get(charge.variant)) and _reusable(context, charge))
-    ]
+    planned = [one for one in every if one.state != "refunded" and planned_by(one, pending.get(one.variant))]
+    newest = {one.variant: one.run_key for one in planned}
+    used = {one.id for one in planned if one.run_key == newest[one.variant] and _reusable(context, one)}
+    standing = [charge for charge in every if charge.id not in used]
     wanted = {(name, 1): item.plan.queries for name, item in pending.items()}
     return preview(context.asset, standing, wanted, team)
 
@@ -197,9 +196,9 @@ def comes_back(context: Context, item: Priced, kept: Mapping[str, frozenset[str]
 
     The stage itself knows. So this decides what is foretold, and never whether somebody is asked.
     """
-    keys = kept.get(item.stage, frozenset())
-    own = [charge for charge in context.ledger.charges(context.asset.name) if charge.run_key in keys]
-    return bool(own) and all(planned_by(charge, item) for charge in own)
+    charges = context.ledger.charges(context.asset.name)
+    runs = (finished.committed(key, charges) for key in kept.get(item.stage, ()))
+    return any(own and all(planned_by(charge, item) for charge in own) for own in runs)
 
 
 def planned_by(charge: Charge, item: Priced | None) -> bool:
@@ -235,7 +234,7 @@ def summarised(context: Context) -> PlanSummary:
     pending = [each.name for each in spending if _runs(found, each)]
     team = team_of(context)
     about = [(context.workspace / RESOLVED).read_text(encoding="utf-8"), context.ledger.head(), pending, team]
-    about += [sorted(map(str, (context.workspace / CHECKPOINTS).rglob("*")))]  # what can go on, or come back
+    about += [sorted(map(str, files_of(context.workspace / CHECKPOINTS)))]  # what can go on, or come back
     costs = kept(context.workspace, "plan", [*about, asdict(context.asset)], lambda: _costs(context, found))
     due = [one.name for one in found.values() if one.state is State.RUNS]
     minutes = expected(context.workspace, due)

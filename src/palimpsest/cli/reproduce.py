@@ -3,6 +3,7 @@
 import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -143,8 +144,10 @@ class Total:
             return ""
         if math.isinf(self.epsilon):
             return " (together these pass the data set's delta, which no cap mends: pick fewer with --cells)"
-        more = "let --budget be more"
-        if self.known:
+        more = (
+            "let --budget be more, which `palimpsest register --amend` enters" if self.known else "let --budget be more"
+        )
+        if self.known and any((lot.place.workspace / FILE).is_file() for lot in self.lots):
             more = (
                 "raise privacy.budget.epsilon in a params.yaml of it and enter that with `palimpsest register --amend`"
             )
@@ -250,7 +253,8 @@ def _beside(found: Grid, lots: Sequence[Lot], asked: Asked) -> Iterator[Lot]:
     for name in found.data:
         place = place_of(found, name, asked)
         if name not in {lot.place.name for lot in lots} and (place.workspace / FILE).is_file():
-            yield Lot(place, (), *_reasons(found, place, asked), read_params(place.workspace))
+            with suppress(ParamsError):  # of settings that nobody can read, nothing is shown
+                yield Lot(place, (), *_reasons(found, place, asked), read_params(place.workspace))
 
 
 def _open(lot: Lot) -> list[Cell]:

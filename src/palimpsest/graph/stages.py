@@ -73,7 +73,10 @@ _COLUMNS, _LABELLED = ("dataset.text", "dataset.label"), ("dataset.label", "data
 _CLASSIFIERS = ("models.encoder", "models.classifier", "utility", "compute.precision")
 # What every stage reads that asks private rows something under a charge of its own.
 # Of the data set what is public about its rows: where they lie, and how they were read, shows in the files of _MEMBERS.
-_FACTS = ("asset", "task", "text", "label", "labels", "json_schema", "n_public", "max_length", "unit")
+_FACTS = (
+    "asset", "task", "text", "label", "labels", "json_schema", "n_public", "max_length", "unit.column", "unit.max_rows",
+    "unit.persons",
+)  # fmt: skip
 _ASKED = (*(f"dataset.{fact}" for fact in _FACTS), "privacy.budget.delta", "testing")
 _MEMBERS = (_TRAIN, MANIFEST)
 _GUESSING = ("seed", "dataset", "privacy.budget.delta", "audit.guesses", "audit.alpha")

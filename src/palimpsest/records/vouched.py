@@ -120,6 +120,7 @@ def files_of(place: Path) -> Iterator[Path]:
         if (real := os.path.realpath(folder)) in seen:  # a link to a folder above
             below.clear()
             continue
+        below.sort()  # of two links to one folder the same is entered everywhere
         seen.add(real)
         yield from (path for name in sorted(names) if (path := Path(folder, name)).is_file())
 
