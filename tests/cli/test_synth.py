@@ -227,7 +227,7 @@ def test_the_comparison_has_the_values_of_the_page(place: Place) -> None:
     shown = " ".join(place.call("compare").stdout.split())
     words = [
         "dp3",
-        "epsilon 2.997",
+        "epsilon 2.998",
         "3 a word",
         "80.0% (78.0 to 82.0%)",
         "51% (42 to 63%)",
