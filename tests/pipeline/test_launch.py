@@ -42,8 +42,13 @@ def _launch(how: str) -> None:
         os.dup2(os.open(LOG, os.O_CREAT | os.O_APPEND | os.O_WRONLY), number)
     sys.argv = ["launched", how]
     sys.modules["__main__"].__spec__ = ModuleSpec("tests.pipeline.launched", None)
+    code = 0
     with LOG.open("a") as out, contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
-        start_processes(stage)
+        try:
+            start_processes(stage)
+        except SystemExit as end:
+            code = int(end.code or 0)
+    os._exit(code)  # without what the tests' own process wants done at its end
 
 
 def ended(process: BaseProcess) -> tuple[int | None, list[str]]:
