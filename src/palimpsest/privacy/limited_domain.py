@@ -51,8 +51,8 @@ class LimitedDomain:
     all, one after the other, is within the sum of the deltas of P (a coupling fails at most that often), and Renyi
     divergences from Q add up. A set that has probability at most e^eps Q + d under P' has at most e^eps Q + d + sum
     delta under P. So the deltas are added to the one that converts the sum of divergences, and are not multiplied by
-    e^eps. That a unit has one vote is the caller's part. For a group each pick is (eps, delta + own delta)-DP in
-    both orders, which grows with the group as that of any mechanism does.
+    e^eps. That a unit has one vote is the caller's part. All picks together are (eps, delta + sum delta)-DP for one
+    unit in both orders; what that is for a group follows as for any mechanism (`accounting.group_epsilon`).
 
     The cost is that of `picks` picks, also where fewer come out; T calls cost T times as much.
 
