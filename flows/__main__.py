@@ -1,17 +1,21 @@
 """`python -m flows WORKSPACE [TARGET ...] [--serve]`: the flow, or its schedule, in a process of its own."""
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
-from flows.environment import apply_environment
+from flows.environment import WATCHED, apply_environment
 from palimpsest.cli.repro import STOPPED, quiet
 from palimpsest.files import owner_only
+from stages.runner import end_with_parent
 
 
 def main() -> int:
     """Run the flow; 0 if every stage is up to date, 130 after Ctrl-C, else 1."""
     arguments = _parser().parse_args()
+    if os.environ.pop(WATCHED, None):
+        end_with_parent()
     with owner_only():
         return _serve(arguments) if arguments.serve else _run(arguments)
 

@@ -18,6 +18,7 @@ import httpx
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.orchestration import get_client
+from prefect.exceptions import ObjectNotFound
 from prefect.futures import PrefectConcurrentFuture
 from prefect.runtime import flow_run
 from prefect.states import Cancelled, Completed, Failed, State
@@ -167,6 +168,8 @@ def _is_cancelled() -> bool:
             state = client.read_flow_run(flow_run.id).state
     except httpx.HTTPError:  # no news is no reason to stop
         return False
+    except ObjectNotFound:  # it was deleted there
+        return True
     return state is not None and (state.is_cancelling() or state.is_cancelled())
 
 

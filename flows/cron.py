@@ -3,6 +3,9 @@
 Call `flows.environment.apply_environment` before importing it: Prefect reads its settings when it is imported.
 """
 
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
 from prefect.client.schemas.schedules import CronSchedule
 from prefect.schedules import Cron, Schedule
 from pydantic import ValidationError
@@ -25,12 +28,20 @@ def schedule(cron: str | None, timezone: str | None) -> Schedule | None:
         if timezone is not None:
             raise ParamsError("--timezone is given without --cron.", "Give both, or --cron alone.")
         return None
-    zone = timezone or get_localzone_name()
+    zone = timezone or _own_zone()
     try:
         CronSchedule(cron=cron, timezone=zone)
     except ValidationError as error:
         raise _refusal(str(error.errors()[0]["loc"][0]), cron, zone) from None
     return Cron(cron, timezone=zone)
+
+
+def _own_zone() -> str:
+    """The name of this machine's time zone, where it has one that tells the time of its clock."""
+    zone, now = get_localzone_name(), datetime.now().astimezone()
+    if not zone or now.astimezone(ZoneInfo(zone)).utcoffset() != now.utcoffset():
+        raise ParamsError("The time zone of this machine's clock has no name.", "Name one with --timezone.")
+    return zone
 
 
 def _refusal(wrong: str, cron: str, zone: str) -> ParamsError:

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from prefect import flow, get_run_logger
-from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy
 from prefect.flows import EntrypointType
 from prefect.states import Completed, Failed, State
 
 from flows.build import DESCRIPTION, NAME, THREADS, bring, title
 from flows.cron import schedule
 from flows.events import REFUSED, tell
+from flows.names import require_own
 from flows.summary import publish_plan
 from palimpsest.cli.serve import plan, unattended
 from palimpsest.errors import BudgetExceeded, PalimpsestError
@@ -74,17 +74,18 @@ def serve(
         timezone: of `cron`; this machine's by default.
 
     Raises:
-        ParamsError: the schedule cannot be meant.
+        ParamsError: the schedule cannot be meant, or the server has the name for another workspace.
     """
     workspace = workspace.resolve()
+    require_own(workspace, workspace.name)
     with owner_only():
         scheduled.serve(
             name=workspace.name,
             schedule=schedule(cron, timezone),
             parameters={"workspace": str(workspace), "targets": [*targets], "workers": workers},
-            # One run at a time: two would ask the same devices of two queues that do not know each other.
+            # One run at a time: two would ask the same devices of two queues that do not know each other. A limit of
+            # the server's would end a run, and what it charged, where the server is away for some minutes.
             limit=1,
-            global_limit=ConcurrencyLimitConfig(limit=1, collision_strategy=ConcurrencyLimitStrategy.ENQUEUE),
             entrypoint_type=EntrypointType.MODULE_PATH,
             print_starting_message=False,  # it names Prefect's own commands
         )

@@ -24,11 +24,12 @@ from ruamel.yaml import YAML
 
 from flows.cron import schedule
 from flows.events import BROKEN, FAILED, REFUSED, asset_of
+from flows.names import require_own
 from palimpsest.cli.deploy import POOLS
 from palimpsest.errors import ParamsError
 
 FILE = "prefect.yaml"
-PROCESS, DOCKER, KUBERNETES = POOLS
+PROCESS = POOLS[0]
 _PREFIX = "palimpsest-"
 _EVENTS = {REFUSED: "a run was refused: budget", FAILED: "a stage failed", BROKEN: "an audit refuted a claim"}
 
@@ -75,9 +76,11 @@ def apply(workspace: Path) -> list[str]:
     Work pools that are there keep their job template where a team changed it in the interface: only new ones get ours.
 
     Raises:
-        ParamsError: prefect.yaml cannot be used, or names a block that is not there.
+        ParamsError: prefect.yaml cannot be used, names a block that is not there, or a deployment of another workspace.
     """
     body = YAML(typ="safe", pure=True).load((workspace / FILE).read_text(encoding="utf-8"))
+    for one in body["deployments"]:
+        require_own(workspace, one["name"])
     with get_client(sync_client=True) as client:
         pools = [_pool(client, name) for name in dict.fromkeys(one["work_pool"]["name"] for one in body["deployments"])]
         limits = [_limit(client, tag, most) for tag, most in body["limits"].items()]

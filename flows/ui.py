@@ -1,6 +1,7 @@
 """A local Prefect server around a flow, for its user interface. Imports no Prefect itself."""
 
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -11,10 +12,11 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from http.client import HTTPException
 from pathlib import Path
 from types import MappingProxyType
 
-from flows.environment import environment
+from flows.environment import URL, WATCHED, WORD, environment
 from palimpsest.cli.processes import shown, terminated
 from palimpsest.cli.repro import STOPPED
 from palimpsest.errors import PalimpsestError
@@ -25,6 +27,7 @@ _HOST = "127.0.0.1"
 _START_SECONDS = 180.0
 _STOP_SECONDS = 0.5  # its database needs no farewell
 _POLL_SECONDS = 0.25
+_ANSWER_SECONDS = 5.0
 
 
 class ServerError(PalimpsestError):
@@ -60,9 +63,9 @@ def run_with_server(
     """
     command = [sys.executable, "-P", "-m", "flows", str(workspace)]
     options = [] if workers is None else ["--workers", str(workers)]
-    with terminated(), _api(workspace) as (url, is_ours):
-        print(f"Prefect UI: {url.removesuffix('/api')}", flush=True)
-        own = {**environment(workspace), **variables, "PREFECT_API_URL": url}
+    with terminated(), _api(workspace) as (address, is_ours):
+        _tell("", address, is_ours)
+        own = {**environment(workspace), **variables, **address, WATCHED: "1"}
 
         def bring(chosen: Sequence[str]) -> int:
             return _run([*command, *chosen, *options], own, keeps)
@@ -82,7 +85,7 @@ def serve_with_server(
         workspace: the folder with dvc.yaml.
         targets: stages to bring up to date; all by default.
         cron: when to run by itself; only when asked, if None.
-        timezone: of `cron`; this machine's, if None.
+        timezone: of `cron`.
         workers: stages that may run at once.
 
     Returns:
@@ -94,27 +97,35 @@ def serve_with_server(
     options = {"--cron": cron, "--timezone": timezone, "--workers": workers}
     given = [str(part) for name, value in options.items() if value is not None for part in (name, value)]
     command = [sys.executable, "-P", "-m", "flows", str(workspace), *targets, "--serve", *given]
-    with terminated(), _api(workspace) as (url, _):
-        when = "only when asked in the interface" if cron is None else f"at {cron!r} and when asked in the interface"
-        print(f"Prefect UI: {url.removesuffix('/api')}/deployments", flush=True)
-        print(f"Runs {when}, until Ctrl-C. Nobody is asked: what needs the owner's word does not happen.", flush=True)
-        code = _run(command, {**environment(workspace), "PREFECT_API_URL": url}, ())
+    with terminated(), _api(workspace) as (address, is_ours):
+        at = "only" if cron is None else f"at {cron!r}, {timezone}, and"
+        _tell("/deployments", address, is_ours)
+        print(
+            f"Runs {at} when asked in the interface, until Ctrl-C. Nobody is asked: what needs the owner's word does "
+            "not happen.",
+            flush=True,
+        )
+        code = _run(command, {**environment(workspace), **address, WATCHED: "1"}, ())
     if code == STOPPED:
         print("Nothing runs by itself any more. `palimpsest ledger` shows what was charged.", flush=True)
     return code
 
 
 @contextmanager
-def server(workspace: Path) -> Iterator[str]:
-    """A Prefect server on a free local port, its database in the workspace; yields the URL of its API.
+def server(workspace: Path) -> Iterator[dict[str, str]]:
+    """A Prefect server on a free local port, its database in the workspace; yields the variables that lead to it.
+
+    It answers those who say its word, which is another at each start. Who can reach the port and knows it not, as
+    other users of the machine and pages in its browsers, can neither read what runs told nor start any.
 
     Raises:
         ServerError: it ended, or gave no answer in three minutes.
     """
     port = _free_port()
     url = f"http://{_HOST}:{port}/api"
+    word = f"palimpsest:{secrets.token_urlsafe(16)}"
     # Its pages ask port 4200 for their data unless told otherwise.
-    variables = {**environment(workspace), "PREFECT_UI_API_URL": url}
+    variables = {**environment(workspace), "PREFECT_UI_API_URL": url, "PREFECT_SERVER_API_AUTH_STRING": word}
     log = Path(variables["PREFECT_HOME"]) / "server.log"
     make_folder(log.parent)
     command = [sys.executable, "-m", "prefect", "server", "start", "--host", _HOST, "--port", str(port)]
@@ -125,19 +136,31 @@ def server(workspace: Path) -> Iterator[str]:
         )  # fmt: skip
     try:
         _wait_until_healthy(process, f"{url}/health", log)
-        yield url
+        yield {URL: url, WORD: word}
     finally:
         _end(process, signal.SIGTERM)
 
 
 @contextmanager
-def _api(workspace: Path) -> Iterator[tuple[str, bool]]:
-    given = os.environ.get("PREFECT_API_URL")
+def _api(workspace: Path) -> Iterator[tuple[dict[str, str], bool]]:
+    given = os.environ.get(URL)
     if given:
-        yield given, False
+        require_answer(given)
+        yield {URL: given}, False
         return
-    with server(workspace) as url:
-        yield url, True
+    with server(workspace) as address:
+        yield address, True
+
+
+def _tell(page: str, address: Mapping[str, str], is_ours: bool) -> None:
+    word = f", whose word is {address[WORD]}" if is_ours else ""
+    print(f"Prefect UI: {address[URL].removesuffix('/api')}{page}{word}", flush=True)
+
+
+def require_answer(url: str) -> None:
+    """Raise ServerError where nobody answers at the API that PREFECT_API_URL names."""
+    if not _answers(urllib.request.build_opener(), f"{url}/health", any_status=True):
+        raise ServerError(f"The Prefect server of {URL} does not answer.", "Start it, or name another.")
 
 
 def _free_port() -> int:
@@ -147,20 +170,21 @@ def _free_port() -> int:
 
 
 def _wait_until_healthy(process: "subprocess.Popen[bytes]", url: str, log: Path) -> None:
-    deadline = time.monotonic() + _START_SECONDS
+    deadline, direct = time.monotonic() + _START_SECONDS, urllib.request.build_opener(urllib.request.ProxyHandler({}))
     while process.poll() is None and time.monotonic() < deadline:
-        if _answers(url):
+        if _answers(direct, url):
             return
         time.sleep(_POLL_SECONDS)
     raise ServerError("The local Prefect server does not start.", f"Read {log}, or run without the interface.")
 
 
-def _answers(url: str) -> bool:
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+def _answers(opener: urllib.request.OpenerDirector, url: str, *, any_status: bool = False) -> bool:
     try:
-        with direct.open(url, timeout=_POLL_SECONDS * 20) as answer:
-            return bool(answer.status == 200)
-    except (urllib.error.URLError, OSError):
+        with opener.open(url, timeout=_ANSWER_SECONDS):
+            return True
+    except urllib.error.HTTPError:
+        return any_status
+    except (OSError, HTTPException):
         return False
 
 

@@ -191,8 +191,8 @@ def ready(work: Path) -> Iterator[None]:
     """One process with the stages' libraries, one server of Prefect and one copy of ours, for the runs of all cells."""
     for name in LIBRARIES:
         import_module(name)
-    with serving({**environment(), **shared(work)}) as warm, server(work) as url:
-        os.environ.update(warm, PREFECT_API_URL=url)
+    with serving({**environment(), **shared(work)}) as warm, server(work) as address:
+        os.environ.update({**warm, **address})
         yield
 
 

@@ -68,6 +68,7 @@ _DVC, KEPT = Path(".dvc"), Path(".palimpsest")
 SEEN = KEPT / "seen"  # what commands worked out, to answer at once: for the eye alone
 SECONDS = SEEN / "seconds"  # that stages took: `<program>@<name>.json`
 RUNNING, READING = KEPT / "run.lock", KEPT / "reading"  # who runs, and the locks of who reads meanwhile
+SERVING = KEPT / "serve.lock"  # who runs it by a schedule
 
 STAGES_RUNNING = KEPT / "stages"  # the locks of stages at work
 WORKERS = KEPT / "workers"  # the locks of a cluster's workers on this machine

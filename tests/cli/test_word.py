@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,8 @@ from palimpsest.cli.graph import stage_names, stale, standings
 from palimpsest.cli.main import app
 from palimpsest.cli.run import HELD_BACK, _repro
 from palimpsest.cli.serve import unattended
-from palimpsest.errors import DataError
-from palimpsest.graph.state import Standing, State
+from palimpsest.errors import ConsentNeeded, DataError
+from palimpsest.graph.state import ITS_CODE, Standing, State
 from palimpsest.params.load import LEDGER_VARIABLE
 from palimpsest.report.release.word import VARIABLE
 from palimpsest.workspace import RELEASES
@@ -136,6 +137,38 @@ def test_where_nothing_is_stale_nothing_is_started_and_of_targets_dvc_tells(
     done = run(place, *targets)
     assert (done.exit_code, [own for own, _ in runs]) == (0, started)
     assert ("nothing was charged" in done.stdout) == (not started)
+
+
+@pytest.mark.parametrize(
+    ("why", "held"), [((ITS_CODE,), True), ((ITS_CODE, "seed: 7, not 8"), False), (("it has not run here",), False)]
+)
+def test_what_another_version_alone_would_charge_anew_waits_for_a_person(
+    place: Place, monkeypatch: pytest.MonkeyPatch, why: tuple[str, ...], held: bool
+) -> None:
+    def changed(context: Context, *, fresh: bool) -> list[Standing]:
+        return [replace(one, state=State.RUNS, why=why) for one in standings(context, fresh=fresh)]
+
+    monkeypatch.setattr(palimpsest.cli.serve, "standings", changed)
+    monkeypatch.setattr(palimpsest.cli.serve, "stale", lambda workspace: set(stage_names(workspace)))
+    monkeypatch.setenv(LEDGER_VARIABLE, str(place.ledger))
+    refused = pytest.raises(ConsentNeeded, match="dp_train@dp3 would be charged again: another version of palimpsest")
+    with refused if held else nullcontext(), unattended(place.workspace, ["dp_train"]):
+        assert not held
+
+
+def test_what_is_written_into_the_settings_beside_a_plan_stays(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(LEDGER_VARIABLE, str(place.ledger))
+    path = place.workspace / "params.yaml"
+
+    def edited(*_: Any) -> None:
+        path.write_text(path.read_text() + "# a word of the owner's\n")
+
+    before = path.read_text()
+    palimpsest.cli.serve.plan(place.workspace, (), {"lms.dp3.epsilon": 2.5})
+    assert path.read_text() == before
+    monkeypatch.setattr(palimpsest.cli.serve, "summarised", edited)
+    palimpsest.cli.serve.plan(place.workspace, (), {"lms.dp3.epsilon": 2.5})
+    assert path.read_text().endswith("# a word of the owner's\n")
 
 
 @pytest.mark.parametrize("given", ["yes", ""])

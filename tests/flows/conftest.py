@@ -11,8 +11,12 @@ import pytest
 from dvc.repo import Repo
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.expected_conditions import element_to_be_clickable, presence_of_element_located
+from selenium.webdriver.support.ui import WebDriverWait
 
-from flows.environment import apply_environment
+from flows.environment import URL, WORD, apply_environment
 from stages.warm import VARIABLE as WARM
 from tests.chromium import programs
 
@@ -37,14 +41,15 @@ def _cold(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="package")
 def api() -> Iterator[str]:
     """The URL of a running Prefect server's API, which every flow of these tests uses."""
-    from prefect.settings import PREFECT_API_URL, temporary_settings
+    from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
     from flows.ui import server
 
-    with server(Path(_HOME.name)) as url, temporary_settings({PREFECT_API_URL: url}):
-        os.environ["PREFECT_API_URL"] = url
-        yield url
-        del os.environ["PREFECT_API_URL"]
+    with server(Path(_HOME.name)) as address, pytest.MonkeyPatch.context() as patch:
+        for name, value in address.items():
+            patch.setenv(name, value)
+        with temporary_settings({PREFECT_API_URL: address[URL], PREFECT_API_AUTH_STRING: address[WORD]}):
+            yield address[URL]
 
 
 @pytest.fixture
@@ -57,6 +62,14 @@ def browser(tmp_path: Path) -> Iterator[webdriver.Chrome]:
     driver = webdriver.Chrome(options=options, service=Service(chromedriver))
     yield driver
     driver.quit()
+
+
+def log_in(browser: webdriver.Chrome, place: str) -> None:
+    """Give the interface the word of its server, as its own page asks for it."""
+    browser.get(place)
+    field = WebDriverWait(browser, 60).until(element_to_be_clickable((By.CSS_SELECTOR, "input[type=password]")))
+    field.send_keys(os.environ[WORD], Keys.ENTER)
+    WebDriverWait(browser, 60).until_not(presence_of_element_located((By.CSS_SELECTOR, "input[type=password]")))
 
 
 @pytest.fixture(scope="session")

@@ -305,7 +305,14 @@ def cancel_in_the_interface(folder: Path, process: "subprocess.Popen[bytes]") ->
         client.set_flow_run_state(flow_run_id(folder), Cancelling())
 
 
-@pytest.mark.parametrize("cancel", [interrupt, terminate, cancel_in_the_interface])
+def delete_in_the_interface(folder: Path, process: "subprocess.Popen[bytes]") -> None:
+    from prefect.client.orchestration import get_client
+
+    with get_client(sync_client=True) as client:
+        client.delete_flow_run(flow_run_id(folder))
+
+
+@pytest.mark.parametrize("cancel", [interrupt, terminate, cancel_in_the_interface, delete_in_the_interface])
 def test_a_cancel_leaves_no_process_and_the_next_run_finishes(
     make_workspace: Make, cancel: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -326,18 +333,21 @@ def test_a_cancel_leaves_no_process_and_the_next_run_finishes(
     told = (folder / "flow.log").read_text()
     assert "Completed(" not in told
     noise = [word for word in ("Crash", "Traceback", "Upstream", "NotReady") if word in told]
-    assert cancel is cancel_in_the_interface or not noise
+    assert cancel in (cancel_in_the_interface, delete_in_the_interface) or not noise
     (folder / "go").touch()
     assert set(states(run_flow(folder)).values()) == {"Completed"}
 
 
-def test_an_interrupt_of_the_server_runner_reaches_the_stages(make_workspace: Make) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 130), (signal.SIGKILL, -9)])
+def test_the_end_of_the_server_runner_reaches_the_stages(make_workspace: Make, number: int, code: int) -> None:
     folder = make_workspace("stages:\n  hold: {cmd: python hold.py, outs: [hold.txt]}\n", hold_py=HOLD)
-    code = (
+    runs = (
         "import sys, pathlib; from flows.ui import run_with_server; sys.exit(run_with_server(pathlib.Path('.'), True))"
     )
-    process = start_flow(folder, code)
+    process = start_flow(folder, runs)
     wait_until(lambda: list(folder.glob("held-*")))
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 130
+    family = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(number)
+    assert process.wait(60) == code
+    wait_until(lambda: not [one for one in family if one.is_running() and one.status() != psutil.STATUS_ZOMBIE])
     assert not list(folder.glob("held-*"))

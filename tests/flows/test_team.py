@@ -23,6 +23,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 from palimpsest.privacy.ledger.ledger import Ledger
 from tests.artifacts import read_artifacts
 from tests.chromium import press
+from tests.flows.conftest import log_in
 from tests.flows.notes import STAGE, held_env, made, wait_until
 from tests.running import is_free
 
@@ -107,6 +108,7 @@ def test_a_run_is_started_cancelled_and_retried_in_the_interface(
     from prefect.client.orchestration import get_client
 
     place = api.removesuffix("/api")
+    log_in(browser, place)
     with get_client(sync_client=True) as client:
         deployment = client.read_deployment_by_name("palimpsest/notes-process")
         assert [one.schedule.cron for one in deployment.schedules] == ["0 3 * * *"]
@@ -135,6 +137,25 @@ def test_a_run_is_started_cancelled_and_retried_in_the_interface(
         assert client.read_flow_run(run).state.message == "2 stages up to date"
     assert (deployed / "data/private/train.parquet").exists()
     wait_until(lambda: is_free(deployed))  # its process ends after its state is told
+
+
+def test_another_workspace_does_not_take_a_deployment_s_place(deployed: Path, home: Path) -> None:
+    shutil.copytree(home / "apart", home / "b/notes")
+    command = [sys.executable, "-m", "palimpsest", "deploy", "-w", str(home / "b/notes")]
+    done = subprocess.run(command, env=held_env(home), capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert f"deployment 'notes-process' runs the workspace {deployed}." in " ".join(done.stderr.split())
+
+
+def test_a_server_that_is_not_there_is_an_error_in_two_parts(home: Path) -> None:
+    environ = {**held_env(home), "PREFECT_API_URL": "http://127.0.0.1:9/api"}
+    for command in (["deploy"], ["serve"], ["run", "--ui", STAGE]):
+        done = subprocess.run(
+            [sys.executable, "-m", "palimpsest", *command, "-w", str(home / "apart")],
+            env=environ, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 1
+        assert done.stderr.startswith("error: The Prefect server of PREFECT_API_URL does not answer.\n")
 
 
 def test_prefect_yaml_holds_no_secret_and_prefect_reads_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

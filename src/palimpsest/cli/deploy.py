@@ -34,6 +34,7 @@ def deploy(
 
         apply_environment(workspace)
         from flows import team
+        from flows.ui import require_answer
     except ModuleNotFoundError:
         raise ParamsError("Prefect is not installed.", "Install the extra: pip install palimpsest[prefect].") from None
     wanted = team.Wanted(_known(pools), tuple(targets), cron, timezone, image, notify)
@@ -45,6 +46,7 @@ def deploy(
             f"{SERVER} names no server, so {team.FILE} was applied nowhere.",
             f"Start one with `prefect server start`, set {SERVER} to its address with /api, and run this again.",
         )
+    require_answer(os.environ[SERVER])
     for line in team.apply(workspace):
         print(line)
     print(f"Applied. Start a worker: `prefect worker start --pool palimpsest-{(pools or POOLS)[0]}`.")

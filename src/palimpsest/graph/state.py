@@ -26,6 +26,7 @@ from palimpsest.params.file import RESOLVED
 from palimpsest.params.resolve import as_written
 from palimpsest.workspace import CODE, GRAPH, INPUTS, LOCK, SOURCES
 
+ITS_CODE = "its code (another version of palimpsest)"
 _NEVER = "it has not run here"
 _SHOWN = 24  # characters of a value that are told
 
@@ -295,7 +296,7 @@ def _words(path: str) -> str:
     """A file that a stage reads, as its owner knows it."""
     name = Path(path)
     if name.parent == CODE:
-        return "its code (another version of palimpsest)"
+        return ITS_CODE
     return f"the model {name.stem}" if name.parent == SOURCES else path
 
 
