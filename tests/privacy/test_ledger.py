@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import os
 import signal
+import sqlite3
 import stat
 import subprocess
 import sys
@@ -20,12 +21,14 @@ from hypothesis import strategies as st
 
 from bench.ledger import ADMITTED, race
 from palimpsest.errors import BudgetExceeded, LedgerError
-from palimpsest.privacy.ledger import chain
+from palimpsest.privacy.ledger import chain, database
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Asset, Run
 from palimpsest.privacy.ledger.witness import VARIABLE
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.session import paid_charges
+from tests.machines import own_ledger
+from tests.privacy.changed import copied
 from tests.reading import EVERYTHING
 from tests.receipts import a_line, a_receipt
 
@@ -88,7 +91,7 @@ MOVES = {
 @settings(max_examples=15, deadline=None)
 @given(OPERATIONS)
 def test_any_sequence_of_moves_follows_the_state_machine(tmp_path_factory, operations):
-    ledger = Ledger.create(f"sqlite:///{tmp_path_factory.mktemp('states')}/ledger.db")
+    ledger = own_ledger(tmp_path_factory.mktemp("states"))
     ledger.register(ASSET)
     reservation = ledger.reserve("tickets", Run("fit", "dp3", "release", "f", "p", "c"), [ONE, TWO])
     expected = ["reserved", "reserved"]
@@ -548,7 +551,7 @@ def test_a_corrupt_and_a_foreign_file_are_refused(tmp_path):
     execute(f"sqlite:///{tmp_path}/foreign.db", "CREATE TABLE songs (title TEXT)")
     for name in ("corrupt", "foreign"):
         two_parts(lambda name=name: Ledger.open(f"sqlite:///{tmp_path}/{name}.db"), "cannot be read")
-    two_parts(lambda: Ledger.create(f"sqlite:///{tmp_path}/corrupt.db"), "cannot be created")
+    two_parts(lambda: Ledger.create(f"sqlite:///{tmp_path}/corrupt.db"), "is there and cannot be opened")
 
 
 def test_a_ledger_that_vanishes_while_open_is_an_error(ledger, url, run):
@@ -562,9 +565,42 @@ def test_a_ledger_that_vanishes_while_open_is_an_error(ledger, url, run):
 def test_an_unreadable_ledger_is_an_error_as_another_user(small, sqlite_url):
     os.seteuid(65534)
     try:
-        two_parts(lambda: Ledger.open(sqlite_url), "cannot be read")
+        with pytest.raises(LedgerError, match="cannot be read") as found:
+            Ledger.open(sqlite_url)
+        assert "copy it and the files beside it to one that can" in found.value.remedy
     finally:
         os.seteuid(0)
+
+
+def test_a_busy_ledger_is_said_to_be_busy_and_no_other_place_is_advised(small, sqlite_url, run, monkeypatch):
+    def impatient(connection: sqlite3.Connection, _record: object) -> None:
+        connection.isolation_level = None
+        connection.execute("PRAGMA busy_timeout=10")
+
+    monkeypatch.setattr(database, "_durable", impatient)
+    place = Path(sqlite_url.removeprefix("sqlite:///"))
+    opened, other = Ledger.open(sqlite_url), sqlite3.connect(place, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    for call in (lambda: Ledger.create(sqlite_url), lambda: opened.reserve("tickets", run(), [ONE])):
+        with pytest.raises(LedgerError, match="is busy: another process is writing it") as found:
+            call()
+        assert "PALIMPSEST_LEDGER" not in found.value.remedy
+    other.close()
+    assert opened.reserve("tickets", run(), [ONE]).run == 1
+    closed = copied(place, place.with_name("copy.db"))
+    other = sqlite3.connect(closed, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    two_parts(lambda: Ledger.open(f"sqlite:///{closed}"), "is busy: another process is writing it")
+    other.close()
+
+
+def test_another_place_is_advised_only_where_there_was_no_ledger(tmp_path):
+    for name in ("file", "ledger.db"):
+        (tmp_path / name).write_text("no database at all, but long enough to look" * 50)
+    for place, advised in ((tmp_path / "file" / "ledger.db", True), (tmp_path / "ledger.db", False)):
+        with pytest.raises(LedgerError) as found:
+            Ledger.create(f"sqlite:///{place}")
+        assert ("PALIMPSEST_LEDGER" in found.value.remedy) == advised
 
 
 def test_a_place_that_cannot_be_made_is_an_error(tmp_path):

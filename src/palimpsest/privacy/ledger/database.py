@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -90,9 +91,45 @@ def revision(connection: Connection) -> str | None:
 
 
 def unreadable(place: str, error: Exception) -> LedgerError:
-    return LedgerError(
+    return _busy(place, error) or LedgerError(
         f"The ledger at {place} cannot be read ({type(error).__name__}).",
-        "Check the file's permissions or the database's address; restore it from a backup if it is damaged.",
+        "Check the file's permissions or the database's address. Reading writes beside a SQLite file: if its disk "
+        "cannot be written, copy it and the files beside it to one that can. If it is damaged, restore it from a "
+        "backup.",
+    )
+
+
+def unwritable(place: str, error: Exception) -> LedgerError:
+    return _busy(place, error) or LedgerError(
+        f"The ledger at {place} could not be written ({type(error).__name__}).",
+        "Check its permissions and the free space of its disk; nothing was charged by this step.",
+    )
+
+
+def unmade(place: str, error: Exception, *, there: bool) -> LedgerError:
+    """Why there is no ledger to work with; another place is a remedy only where there was no file yet.
+
+    A ledger elsewhere would not know what one that is there has spent.
+    """
+    if there:
+        return _busy(place, error) or LedgerError(
+            f"The ledger at {place} is there and cannot be opened ({type(error).__name__}).",
+            "Check its permissions and the free space of its disk; restore it from a backup if it is damaged.",
+        )
+    return LedgerError(
+        f"The ledger at {place} cannot be created ({type(error).__name__}).",
+        "Check that the place exists and can be written, or set PALIMPSEST_LEDGER to another one.",
+    )
+
+
+def _busy(place: str, error: Exception) -> LedgerError | None:
+    """What to say where another process kept its turn for longer than is waited; None where it is something else."""
+    code = getattr(getattr(error, "orig", None), "sqlite_errorcode", None) or 0
+    if code & 0xFF != sqlite3.SQLITE_BUSY:  # the other bits say of what kind
+        return None
+    return LedgerError(
+        f"The ledger at {place} is busy: another process is writing it.",
+        "Wait for that process, and try again; nothing was charged by this step.",
     )
 
 

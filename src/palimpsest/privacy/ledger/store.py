@@ -55,6 +55,7 @@ class Store:
     def create(cls, url: str) -> "Store":
         """See `Ledger.create`."""
         path = database.sqlite_path(url)
+        there = path is not None and database.exists(path)
         try:
             if path is not None:
                 make_folder(path.parent)
@@ -62,10 +63,7 @@ class Store:
             engine = database.connected(url)
             database.prepare(engine)
         except (OSError, SQLAlchemyError) as error:
-            raise LedgerError(
-                f"The ledger at {database.shown(url)} cannot be created ({type(error).__name__}).",
-                "Check that the place exists and can be written, or set PALIMPSEST_LEDGER to another one.",
-            ) from None
+            raise database.unmade(database.shown(url), error, there=there) from None
         return cls(engine, database.shown(url), Witnesses.beside(path))
 
     @classmethod
@@ -192,10 +190,7 @@ class Store:
                 database.take_turn(connection)
                 yield connection
         except SQLAlchemyError as error:
-            raise LedgerError(
-                f"The ledger at {self.place} could not be written ({type(error).__name__}).",
-                "Check its permissions and the free space of its disk; nothing was charged by this step.",
-            ) from None
+            raise database.unwritable(self.place, error) from None
 
 
 @dataclass(frozen=True)
