@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,10 @@ from cli_place import Place, call, init
 from click.testing import Result
 
 import stages.dp_train
-from palimpsest.errors import LedgerError
+from palimpsest.cli import plan as planning
+from palimpsest.cli.checks import check_budget
+from palimpsest.cli.context import opened
+from palimpsest.errors import BudgetExceeded, LedgerError
 from palimpsest.files import read_json, write_json
 from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.params.load import LEDGER_VARIABLE, ledger_url, load
@@ -22,7 +26,7 @@ from palimpsest.params.schema import Params
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.ledger import again
 from palimpsest.privacy.ledger.ledger import Ledger
-from palimpsest.privacy.ledger.records import Run
+from palimpsest.privacy.ledger.records import Balance, Run
 from palimpsest.privacy.ledger.summary import ledger_summary
 from palimpsest.privacy.ledger.witness import VARIABLE
 from palimpsest.privacy.planned import PlannedQuery
@@ -154,6 +158,35 @@ def test_a_world_that_was_removed_begins_again(place: Place) -> None:
     rows = {"private_rows": 600, "test_rows": 100, "public_rows": 100, "public_test_rows": 100}
     place.edit(world={"seed": 1, "authors": None, **rows})
     assert "was charged" not in place.call("register").stderr
+
+
+def pending(purpose: str) -> Any:
+    """What `palimpsest run` is told of a model that is due."""
+    return SimpleNamespace(name="dp3", purpose=purpose, plan=SimpleNamespace(feasible=True))
+
+
+def test_a_run_that_abandoned_reservations_block_says_how_they_are_given_back(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(LEDGER_VARIABLE, str(place.ledger))
+    monkeypatch.setattr(planning, "comes_back", lambda *_: False)
+    monkeypatch.setattr(planning, "balance_after", lambda *_, **_team: Balance((), 12.0, 9.0, 0.0, 1.0))
+    ledger = Ledger.open(f"sqlite:///{place.ledger}")
+    for told in (False, True):
+        with pytest.raises(BudgetExceeded, match="would pass the budget") as refused:
+            check_budget(opened(place.workspace), [pending("release")])
+        assert ("`palimpsest ledger --refund ID` gives it back" in refused.value.remedy) == told
+        ledger.reserve("notes", RUN, [ASKED])
+
+
+def test_a_cap_below_what_is_spent_stops_no_run_that_asks_nothing_more(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(LEDGER_VARIABLE, str(place.ledger))
+    Ledger.open(f"sqlite:///{place.ledger}").reserve("notes", RUN, [ASKED])
+    place.edit("privacy", "budget", epsilon=0.01)
+    assert place.call("register", "--amend").exit_code == 0
+    check_budget(opened(place.workspace), [pending("reference")])
 
 
 def test_no_reservation_of_a_process_at_work_is_given_back(place: Place) -> None:

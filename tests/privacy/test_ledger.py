@@ -222,6 +222,36 @@ def test_standing_reservations_count_at_the_gate(small, run):
     small.reserve("tickets", run(variant="second"), large)
 
 
+def test_a_refusal_names_how_abandoned_reservations_are_given_back(small, run):
+    large = [PlannedQuery("training", dpa.GaussianDpEvent(1.7))]
+    with pytest.raises(BudgetExceeded) as alone:
+        small.reserve("tickets", run(), [PlannedQuery("training", dpa.GaussianDpEvent(0.5))])
+    small.reserve("tickets", run(variant="first"), large)
+    with pytest.raises(BudgetExceeded) as own:  # of its own, which it may use
+        small.reserve("tickets", run(variant="first"), [*large, *large])
+    with pytest.raises(BudgetExceeded) as beside:
+        small.reserve("tickets", run(variant="second"), large)
+    assert [("ledger --refund ID" in each.value.remedy) for each in (alone, own, beside)] == [False, False, True]
+    small.begin(small.charges("tickets")[0])
+    with pytest.raises(BudgetExceeded) as begun:
+        small.reserve("tickets", run(variant="second"), large)
+    assert "--refund" not in begun.value.remedy
+
+
+def test_a_cap_that_was_lowered_stops_new_charges_alone(small, run):
+    first = small.reserve("tickets", run(), [ONE, TWO])
+    small.begin(first.charges[0])
+    small.answer(first.charges[0], 3)
+    small.amend("tickets", 0.01)
+    again = small.reserve("tickets", run(), [ONE, TWO])
+    assert ([charge.id for charge in again.charges], again.replays) == (
+        [charge.id for charge in first.charges],
+        {first.charges[0].id: 3},
+    )
+    with pytest.raises(BudgetExceeded):
+        small.reserve("tickets", run(variant="more"), [ONE])
+
+
 def test_references_are_written_down_outside_the_total(ledger, run):
     exact = PlannedQuery("training", dpa.NonPrivateDpEvent())
     ledger.reserve("tickets", run(purpose="reference"), [exact])

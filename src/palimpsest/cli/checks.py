@@ -124,6 +124,7 @@ def check_budget(context: Context, spending: "Sequence[Priced]") -> None:
     if not spending:
         return
     from palimpsest.cli.plan import balance_after, comes_back
+    from palimpsest.privacy.ledger.rules import GIVE_BACK, waiting
 
     for item in spending:
         if not item.plan.feasible:
@@ -132,6 +133,8 @@ def check_budget(context: Context, spending: "Sequence[Priced]") -> None:
             )
     kept = finished.waiting(context.workspace)
     variants = [item for item in spending if item.purpose == "release" and not comes_back(context, item, kept)]
+    if not variants:  # nothing more is asked: a cap that was lowered since stops new charges alone
+        return
     _check_share(context, variants)
     after = balance_after(context, variants)
     if after.fits:
@@ -143,12 +146,13 @@ def check_budget(context: Context, spending: "Sequence[Priced]") -> None:
             "Nothing was charged and no row was read. Lower delta_share of a variant.",
         )
     balance = context.ledger.balance(context.asset.name)
+    back = GIVE_BACK if waiting(context.ledger.charges(context.asset.name)) else ""
     raise BudgetExceeded(
         f"The pending models ({', '.join(item.name for item in variants)}) would pass the budget of asset "
         f"{context.asset.name!r}: spent epsilon {balance.spent:.3f}, asked {after.spent - balance.spent:.3f} more, "
         f"left {balance.left:.3f} of {context.asset.epsilon:g}.",
         "Nothing was charged and no row was read. Lower an epsilon, take a model out of `run`, or, if the data's "
-        "owner agrees, raise the cap with `palimpsest register --amend`.",
+        f"owner agrees, raise the cap with `palimpsest register --amend`.{back}",
     )
 
 
@@ -157,7 +161,7 @@ def _check_share(context: Context, variants: "list[Priced]") -> None:
     from palimpsest.cli.plan import balance_after
     from palimpsest.privacy.ledger.rules import TEAM, sharing
 
-    team = sharing(context.asset, os.environ.get(TEAM) or None) if variants else None
+    team = sharing(context.asset, os.environ.get(TEAM) or None)
     if team is None:
         return
     after = balance_after(context, variants, team=team)

@@ -38,6 +38,10 @@ from palimpsest.privacy.ledger.records import MOVES, PURPOSES, Asset, Balance, C
 from palimpsest.privacy.planned import ADJACENCY, PlannedQuery
 
 TEAM = "PALIMPSEST_TEAM"  # the environment's: whose run it is
+GIVE_BACK = (
+    " What other runs reserved and never began counts, too: `palimpsest ledger` shows it as `reserved`, and "
+    "`palimpsest ledger --refund ID` gives it back where such a run is not to go on."
+)
 _SLACK = 1e-6  # between releases of the libraries that count
 
 # --- what charges add up to ------------------------------------------------------------------------------------------
@@ -116,17 +120,25 @@ def require_budget(
         wanted: what the run has no charge for yet.
         number: which run of its plan it is.
     """
+    if not wanted:  # it asks nothing more: a cap that was lowered since stops new charges alone
+        return
     now, after = balance(asset, charges), preview(asset, charges, {(run.key, number): wanted})
     if after.fits:
         return
+    back = GIVE_BACK if waiting(charges, run.key) else ""
     share = "Lower the deltas outside the events" if after.spent <= after.cap else "Lower the variant's epsilon"
     raise BudgetExceeded(
         f"Stage {run.stage!r} ({run.variant}) would pass the budget of asset {asset.name!r}: spent epsilon "
         f"{now.spent:.3f}, asked {after.spent - now.spent:.3f} more, left {now.left:.3f} of {asset.epsilon:g} at delta "
         f"{asset.delta:.3g} (deltas outside the events: {after.beside:.3g} of {after.most_beside:.3g}).",
         f"Nothing was charged and no row was read. {share}, drop a variant, or, if the data's owner agrees, raise the "
-        "cap of epsilon with `palimpsest register --amend`.",
+        f"cap of epsilon with `palimpsest register --amend`.{back}",
     )
+
+
+def waiting(charges: Iterable[Charge], run_key: str | None = None) -> bool:
+    """Whether other runs reserved what never began and counts."""
+    return any(one.counted and one.state == "reserved" and one.run_key != run_key for one in charges)
 
 
 def require_team(
