@@ -197,6 +197,18 @@ def test_a_head_that_is_not_noted_leaves_the_charge_standing(ledger, run, monkey
     assert [charge.state for charge in ledger.charges("tickets")] == ["reserved", "reserved"]
 
 
+def test_a_head_behind_a_line_that_a_full_disk_cut_has_a_line_of_its_own(small, run):
+    charge = small.reserve("tickets", run(), [ONE]).charges[0]
+    with file().open("a") as stream:
+        stream.write('{"asset": "tick')
+    small.begin(charge)
+    refused(small.books, "cannot be read")
+    lines = file().read_text().splitlines()
+    file().write_text("".join(f"{line}\n" for line in (lines[0], lines[2])))
+    assert small.books().entries == 3
+    assert json.loads(lines[2])["hash"] == small.head()
+
+
 @pytest.mark.parametrize("line", ["", "[]", "no head", '{"seq": 1}', '{"asset": "tickets", "hash": "a", "seq": "x"}'])
 def test_a_line_that_is_not_whole_is_refused(small, run, line):
     charge = small.reserve("tickets", run(), [ONE]).charges[0]

@@ -18,7 +18,10 @@ from palimpsest.errors import LedgerError
 from palimpsest.files import make_folder, read_json, workspace_of
 
 VARIABLE = "PALIMPSEST_WITNESSES"
-_PLACE = f"Make it writable for you, or set {VARIABLE} to another folder outside every workspace"
+_PLACE = (
+    "Make it writable for you, or copy its files into another folder outside every workspace and then set "
+    f"{VARIABLE} to that one"
+)
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,7 @@ class Witnesses:
         path = self._path(lineage)
         try:
             make_folder(self.folder)
-            descriptor = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
+            descriptor = os.open(path, os.O_CREAT | os.O_APPEND | os.O_RDWR, 0o600)
         except OSError as error:
             raise LedgerError(
                 f"The ledger's entries cannot be noted in {str(self.folder)!r} ({type(error).__name__}).",
@@ -124,6 +127,8 @@ class Witnesses:
     def _append(self, descriptor: int, asset: str, head: Head) -> None:
         line = json.dumps({"asset": asset, "hash": head.hash, "seq": head.seq}).encode() + b"\n"
         try:
+            if _cut(descriptor):
+                line = b"\n" + line
             if os.write(descriptor, line) != len(line):
                 raise OSError
             os.fsync(descriptor)
@@ -142,8 +147,14 @@ class Witnesses:
         except (OSError, KeyError, TypeError, ValueError) as error:
             raise LedgerError(
                 f"The noted entries in {str(path)!r} cannot be read ({type(error).__name__}).",
-                "Make the file readable for you; if a full disk cut its last line short, remove that line alone.",
+                "Make the file readable for you; if a full disk cut a line of it short, remove that line alone.",
             ) from None
 
     def _path(self, lineage: str) -> Path:
         return self.folder / f"{lineage}.jsonl"
+
+
+def _cut(descriptor: int) -> bool:
+    """Whether the file's last line has no end, which a full disk took: what is glued to it would be lost with it."""
+    size = os.fstat(descriptor).st_size
+    return size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
