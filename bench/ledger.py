@@ -77,7 +77,8 @@ def _ask(url: str, writer: int, rounds: int, start: Barrier, outcomes: "multipro
         start.wait()
         before = time.perf_counter()
         try:
-            ledger.reserve(f"round{number}", Run("fit", f"w{writer}", "release", "f", "p", "c"), ASKED)
+            run = Run("fit", f"w{writer}", "release", "f", "p", "c")
+            ledger.reserve(f"round{number}", run, ASKED, invented=True)  # every race has a ledger of its own
             admitted += 1
         except BudgetExceeded:
             pass

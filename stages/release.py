@@ -127,11 +127,14 @@ def collected(params: Params, variants: Sequence[str]) -> Collected:
 
     Raises:
         DataError: dvc.yaml has no stage that writes the release.
-        LedgerError: a receipt is missing or not whole, the ledger's chain does not hold, or is older than a receipt.
+        LedgerError: a receipt is missing or not whole, the ledger's chain does not hold, or is older than a receipt, or
+            another ledger was charged for the asset here.
     """
     receipts, stages = report.read_receipts(variants), report.read_stages(GRAPH)
     whole = Ledger.open(ledger_url(params)).books([receipt.ledger_head for receipt in receipts.values()])
     asset, charges = whole.asset(params.dataset.asset), whole.charges(params.dataset.asset)
+    if params.world is None:
+        whole.require_alone(asset.name)
     books = ledger_summary(whole, asset.name)
     promise = statement(
         receipts, books, asdict(params.schema_of_data), stages, sources=told(params), swept=params.swept

@@ -56,8 +56,8 @@ def charged(
     device()  # one that is named and not there is an error before anything is reserved
     noise, noted = NoiseSource(params.testing.noise_seed), receipt_heads(RECEIPTS, params.dataset.asset)
     asked = ledger, params.schema_of_data, identity, plan.queries
-    words, team = again.given(os.environ), os.environ.get(TEAM) or None
-    with metered(*asked, private_rows, noise, resumable, noted, words, team) as session:
+    words, team, invented = again.given(os.environ), os.environ.get(TEAM) or None, params.world is not None
+    with metered(*asked, private_rows, noise, resumable, noted, words, team, invented=invented) as session:
         _tell(session.reservation, ledger.balance(params.dataset.asset).left)
         yield session
 

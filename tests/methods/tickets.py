@@ -13,6 +13,7 @@ from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import metered
 from palimpsest.privacy.view import PrivateView
 from palimpsest.records.schema import PublicSchema
+from tests.machines import own_ledger
 from tests.reading import EVERYTHING, reading
 
 SECRET = "order 8812-XK"
@@ -28,7 +29,7 @@ def tickets(n_public: int, labels: Mapping[str, str]) -> PublicSchema:
 
 def ledger_of_tickets(folder: Path, epsilon: float, n_public: int) -> Ledger:
     """A ledger that knows the asset."""
-    ledger = Ledger.create(f"sqlite:///{folder}/ledger.db")
+    ledger = own_ledger(folder)
     ledger.register(Asset("tickets", delta=1e-3, epsilon=epsilon, n_public=n_public))
     return ledger
 

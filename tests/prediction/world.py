@@ -22,6 +22,7 @@ from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import Session, metered
 from palimpsest.records.schema import PublicSchema
+from tests.machines import own_ledger
 from tests.prediction.tiny import model, tokenizer
 from tests.reading import EVERYTHING, reading
 
@@ -83,7 +84,7 @@ def request(query: Any) -> PlannedQuery:
 
 def new_ledger(folder: Path) -> Ledger:
     """A ledger that knows the asset."""
-    ledger = Ledger.create(f"sqlite:///{folder}/ledger.db")
+    ledger = own_ledger(folder)
     ledger.register(Asset("tiny", delta=1e-3, epsilon=200.0, n_public=30))
     return ledger
 

@@ -13,6 +13,7 @@ from palimpsest.privacy.events import DiscreteGaussianDpEvent
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import FILTERS, Asset, Run
 from palimpsest.privacy.planned import PlannedQuery
+from tests.machines import own_ledger
 
 DELTA = 1e-5
 GAUSSIANS = st.lists(st.floats(0.8, 30.0), min_size=1, max_size=8)
@@ -42,7 +43,7 @@ def admitted(ledger: Ledger, cap: float, events: list[dpa.DpEvent], counted: str
 @settings(max_examples=8, deadline=None)
 @given(st.floats(0.2, 10.0), GAUSSIANS, st.sampled_from(FILTERS))
 def test_admitted_gaussians_stay_within_the_exact_cap(tmp_path_factory, cap, sigmas, counted):
-    ledger = Ledger.create(f"sqlite:///{tmp_path_factory.mktemp('filter')}/ledger.db")
+    ledger = own_ledger(tmp_path_factory.mktemp("filter"))
     passed = admitted(ledger, cap, [dpa.GaussianDpEvent(sigma) for sigma in sigmas], counted)
     mu = math.sqrt(sum(event.noise_multiplier**-2 for event in passed))
     assert not passed or accounting.gdp_epsilon(mu, DELTA) <= cap
@@ -51,7 +52,7 @@ def test_admitted_gaussians_stay_within_the_exact_cap(tmp_path_factory, cap, sig
 @settings(max_examples=5, deadline=None)
 @given(st.floats(0.5, 6.0), st.lists(st.sampled_from(MIXTURE), min_size=1, max_size=10), st.sampled_from(FILTERS))
 def test_admitted_mixtures_stay_within_the_cap_by_loss_distributions(tmp_path_factory, cap, events, counted):
-    ledger = Ledger.create(f"sqlite:///{tmp_path_factory.mktemp('filter')}/ledger.db")
+    ledger = own_ledger(tmp_path_factory.mktemp("filter"))
     passed = admitted(ledger, cap, events, counted)
     each = [dpa.SelfComposedDpEvent(event, passed.count(event)) for event in MIXTURE if event in passed]
     assert accounting.epsilon(dpa.ComposedDpEvent(each), DELTA) <= cap

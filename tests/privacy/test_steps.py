@@ -32,6 +32,7 @@ from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import Session, metered
 from palimpsest.privacy.view import PrivateView
 from palimpsest.records.schema import PublicSchema
+from tests.machines import own_ledger
 from tests.reading import EVERYTHING, reading
 
 LIMIT = 8
@@ -149,7 +150,7 @@ def fresh(tmp_path) -> Callable[[], Ledger]:
     numbers = count()
 
     def make() -> Ledger:
-        made = Ledger.create(f"sqlite:///{tmp_path}/{next(numbers)}.db")
+        made = own_ledger(tmp_path / str(next(numbers)))
         made.register(Asset("tickets", 1e-5, 4.0, 1000))
         return made
 
@@ -239,7 +240,7 @@ OPERATIONS = st.lists(
 @given(OPERATIONS)
 def test_no_order_of_crashes_and_rivals_passes_the_limit_or_moves_the_charge(tmp_path_factory, operations):
     """Attempts that a later one replaced stay alive here: each may be a process that was thought dead."""
-    ledger = Ledger.create(f"sqlite:///{tmp_path_factory.mktemp('steps')}/ledger.db")
+    ledger = own_ledger(tmp_path_factory.mktemp("steps"))
     ledger.register(Asset("tickets", 1e-5, 4.0, 1000))
     meters, known, accepted, others = [attempt(ledger, Handed())], [0], 0, 0
     small = PlannedQuery("votes", dpa.GaussianDpEvent(40.0))

@@ -12,6 +12,7 @@ from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Asset, Run
 from palimpsest.privacy.ledger.rules import balance, preview
 from palimpsest.privacy.planned import PlannedQuery
+from tests.machines import own_ledger
 
 TEAMS = ("blue", "red")
 EXACT = PlannedQuery("training", dpa.NonPrivateDpEvent())
@@ -33,8 +34,7 @@ ASKED = st.lists(st.tuples(st.floats(1.5, 8.0), st.sampled_from(TEAMS)), min_siz
 @settings(max_examples=12)
 @given(filter=st.sampled_from(["renyi", "gdp"]), caps=st.tuples(st.floats(0.5, 5), st.floats(0.5, 5)), asked=ASKED)
 def test_a_team_s_cap_holds_and_only_refuses_more(tmp_path_factory, filter, caps, asked):
-    home = tmp_path_factory.mktemp("teams")
-    shared, free = (Ledger.create(f"sqlite:///{home}/{name}.db") for name in ("shared", "free"))
+    shared, free = (own_ledger(tmp_path_factory.mktemp(name)) for name in ("shared", "free"))
     for ledger in (shared, free):
         ledger.register(Asset("tickets", 1e-5, 4.0, 1000, filter=filter))
     for team, cap in zip(TEAMS, caps, strict=True):

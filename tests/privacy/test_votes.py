@@ -37,6 +37,7 @@ from palimpsest.privacy.session import metered
 from palimpsest.privacy.view import PrivateView
 from palimpsest.privacy.votes import Ballot, DomainBallot, Round, Slate, Vote, VoteRounds, Voters, parts_of
 from palimpsest.records.schema import PublicSchema
+from tests.machines import own_ledger
 from tests.privacy.persons import Data, data_sets, records_in, rows_in
 from tests.privacy.persons import neighbours as neighbours_of
 from tests.reading import EVERYTHING, reading
@@ -279,8 +280,7 @@ def always(_charge: Charge) -> bool:
 
 
 def new_ledger(folder: Path, epsilon: float = 8.0) -> Ledger:
-    folder.mkdir(parents=True, exist_ok=True)
-    ledger = Ledger.create(f"sqlite:///{folder}/ledger.db")
+    ledger = own_ledger(folder)
     ledger.register(Asset("tickets", 1e-5, epsilon, 1000))
     return ledger
 

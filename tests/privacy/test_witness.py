@@ -1,5 +1,6 @@
 """What is noted of a ledger outside of it: old copies, cut tails, chains made anew, changed keys and answers."""
 
+import hashlib
 import json
 import os
 import sqlite3
@@ -13,10 +14,11 @@ from pathlib import Path
 
 import dp_accounting as dpa
 import pytest
+import sqlalchemy as sa
 
 from palimpsest.errors import LedgerError
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.ledger import witness
+from palimpsest.privacy.ledger import chain, witness
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Asset
 from palimpsest.privacy.ledger.witness import VARIABLE, Witnesses, receipt_heads
@@ -138,11 +140,105 @@ def test_a_register_anew_is_another_lineage_and_the_old_one_is_named(small, run,
         again.books().elsewhere("letters"),
         small.books().elsewhere("tickets"),
     ) == (1, 0, 0)
+    refused(lambda: again.books().require_alone("tickets"), "was charged on another ledger")
     made = again.register(Asset("tickets", 1e-5, 4.0, 1000), lost=True)
     assert [made.after_loss, *(each.asset("tickets").after_loss for each in (again, small))] == [True, True, False]
     lived(again, run)
     assert (again.books().entries, small.books().entries) == (10, 10)
     assert len(list(Path(os.environ[VARIABLE]).iterdir())) == 2
+
+
+# --- two ledgers of one data set
+
+
+@pytest.fixture
+def rival(tmp_path, asset) -> Ledger:
+    """Another ledger that knows the data set, registered before either was charged."""
+    made = Ledger.create(f"sqlite:///{tmp_path}/rival.db")
+    made.register(asset)
+    return made
+
+
+def test_two_ledgers_of_one_data_set_do_not_both_charge_it(ledger, rival, run):
+    rival.reserve("tickets", run(), [ONE])
+    head = ledger.head()
+    for purpose in ("release", "reference"):
+        refused(lambda p=purpose: ledger.reserve("tickets", run(purpose=p), [ONE]), "was charged on another ledger")
+    refused(lambda: ledger.books().require_alone("tickets"), "was charged on another ledger")
+    assert ledger.head() == head
+    rival.reserve("tickets", run(variant="dp1"), [ONE])  # the one that was charged goes on
+
+
+def test_what_two_ledgers_have_both_charged_goes_on_in_neither_but_after_a_loss(small, rival, run, asset, monkeypatch):
+    rival.reserve("tickets", run(), [ONE])
+    elsewhere(monkeypatch, small.place).reserve("tickets", run(), [ONE])  # on a machine that did not know
+    for path in Path(os.environ[VARIABLE]).iterdir():
+        path.rename(rival.books().witnesses.folder / path.name)
+    monkeypatch.setenv(VARIABLE, str(rival.books().witnesses.folder))
+    for each in (small, rival):
+        refused(lambda each=each: each.reserve("tickets", run(variant="dp1"), [ONE]), "was charged on another ledger")
+    assert small.register(asset, lost=True).after_loss
+    small.reserve("tickets", run(variant="dp1"), [ONE])
+    refused(lambda: rival.reserve("tickets", run(variant="dp1"), [ONE]), "was charged on another ledger")
+
+
+def test_rows_of_nobody_and_other_names_may_be_charged_on_many_ledgers(small, rival, run):
+    rival.reserve("tickets", run(), [ONE])
+    small.reserve("tickets", run(), [ONE], invented=True)
+    small.register(Asset("letters", 1e-5, 4.0, 1000))
+    small.reserve("letters", run(), [ONE])
+
+
+def test_a_copy_of_a_ledger_is_no_other_one(ledger, run, tmp_path):
+    lived(ledger, run)
+    moved = Ledger.create(f"sqlite:///{tmp_path}/moved.db")
+    moved.take_in(ledger.exported())
+    moved.reserve("tickets", run(variant="dp8"), [ONE])
+    moved.books().require_alone("tickets")
+
+
+def test_a_chain_made_anew_under_a_new_key_is_another_ledger(ledger, run, url):
+    lived(ledger, run)
+    key = "ab" * 32
+    old = ledger.asset("tickets").key.hex()
+    hashes = [hashlib.sha256(each.encode()).hexdigest() for each in (old, key)]
+    execute(
+        url,
+        "DELETE FROM palimpsest_entry WHERE seq > 1",
+        f"UPDATE palimpsest_asset SET key = '{key}'",
+        f"UPDATE palimpsest_entry SET body = replace(body, '{hashes[0]}', '{hashes[1]}')",
+    )
+    rehash(url)
+    opened = Ledger.open(url)
+    assert opened.asset("tickets").key.hex() == key
+    refused(lambda: opened.reserve("tickets", run(), [ONE]), "was charged on another ledger")
+
+
+@pytest.mark.parametrize("said", ["key_hash", "lost"])
+def test_no_later_entry_takes_back_the_key_or_the_mark(ledger, run, url, asset, said):
+    """Who may add entries cannot lead away from the heads that were noted, or make an asset releasable again."""
+    ledger.register(asset, lost=True)
+    key = "ab" * 32
+    forged = {"key_hash": hashlib.sha256(key.encode()).hexdigest(), "lost": False}
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        chain.append(connection, "tickets", "amend", None, {said: forged[said]})
+    engine.dispose()
+    assert ledger.asset("tickets").after_loss
+    execute(url, f"UPDATE palimpsest_asset SET key = '{key}'")
+    refused(ledger.books, "not the one of its registration")
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_the_word_that_a_ledger_is_lost_marks_the_asset_whatever_was_noted(url, asset, known):
+    ledger = Ledger.create(url)
+    if known:
+        ledger.register(asset)
+    for opened in (ledger, Ledger.open(url)):
+        assert opened.register(asset, lost=True).after_loss
+        assert opened.register(asset).after_loss
+        assert opened.asset("tickets").after_loss
+    assert ledger.books().entries == 1 + known  # said once
 
 
 # --- the file of heads

@@ -19,6 +19,7 @@ from palimpsest.training.checkpoint import find_checkpoint
 from palimpsest.training.dpsgd import TrainQuery
 from palimpsest.training.optimiser import Optimiser
 from palimpsest.training.plan import TrainingPlan
+from tests.machines import own_ledger
 from tests.reading import EVERYTHING, reading
 
 STEPS, BETWEEN, WIDTH = 10, 3, 400
@@ -63,7 +64,7 @@ def query(folder: Path) -> TrainQuery:
 
 
 def books(folder: Path) -> Ledger:
-    ledger = Ledger.create(f"sqlite:///{folder / 'ledger.db'}")
+    ledger = own_ledger(folder)
     ledger.register(Asset("notes", delta=1e-3, epsilon=40.0, n_public=40))
     return ledger
 

@@ -39,13 +39,15 @@ def metered(
     witnesses: Collection[str] = (),
     again: Container[str] = (),
     team: str | None = None,
+    *,
+    invented: bool = False,
 ) -> Iterator[Session]:
     """Reserve the plan's budget, then read and check the rows, then yield the view; commit when the block ends well.
 
     `resumable` says of a query in steps that an earlier attempt began whether this one has what it needs to continue
     it under the same charge. Under noise that a seed fixes nothing is continued: its draws would come again.
     `witnesses` are hashes of ledger entries that the workspace's receipts noted, `again` the owner's words for second
-    charges, `team` whose share of the asset it counts in.
+    charges, `team` whose share of the asset it counts in, `invented` says that the rows are nobody's.
 
     Guarantee: no row is read before the whole plan is reserved, and nothing is reserved in a ledger that is older than
     what was noted of it. No query sees other rows than those that the run is identified by: what a charge paid for is
@@ -63,7 +65,7 @@ def metered(
     require_unit(ledger.asset(schema.asset), schema)
     with ledger.alone(schema.asset, run.key):
         goes_on = never if noise.fixed else resumable
-        reservation = ledger.reserve(schema.asset, run, planned, goes_on, witnesses, again, team)
+        reservation = ledger.reserve(schema.asset, run, planned, goes_on, witnesses, again, team, invented=invented)
         try:
             own = verified(rows(), run, ledger.asset(schema.asset).key)
             view = PrivateView(own, schema, ledger, reservation, noise)

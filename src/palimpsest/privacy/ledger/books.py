@@ -139,9 +139,26 @@ class Books:
         return next((other for other in others if likeness in self.rows_known(other)), None)
 
     def elsewhere(self, name: str) -> int:
-        """How many other ledgers have charged an asset of this name, by what is noted here, while this knows none."""
-        lineages = [digest_of(key) for key in self.chain.keys.values()]
-        return 0 if name in self.chain.keys else self.witnesses.others(name, lineages)
+        """How many other ledgers have charged an asset of this name, by what is noted here."""
+        return self.witnesses.others(name, [digest_of(key) for key in self.chain.keys.values()])
+
+    def require_alone(self, name: str) -> None:
+        """Raise LedgerError where another ledger has charged this asset, by what is noted here.
+
+        Guarantee: on a machine that has noted charges of an asset, no other ledger begins it with a full budget or goes
+        on with what is left of one of its own, unless it is marked as after a loss: then no total of it is stated.
+        A copy of this ledger, wherever it lies, has the same random keys and is no other one.
+        """
+        asset = self.known(name)
+        if (asset is None or not asset.after_loss) and self.elsewhere(name):
+            raise LedgerError(
+                f"Asset {name!r} was charged on another ledger, by the entries noted in "
+                f"{str(self.witnesses.folder)!r}; the one at {self.place} does not have these charges.",
+                "Put that ledger back, or set PALIMPSEST_LEDGER to it; only other records may have another name. "
+                "Where both have charged, `palimpsest ledger merge-check` says what both have spent. If the ledger is "
+                "lost, or no total is wanted any more, `palimpsest register --lost` goes on with this one: what was "
+                "spent is then unknown, and nothing can be released.",
+            )
 
 
 def registration(asset: Asset) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from palimpsest.privacy.ledger.witness import Head
 
 EMPTY = Head(0, "")
 _RESTORE = "Restore the ledger from a backup; nothing may be charged or released on this one."
+_SAID_ONCE = ("key_hash", "lost")  # no later entry says otherwise
 _MALFORMED = (AttributeError, KeyError, TypeError, ValueError)  # what reading a body can raise that has not its form
 
 
@@ -70,10 +71,14 @@ class Chain:
         return (entry for entry in self.entries if entry.asset == asset and entry.kind in kinds)
 
     def terms(self, asset: str) -> dict[str, Any]:
-        """What was registered of an asset, as amended; nothing where it was not."""
+        """What was registered of an asset, as amended; nothing where it was not.
+
+        Guarantee: the key is the one that its hash was first written of, whoever amended it later, so that no other key
+        leads away from the heads that were noted; and a mark that a ledger is lost stays.
+        """
         terms: dict[str, Any] = {}
         for entry in self.of(asset, "register", "amend"):
-            terms |= entry.says
+            terms |= entry.says | {name: terms[name] for name in _SAID_ONCE if name in terms}
         return terms
 
     def lacks(self, hashes: Collection[str], heads: Collection[Head]) -> int:

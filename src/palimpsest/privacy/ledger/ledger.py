@@ -222,6 +222,8 @@ class Ledger:
         witnesses: Collection[str] = (),
         again: Container[str] = (),
         team: str | None = None,
+        *,
+        invented: bool = False,
     ) -> Reservation:
         """Set budget aside for a plan, before any row is read.
 
@@ -229,8 +231,8 @@ class Ledger:
         in steps and can be resumed, and is charged again for what began and was lost. A run that finished and is run
         again is a second look and is charged in full. Both need the owner's word.
 
-        Guarantee: nothing is reserved in a ledger that lacks an entry noted elsewhere; both are looked at in the
-        transaction that reserves.
+        Guarantee: nothing is reserved in a ledger that lacks an entry noted elsewhere, or beside another ledger that
+        was charged for the same asset here; all are looked at in the transaction that reserves.
 
         Args:
             resumable: whether the caller has what it needs to continue a begun charge; asked only of the newest
@@ -238,18 +240,22 @@ class Ledger:
             witnesses: hashes of entries that the workspace's receipts noted.
             again: the words of the data's owner for second charges (`again.given`).
             team: whose share of the asset it counts in.
+            invented: whether the rows are nobody's. Other ledgers are not asked for then.
 
         Raises:
             ConsentNeeded: if something would be charged again without that word; nothing is charged then.
             BudgetExceeded: if the plan would pass the asset's budget, or the team's; nothing is charged then.
-            LedgerError: for an unknown asset, another adjacency or purpose, a release query without noise, steps
-                that the event does not compose, a stored answer that was changed, or a chain that does not hold.
+            LedgerError: for an unknown asset, one that another ledger has charged, another adjacency or purpose, a
+                release query without noise, steps that the event does not compose, a stored answer that was changed,
+                or a chain that does not hold.
             ValueError: for an own delta outside [0, 1].
         """
         check_plan(run, planned)
         with self._store.write() as writing:
             books = writing.books(witnesses)
             asset, charges = books.asset(name), books.charges(name)
+            if not invented:
+                books.require_alone(name)
             now = attempt(run.key, charges, resumable)
             missing = {index: query for index, query in enumerate(planned) if index not in now.kept}
             if run.purpose == "release":

@@ -95,10 +95,13 @@ class Witnesses:
         return [head for _, head in self._lines(self._path(lineage))]
 
     def others(self, asset: str, lineages: Collection[str]) -> int:
-        """How many other data sets of this name were charged on ledgers that are not this one."""
+        """How many other data sets of this name were charged on ledgers that are not this one.
+
+        A file is of one data set, so that its first line says of which.
+        """
         known = {self._path(lineage) for lineage in lineages}
-        paths = [path for path in self.folder.glob("*.jsonl") if path not in known]
-        return sum(any(name == asset for name, _ in self._lines(path)) for path in paths)
+        first = [next(self._lines(path), None) for path in self.folder.glob("*.jsonl") if path not in known]
+        return sum(line is not None and line[0] == asset for line in first)
 
     @contextmanager
     def noting(self, asset: str, lineage: str) -> Iterator[Callable[[Head], None]]:
