@@ -133,7 +133,7 @@ def test_a_lost_ledger_is_said_to_be_lost(place: Place) -> None:
     place.ledger.rename(place.home / "away.db")
     assert "was charged on another ledger" in refusal(place.call("register"))
     other = place.home / "other"
-    assert "--lost begins a new one" in refusal(init(place.home, other))
+    assert "`palimpsest register --lost` goes on with this one" in refusal(init(place.home, other))
     assert not other.exists()
     done = place.call("register", "--lost")
     assert (done.exit_code, "what it spent is unknown" in done.stdout) == (0, True)
@@ -141,6 +141,45 @@ def test_a_lost_ledger_is_said_to_be_lost(place: Place) -> None:
     assert place.call("register").exit_code == 0
     assert init(place.home, other, asset="others").exit_code == 0
     assert "An earlier" not in call("ledger", "--workspace", other, ledger=place.ledger).stdout
+
+
+def test_on_a_new_machine_the_word_alone_marks_a_lost_ledger(place: Place, unnoted: Callable[[], None]) -> None:
+    lived(place.ledger)
+    place.ledger.unlink()
+    unnoted()
+    done = place.call("register", "--lost")
+    assert (done.exit_code, "what it spent is unknown" in done.stdout) == (0, True)
+    assert "An earlier ledger of this data set is lost" in " ".join(place.call("ledger").stdout.split())
+
+
+def test_the_word_comes_late_and_marks_the_asset_all_the_same(place: Place) -> None:
+    assert "is unknown" not in place.call("register").stdout
+    assert "what it spent is unknown" in place.call("register", "--lost").stdout
+    assert "what it spent is unknown" in place.call("register").stdout
+
+
+def test_two_ledgers_of_one_data_set_stop_every_command(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One is named by a shell, the other by a schedule without its variable."""
+    own, other = place.ledger, place.home / "other.db"
+    place.ledger = other
+    assert place.call("register").exit_code == 0
+    lived(own)
+    for command in (*COMMANDS, ("register",), ("register", "--amend")):
+        assert "was charged on another ledger" in refusal(place.call(*command))
+    monkeypatch.chdir(place.workspace)
+    monkeypatch.setenv(LEDGER_VARIABLE, str(other))
+    params = load()
+    plan = Plan("dp_lm", Budget(3.0, params.delta), (PlannedQuery(QUERY.name, QUERY.event()),))
+    for stage in (fit, charged):
+        with pytest.raises(LedgerError, match="was charged on another ledger"):
+            stage(params, plan)
+    assert kinds(f"sqlite:///{other}") == ["register"]
+
+
+def test_an_amendment_that_is_refused_has_changed_nothing(place: Place) -> None:
+    place.edit("privacy", "budget", epsilon=20, delta=1e-7)
+    assert "is registered with other terms" in refusal(place.call("register", "--amend"))
+    assert kinds(f"sqlite:///{place.ledger}") == ["register"]
 
 
 def test_an_init_that_says_so_begins_anew(place: Place) -> None:

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from palimpsest.errors import LedgerError
@@ -10,7 +10,7 @@ from palimpsest.files import close_workspace
 from palimpsest.params.load import ledger_url, load, read
 from palimpsest.params.schema import Params
 from palimpsest.privacy.ledger.books import Books
-from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.ledger import Ledger, require_terms
 from palimpsest.privacy.ledger.records import Asset, require_unit
 from palimpsest.privacy.ledger.witness import receipt_heads
 from palimpsest.workspace import RECEIPTS
@@ -68,18 +68,11 @@ def register_asset(workspace: Path, *, amend: bool = False, lost: bool = False, 
 def enter(params: Params, workspace: Path, *, amend: bool = False, lost: bool = False) -> None:
     """Enter the asset of params that are not yet, or already, the workspace's; see `register_asset`."""
     ledger, asset = Ledger.create(ledger_url(params, workspace)), asset_of(params)
+    if params.world is None and not lost:
+        ledger.books().require_alone(asset.name)
     if amend:
-        require_unit(ledger.asset(asset.name), asset)  # before anything is written
-        ledger.amend(asset.name, asset.epsilon)
-    charged = 0 if params.world is not None else ledger.books().elsewhere(asset.name)
-    if charged and not lost:
-        raise LedgerError(
-            f"Asset {asset.name!r} was charged on another ledger, by the entries noted here; the one at {ledger.place} "
-            "does not know it.",
-            "Put that ledger back, or set PALIMPSEST_LEDGER to it; only other records may have another name. If the "
-            "ledger is lost, --lost begins a new one: what was spent is then unknown, and nothing can be released.",
-        )
-    known = ledger.register(asset, lost=charged > 0)
+        _amend(ledger, asset)
+    known = ledger.register(asset, lost=lost)
     if known.after_loss:
         print(f"{known.name}: an earlier ledger is lost; what it spent is unknown and in no total")
     print(
@@ -90,14 +83,21 @@ def enter(params: Params, workspace: Path, *, amend: bool = False, lost: bool = 
         print(f"{known.name}: epsilon {spent:.3f} of it is spent already; workspaces of one asset share its budget")
 
 
+def _amend(ledger: Ledger, asset: Asset) -> None:
+    """Set the cap, where no other term is another one: a refusal changes nothing."""
+    known = ledger.asset(asset.name)
+    require_terms(known, replace(asset, epsilon=known.epsilon))
+    ledger.amend(asset.name, asset.epsilon)
+
+
 def _whom(asset: Asset) -> str:
     column = asset.unit_column
     return "" if column is None else f", each a value of column {column!r} with all its rows"
 
 
 def opened(workspace: Path) -> Context:
-    """Open a workspace, close it to others, and check that the ledger is whole, as new as what was noted of it, and
-    knows its asset on the same terms.
+    """Open a workspace, close it to others, and check that the ledger is whole, as new as what was noted of it, the
+    only one that was charged for its asset here, and knows that on the same terms.
 
     Raises:
         ParamsError, LedgerError, DataError: with what to do.
@@ -107,6 +107,8 @@ def opened(workspace: Path) -> Context:
     ledger = Ledger.open(ledger_url(params, workspace))
     books = ledger.books(receipt_heads(workspace / RECEIPTS, params.dataset.asset))
     known, wanted = books.asset(params.dataset.asset), asset_of(params)
+    if params.world is None:
+        books.require_alone(known.name)
     require_unit(known, wanted)
     if (known.delta, known.n_public) != (wanted.delta, wanted.n_public):
         raise LedgerError(

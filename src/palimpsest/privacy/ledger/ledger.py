@@ -65,7 +65,10 @@ class Ledger:
         """Enter a data asset, with a fresh key whose hash is in the chain; entering it again changes nothing.
 
         One that was entered before keys had hashes in the chain gets it now. Where an earlier ledger of this data set
-        is `lost`, that is written down: what it spent is unknown.
+        is `lost`, that is written down, also of one that is known: what it spent is unknown.
+
+        Guarantee: with the owner's word that a ledger is lost the asset is marked for good, whatever was noted of that
+        ledger here.
 
         Raises:
             LedgerError: if it is known with other values: delta, unit, its column and adjacency never change.
@@ -78,16 +81,10 @@ class Ledger:
                 made = replace(asset, key=secrets.token_bytes(32), after_loss=lost)
                 writing.register(made)
                 return made
-            if fixed_terms(known) == fixed_terms(asset) and not books.has_key_hash(asset.name):
-                writing.amend(asset.name, key_hash(known))
-        require_unit(known, asset)
-        if fixed_terms(known) != fixed_terms(asset):
-            raise LedgerError(
-                f"Asset {asset.name!r} is registered with other terms: {_differences(known, asset)}.",
-                "Delta, unit, size and adjacency of a data asset never change. Restore them in params.yaml; to change "
-                "the budget's epsilon alone, use `palimpsest register --amend`.",
-            )
-        return known
+            require_terms(known, asset)
+            if unsaid := _unsaid(books, known, lost):
+                writing.amend(asset.name, unsaid)
+        return replace(known, after_loss=known.after_loss or lost)
 
     def amend(self, name: str, epsilon: float) -> Asset:
         """Change an asset's cap: a decision of the data's owner, written into the chain.
@@ -326,6 +323,23 @@ class Ledger:
                     writing.move(charge, "refund")
                     count += 1
         return count
+
+
+def require_terms(known: Asset, wanted: Asset) -> None:
+    """Raise LedgerError where an asset was registered on other terms than these."""
+    require_unit(known, wanted)
+    if fixed_terms(known) != fixed_terms(wanted):
+        raise LedgerError(
+            f"Asset {wanted.name!r} is registered with other terms: {_differences(known, wanted)}.",
+            "Delta, unit, size and adjacency of a data asset never change. Restore them in params.yaml; to change the "
+            "budget's epsilon alone, use `palimpsest register --amend`.",
+        )
+
+
+def _unsaid(books: Books, known: Asset, lost: bool) -> dict[str, Any]:
+    """What the chain does not hold yet of an asset that is known."""
+    hashed = {} if books.has_key_hash(known.name) else key_hash(known)
+    return hashed | ({"lost": True} if lost and not known.after_loss else {})
 
 
 def _differences(known: Asset, wanted: Asset) -> str:
