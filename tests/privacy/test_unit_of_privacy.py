@@ -27,6 +27,7 @@ from palimpsest.privacy.view import PrivateView
 from palimpsest.records.keyed import fingerprint
 from palimpsest.records.schema import PublicSchema
 from palimpsest.report.release.extract import asset_of, extract
+from tests.machines import own_ledger
 
 RECORDS = PublicSchema("tickets", "text", "body", 1000, 200)
 PERSONS = replace(RECORDS, unit_column="author", max_rows_per_unit=4, n_persons=500)
@@ -262,7 +263,7 @@ def test_a_receipt_of_an_unknown_unit_is_refused(book, run, unit):
 def test_groups_are_of_units_whatever_the_unit(book, run, tmp_path):
     """The same charge has the same group epsilons: they count persons where the asset is of persons."""
     found = committed(book(RECORDS), RECORDS, run)
-    other = Ledger.create(f"sqlite:///{tmp_path}/other.db")
+    other = own_ledger(tmp_path / "other")
     other.register(asset_for(PERSONS))
     again = committed(other, PERSONS, run)
     assert [row.k for row in found.group] == [1, 2, 5, 10]
