@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -18,8 +19,10 @@ from palimpsest.methods.dp_lm.judge_declaration import DISCRIMINATOR
 from palimpsest.methods.dp_lm.model import DiscriminatorHead, HeadShape, new_head, new_model, with_reads
 from palimpsest.methods.dp_lm.plan import plan as planned_model
 from palimpsest.methods.dp_lm.plan import plan_discriminator as planned
+from palimpsest.methods.dp_lm.plan import training_plan
 from palimpsest.methods.dp_lm.serialise import serialiser
 from palimpsest.methods.dp_lm.settings import DiscriminatorTrain
+from palimpsest.methods.dp_lm.tuned import TunedDiscriminator
 from palimpsest.methods.shared.base import Budget
 from palimpsest.models.vectors import KeptVectors
 from palimpsest.privacy.accounting import epsilon, is_private
@@ -192,10 +195,11 @@ def test_a_text_is_read_once_as_far_as_memory_allows(reader, monkeypatch) -> Non
     assert len(counting.asked) == 12
 
 
-def test_the_first_reading_alone_tells_how_far_it_is(reader, capsys) -> None:
+@pytest.mark.parametrize("first", [10, 1, 0])
+def test_the_first_reading_alone_tells_how_far_it_is(reader, capsys, first: int) -> None:
     rows = private(two_class_records()[:12])
     features = _Features(reader, LABELS, shown=True)
-    features.widths(rows[:10])
+    features.widths(rows[:first])
     assert [line.split(" eta ")[0] for line in capsys.readouterr().err.splitlines()] == [
         f"progress read {percent}%" for percent in (25, 50, 75, 100)
     ]
@@ -278,3 +282,40 @@ def test_features_are_a_text_s_own_to_the_last_bit(reader) -> None:
         assert torch.equal(here.features, there.features)
         assert here.features.shape[1] == width
         assert alone.widths([row]) == [width]
+
+
+@pytest.mark.parametrize("made", ["model", "head", "tuned"])
+def test_what_a_training_of_persons_is_tried_on_are_persons(schema, untrained, make_train, base, made: str) -> None:
+    """Without the shapes of persons' rows, their widths and a probe the trial passes where the training would not."""
+    persons = replace(schema, unit_column="who", n_persons=100, max_rows_per_unit=7)
+    if made == "model":
+        generator = DpLm(make_train(), persons, planned_model(make_train(), persons, BUDGET), base, 5, None)
+        query, _ = generator._training_query(1.0)
+    elif made == "head":
+        generator = Discriminator(
+            settings(), persons, planned(settings(), persons, BUDGET, BEFORE), untrained, 3, None, None
+        )
+        query = generator._training_query(untrained.model, 1.0, None)
+    else:
+        train = settings(reads="tuned")
+        generator = TunedDiscriminator(train, persons, planned(train, persons, BUDGET, BEFORE), untrained, 3, None)
+        query = generator._training_query(1.0)
+    rows = private(query.shapes)
+    assert query.most_rows == 7
+    assert len(query.probe) == 3
+    assert len(set(query.widths(rows))) > 1
+    assert len(rows) > 2 * len(set(query.widths(rows)))
+
+
+@pytest.mark.parametrize(
+    ("rows", "micro_batch", "fits"), [(1, 1, True), (64, 1, False), (64, 2, True), (256, 7, False)]
+)
+def test_a_step_takes_no_more_passes_than_the_allowance_for_rounding_covers(
+    schema, rows: int, micro_batch: int, fits: bool
+) -> None:
+    """At most 4 * 100 + 64 units of so many rows, in at most 2^14 micro-batches."""
+    persons = replace(schema, unit_column="who", n_persons=100, max_rows_per_unit=rows)
+    train = settings(micro_batch=micro_batch)
+    assert fits == ((4 * 100 + 64) * rows <= micro_batch * 2**14)
+    with nullcontext() if fits else pytest.raises(ParamsError, match="may take more passes than the 16384"):
+        training_plan(train, persons, 1.0)

@@ -259,3 +259,18 @@ def test_large_integers_are_equally_likely(noise):
     high = 3 << 61  # plain remainders of 64-bit words would fall below 2/3 of it three times in four
     below = int(np.sum(noise.integers(MANY, high) < 2 << 61))
     assert stats.binomtest(below, MANY, 2 / 3).pvalue > RARE
+
+
+@pytest.mark.parametrize("std", [5e-324, 2.0**-901, 2.0**901, math.inf, math.nan])
+def test_noise_whose_grid_float64_cannot_hold_is_refused(std: float) -> None:
+    with pytest.raises(ValueError, match="std must be between"):
+        NoiseSource(seed=1).add_gaussian(torch.zeros(4, dtype=torch.float64), std)
+
+
+@pytest.mark.parametrize("std", [2.0**-900, 1e-200, 1e200, 2.0**900])
+def test_noise_is_as_large_as_it_is_said_to_be_at_the_ends_of_what_is_allowed(std: float) -> None:
+    values = torch.full((4000,), 3.0 * std, dtype=torch.float64)
+    NoiseSource(seed=1).add_gaussian(values, std)
+    told = values.numpy() / std
+    assert abs(told.mean() - 3.0) < 0.1
+    assert abs(told.std() - 1.0) < 0.1

@@ -333,6 +333,21 @@ def test_a_device_that_multiplies_with_fewer_digits_is_refused(monkeypatch, bits
         BookkeepingEngine(nn.Linear(2, 2))
 
 
+@pytest.mark.parametrize("bits", [1, 2, 8])
+def test_a_device_that_emulates_float64_with_fewer_digits_is_refused(monkeypatch, bits):
+    """Of 53 digits the last ones are left off in each sum."""
+    plain = torch.Tensor.__matmul__
+
+    def multiply(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        found = plain(left, right)
+        whole = left.dtype == torch.float64 and left.shape[1] == 32
+        return (found.view(torch.int64) & ~((1 << bits) - 1)).view(torch.float64) if whole else found
+
+    monkeypatch.setattr(torch.Tensor, "__matmul__", multiply)
+    with pytest.raises(EngineError, match="on cpu have fewer digits than float64"):
+        BookkeepingEngine(nn.Linear(2, 2))
+
+
 def test_dropout_runs_in_train_mode():
     torch.manual_seed(0)
     model = Tagger(tied=True, dropout=0.3).train()

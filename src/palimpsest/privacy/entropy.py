@@ -22,6 +22,7 @@ from palimpsest.privacy.circle import add_on_grid, uniforms, whole_normals
 from palimpsest.privacy.grid import GRID_BITS
 
 _CHUNK = 1 << 16  # values drawn at once: they stay in the processor's cache
+_LEAST = 2.0**-900  # of a standard deviation: its grid, and one over it, are normal numbers of float64
 _MOST_STD = 2.0**50  # steps; 2^12 standard deviations fit into 64 bits, and none is that far out in 10^3,000,000 draws
 
 
@@ -103,7 +104,8 @@ class NoiseSource:
         step, so two tensors by at most sqrt(d) steps in L2: `covering_std` makes room for it.
 
         Raises:
-            ValueError: for a dtype narrower than float32, whose grid would show through the noise.
+            ValueError: for a dtype narrower than float32, whose grid would show through the noise, or an `std` that
+                `grid_of` refuses.
             DeviceNoiseError: a CUDA device draws other noise than the processor does from the same bits.
         """
         if tensor.dtype not in (torch.float32, torch.float64):
@@ -168,5 +170,10 @@ def grid_of(std: float) -> float:
 
     >>> grid_of(1.5) == 2.0**-24
     True
+
+    Raises:
+        ValueError: beyond 2^-900 and 2^900. Float64 holds neither the step of a far smaller one nor its inverse, and
+            what is divided by the step would be cut off where the noise is not.
     """
+    validate.in_range(_LEAST, 1.0 / _LEAST, std=std)
     return math.ldexp(1.0, math.frexp(std)[1] - 1 - GRID_BITS)

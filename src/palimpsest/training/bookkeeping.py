@@ -365,6 +365,8 @@ def _refuse_half_precision(trainable: Mapping[torch.Tensor, str]) -> None:
 # Whole numbers of up to 12 bits. A row is shorter than 2^12, so that float32 holds every sum of an inner product.
 _KNOWN = 3001.0 * torch.eye(64, 128, dtype=torch.float64)
 _KNOWN += torch.arange(64 * 128, dtype=torch.float64).mul(37).remainder(199).sub(99).view(64, 128)
+# Whole numbers just below 2^24, in rows of 32: every inner product is just below 2^53 and takes all digits of float64.
+_LONG = (1 << 24) - 1 - torch.arange(64 * 32).mul(7_368_787).remainder(65_521).view(64, 32)
 
 
 def _refuse_rounded_products(device: torch.device) -> None:
@@ -376,6 +378,13 @@ def _refuse_rounded_products(device: torch.device) -> None:
     here = _KNOWN.to(device, torch.float32)[None]
     with torch.autocast(device.type, enabled=False):
         found = torch.bmm(here, here.mT)[0].cpu().double()
+        long = _LONG.to(device, torch.float64)
+        sums = (long @ long.T).cpu()
+    if not torch.equal(sums, (_LONG @ _LONG.T).double()):  # as where they are made of products of fewer digits
+        raise EngineError(
+            f"Products of float64 matrices on {device} have fewer digits than float64: sums would be wrong.",
+            "Unset what has the device's library emulate them, or use another device.",
+        )
     if not torch.equal(found, _KNOWN @ _KNOWN.T):  # environment variables can lower the precision unseen
         raise EngineError(
             f"Products of float32 matrices on {device} have fewer digits than float32: norms would be wrong.",

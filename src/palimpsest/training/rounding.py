@@ -18,12 +18,22 @@ Where per-example gradients are kept instead, k is the norm itself. Hence e(B) <
 2^-25.3 B C. The rounding of c itself, a few units of 2^-53, is far below what is left up to 2^-25.
 
 What is taken for granted: parameters are float32; matrix products add and multiply as IEEE 754 does, in any order,
-without the shortcuts of fast matrix multiplication; a step adds at most 2^16 products to a weight. That the bits of a
-contribution are decided by its unit alone is tried on public records (`TrainQuery.batch_bits`); where that fails it is
-a listed assumption. With separate clippings each sum has its own C and its own eta.
+without the shortcuts of fast matrix multiplication, which is tried on known products before a training. A step adds at
+most 2^16 products to a weight: at most `MOST_PASSES` of the micro-batches, in each of which a weight is used at no more
+than two sites, and as much again for micro-batches that are not full. That the bits of a contribution are decided by
+its unit alone is tried on public records (`TrainQuery.batch_bits`); where that fails it is a listed assumption. With
+separate clippings each sum has its own C and its own eta.
 """
 
+import math
+
+MOST_PASSES = 1 << 14  # micro-batches of a step
 _EACH = 2.0**-24  # what one unit of the batch may cost, both neighbours together
+
+
+def passes(expected_batch: float, rows_per_unit: int, micro_batch: int) -> int:
+    """How many full micro-batches the largest batch that `eta` allows for has, each unit with all rows it may have."""
+    return math.ceil(_most_units(expected_batch) * rows_per_unit / micro_batch)
 
 
 def eta(expected_batch: float) -> float:
@@ -36,4 +46,8 @@ def eta(expected_batch: float) -> float:
     Args:
         expected_batch: units that a step expects, rate * n.
     """
-    return _EACH * (4.0 * expected_batch + 64.0)
+    return _EACH * _most_units(expected_batch)
+
+
+def _most_units(expected_batch: float) -> float:
+    return 4.0 * expected_batch + 64.0

@@ -228,7 +228,8 @@ class _Features:
 
     def _read(self, rows: Sequence[Serialisable]) -> list[_Text]:
         missing = [text for text in dict.fromkeys(row.text for row in rows) if text not in self._kept]
-        read = dict(zip(missing, self._reader.read(self._told(missing)), strict=True)) if missing else {}
+        told = missing or self._shown  # a first batch of nobody is told as any other
+        read = dict(zip(missing, self._reader.read(self._told(missing)), strict=True)) if told else {}
         for text in missing:
             self._keep(text, read[text])
         return [read.get(row.text) or self._kept[row.text] for row in rows]

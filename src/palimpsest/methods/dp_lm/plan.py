@@ -14,7 +14,7 @@ from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.records.schema import PublicSchema
 from palimpsest.training.plan import TrainingPlan
-from palimpsest.training.rounding import eta
+from palimpsest.training.rounding import MOST_PASSES, eta, passes
 
 DISCRIMINATOR = "discriminator"
 
@@ -100,8 +100,15 @@ def training_plan(
     """The plan of a training over `settings.epochs` expected passes.
 
     Raises:
-        ParamsError: the expected batch is larger than the public size of the data set.
+        ParamsError: the expected batch is larger than the public size of the data set, or is read in more passes than
+            the allowance for rounding covers.
     """
+    if passes(settings.batch, schema.max_rows_per_unit, settings.micro_batch) > MOST_PASSES:
+        raise ParamsError(
+            f"A step of {settings.batch} {schema.unit}s, {settings.micro_batch} rows at a time, may take more passes "
+            f"than the {MOST_PASSES} that the allowance for rounding covers.",
+            "Raise `micro_batch`, or lower `batch`.",
+        )
     if settings.batch > schema.n_units:
         raise ParamsError(
             f"The expected batch size {settings.batch} is larger than the {schema.n_units} {schema.unit}s declared.",

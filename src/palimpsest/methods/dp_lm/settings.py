@@ -12,10 +12,12 @@ from palimpsest.settings import Settings
 
 TUNED = "tuned"  # what a discriminator reads that is a language model of its own
 
-Epochs = Annotated[float, Field(gt=0, description="Expected passes over the private rows.")]
+Epochs = Annotated[float, Field(gt=0, allow_inf_nan=False, description="Expected passes over the private rows.")]
 Rate = Annotated[float, Field(gt=0, description="Peak learning rate of DP-AdamW.")]
 WarmUp = Annotated[float, Field(ge=0, lt=1, description="Share of the steps in which the learning rate rises.")]
-Norm = Annotated[float, Field(gt=0, description="Largest L2 norm of what one unit of privacy adds, C.")]
+Norm = Annotated[
+    float, Field(gt=0, allow_inf_nan=False, description="Largest L2 norm of what one unit of privacy adds, C.")
+]
 MicroBatch = Annotated[int, Field(ge=1, description="Rows whose gradients are in memory at once; always that many.")]
 
 
