@@ -30,7 +30,7 @@ from palimpsest.privacy.receipt import Receipt
 from palimpsest.records.keyed import digest
 from palimpsest.records.record import Record
 from palimpsest.records.world.facts import Facts, load_facts
-from palimpsest.records.write import read_synthetic
+from palimpsest.records.write import counts_of, read_synthetic
 from palimpsest.report.card import render_card
 from palimpsest.report.release import bundle, gates, word
 from palimpsest.report.release.bundle import MeasuredDocuments
@@ -153,7 +153,7 @@ def prepared(
     world: Facts | None,
 ) -> bundle.Contents:
     """All that leaves."""
-    counts = {name: len(records) for name, records in rows.items()}
+    counts = {name: counts_of(records, params.dataset.text) for name, records in rows.items()}
     day = datetime.now(UTC).date().isoformat()
     promise, books, receipts, scores = evidence.promise, evidence.books, evidence.receipts, evidence.scores
     described = Described(settings, params.schema_of_data, promise, counts, signer, palimpsest.__version__, day)
@@ -166,7 +166,7 @@ def prepared(
     counted = {name: METRICS / name / "generation.json" for name in receipts}
     generation = {name: dict(read_json(path)) if path.is_file() else None for name, path in counted.items()}
     scans = ["personal_data"] if world is None else ["personal_data", "planted_secrets"]
-    scanned = dict.fromkeys(scans, sum(counts.values()))
+    scanned = dict.fromkeys(scans, sum(len(records) for records in rows.values()))
     leaving = {name: renumbered(receipt, evidence.charges) for name, receipt in receipts.items()}
     audit = bundle.audit_document(MeasuredDocuments(leaving, generation, scores, twins, scanned), promise, books)
     ledger = extract(evidence.asset, evidence.charges, books)

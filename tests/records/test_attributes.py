@@ -16,7 +16,7 @@ from palimpsest.records import attributes
 from palimpsest.records.faults import POLICIES
 from palimpsest.records.read import ColumnNames, read_rows
 from palimpsest.records.record import Record
-from palimpsest.records.write import differences, read_synthetic, write_synthetic
+from palimpsest.records.write import Counts, differences, read_synthetic, write_synthetic
 from stages import downstream_eval
 from stages.downstream_eval import Judges, Part
 from tests.settings_file import edit_settings
@@ -73,7 +73,7 @@ def test_synthetic_files_have_a_column_for_each(tmp_path: Path) -> None:
     lines, _ = write_synthetic(rows, tmp_path / "dp3", "text", BOTH)
     assert json.loads(lines.read_text().splitlines()[0]) == {"text": "dry beer", "kind": "bar", "stars": "2"}
     assert read_synthetic(tmp_path / "dp3", "text", BOTH) == rows
-    assert differences(tmp_path / "dp3", ["text", "kind", "stars"], False) == (3, [])
+    assert differences(tmp_path / "dp3", ["text", "kind", "stars"], False) == (Counts(3, 3), [])
 
 
 def dataset(**changes: object) -> Dataset:

@@ -16,6 +16,8 @@ from palimpsest.records.private import SplitRow
 from palimpsest.records.read import ColumnNames, read_rows
 from palimpsest.records.record import Record
 from palimpsest.records.write import (
+    Counts,
+    counts_of,
     differences,
     read_drawn,
     read_guessed,
@@ -181,15 +183,16 @@ def test_both_files_of_rows_are_compared(tmp_path: Path, text: str, label: str |
     """With the text column `*`, a text that is no JSON object has no line."""
     records = [Record(one, "a" if number else None) for number, one in enumerate(OBJECTS)]
     lines, _ = write_synthetic(records, tmp_path / "dp3", text, label)
-    assert differences(tmp_path / "dp3", columns, text == "*") == (6, [])
+    assert differences(tmp_path / "dp3", columns, text == "*") == (counts_of(records, text), [])
+    assert counts_of(records, text) == Counts(6, 3 if text == "*" else 6)
     written = lines.read_text(encoding="utf-8").split("\n")[:-1]
     assert len(written) == (3 if text == "*" else 6)
     wrongs = [written[1:], written[:-1], [*written, written[0]], [*reversed(written)]]
     wrongs += [[*written[:-1], written[-1].replace("true", "1").replace("A", "B")]] if text == "*" else []
     for wrong in wrongs:
         lines.write_text("".join(f"{line}\n" for line in wrong), encoding="utf-8")
-        rows, (problem,) = differences(tmp_path / "dp3", columns, text == "*")
-        assert rows == 6
+        counts, (problem,) = differences(tmp_path / "dp3", columns, text == "*")
+        assert counts.rows == 6
         assert problem.endswith("of dp3.jsonl is not the row that dp3.parquet has there")
     assert differences(tmp_path / "dp3", [*columns, "more"], text == "*")[1]
 

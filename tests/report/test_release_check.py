@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from palimpsest.errors import DataError
 from palimpsest.files import read_json, write_json
+from palimpsest.records.record import Record
+from palimpsest.records.write import counts_of, write_synthetic
 from palimpsest.report.formats import at_most
 from palimpsest.report.release.bundle import (
     AUDIT,
@@ -28,12 +31,14 @@ from palimpsest.report.release.bundle import (
     TRADEOFF,
     digests,
 )
+from palimpsest.report.release.card import Described, readme
 from palimpsest.report.release.check import Checked, verify_release
-from palimpsest.report.release.croissant import PROMISE
+from palimpsest.report.release.croissant import PROMISE, croissant
 from palimpsest.report.release.envelope import PAYLOAD_TYPE, Signed, pae, seal, unseal
 from palimpsest.report.release.keys import fingerprint, load_key, load_public, new_key, public_pem
 from palimpsest.report.statement import STATEMENT_VERSION
-from tests.report.release_world import FILES, VARIANT, Workspace, released
+from palimpsest.report.unit import JSON_ROW
+from tests.report.release_world import FILES, VARIANT, Workspace, released, settings
 
 NAMES = (*FILES, f"data/{VARIANT}.jsonl", f"data/{VARIANT}.parquet")
 
@@ -429,6 +434,63 @@ def test_the_card_gives_the_numbers_of_rows(folder: Path, key: Ed25519PrivateKey
         (folder / README).write_text(whole.replace(said, other), encoding="utf-8")
         resign(folder, key)
         assert verify_release(folder).problems == ["README.md gives other numbers of rows than the files have"]
+
+
+OBJECTS = [*(f'{{"title": "Film {number}"}}' for number in range(10)), '{"title": "Fil', '["Film"]']
+TEXTS = {"*": ["text"], "text": ["text"], "body": ["body"]}  # text column -> columns of the table
+
+
+def of_json(folder: Path, key: Ed25519PrivateKey, made: Workspace, text: str) -> None:
+    """Make it a release of JSON objects, as far as its rows and what describes them go."""
+    schema = {"type": "object", "properties": {"title": {"type": "string"}}}
+    data = replace(
+        made.params.schema_of_data, task="json", text=text, label=None, labels={}, json_schema=schema, unit_column=None
+    )
+    records = [Record(one) for one in OBJECTS]
+    statement = read_json(folder / STATEMENT)
+    statement["unit"] |= {"row": JSON_ROW}
+    counts = {VARIANT: counts_of(records, text)}
+    described = Described(settings(), data, statement, counts, "SHA256:0a", "1.0", "2031-05-04")
+    write_synthetic(records, folder / "data" / VARIANT, data.text, data.label)
+    files = {name: digest for name, digest in digests(folder).items() if name.startswith("data/")}
+    write_json(folder / STATEMENT, statement)
+    write_json(folder / CROISSANT, croissant(described, files, dict.fromkeys(files, 1)))
+    (folder / README).write_text(readme(described), encoding="utf-8")
+    resign(folder, key)
+
+
+def of_rows(folder: Path) -> list[str]:
+    """What is wrong with the rows and what is said of them."""
+    return [problem for check in verify_release(folder).checks for problem in check.problems if "rows" in check.name]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_json_objects_in_a_column_of_any_name_and_alone_are_told_apart(
+    folder: Path, key: Ed25519PrivateKey, made: Workspace, text: str
+):
+    of_json(folder, key, made, text)
+    assert of_rows(folder) == []
+    whole = text == "*"
+    fields = read_json(folder / CROISSANT)["recordSet"][0]
+    assert [(one["source"]["extract"]["column"], one["description"]) for one in fields["field"]] == [
+        (column, "A text drawn to be a JSON object.") for column in TEXTS[text]
+    ]
+    said = ["12 rows.", "10 of them that are JSON objects"] if whole else ["12 rows."]
+    assert all(words in (folder / README).read_text(encoding="utf-8") for words in said)
+    assert fields["description"].startswith(f"12 synthetic rows of {VARIANT}.")
+    assert ("10 of them are JSON objects" in fields["description"]) == whole
+
+
+@pytest.mark.parametrize(("name", "said"), [(README, "the 10 of them that"), (CROISSANT, " 10 of them are")])
+def test_both_counts_of_json_objects_are_checked(
+    folder: Path, key: Ed25519PrivateKey, made: Workspace, name: str, said: str
+):
+    of_json(folder, key, made, "*")
+    before = (folder / name).read_text(encoding="utf-8")
+    assert said in before
+    (folder / name).write_text(before.replace(said, said.replace("10", "12")), encoding="utf-8")
+    resign(folder, key)
+    assert of_rows(folder) == [f"{name} gives other numbers of rows than the files have"]
 
 
 def first_line(change: Callable[[dict[str, Any]], Any]) -> Callable[[list[str]], list[str]]:

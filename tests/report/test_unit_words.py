@@ -20,6 +20,7 @@ from test_card import scores, twin
 
 from palimpsest.params.release import ReleaseSettings
 from palimpsest.records.schema import PublicSchema
+from palimpsest.records.write import Counts
 from palimpsest.report.card import render_card
 from palimpsest.report.page import render_internal
 from palimpsest.report.release.card import Described, readme, stated
@@ -80,7 +81,7 @@ def texts(unit: str) -> dict[str, str]:
     )
     persons = {"unit_column": "customer", "max_rows_per_unit": 3, "n_persons": 2000} if unit == "person" else {}
     data = PublicSchema("tickets", "classify", "body", n_public=5000, max_length=100, label="topic", **persons)
-    described = Described(release, data, promise, dict.fromkeys(shown, 9), "SHA256:0a", "1.0", "2031-05-04")
+    described = Described(release, data, promise, dict.fromkeys(shown, Counts(9, 9)), "SHA256:0a", "1.0", "2031-05-04")
     files = {f"data/{name}.parquet": "ab" for name in shown}
     words = ("\n".join(Words(shown).found) for shown in (card, page))
     exported = (readme(described), repr(croissant(described, files, dict.fromkeys(files, 1))))
@@ -92,7 +93,7 @@ def test_no_name_of_a_card_is_read_as_html_or_as_its_end() -> None:
     facts = world_schema() | {"unit_column": "customer <!-- `", "max_rows_per_unit": 3, "n_persons": 2000}
     promise = statement(world_receipts(), world_ledger(), facts, world_stages())
     data = PublicSchema("tickets", "classify", "te`xt <img>", n_public=5000, max_length=100, label="topic")
-    text = readme(Described(release, data, promise, {"dp3": 9}, "SHA256:0a", "1.0", "2031-05-04"))
+    text = readme(Described(release, data, promise, {"dp3": Counts(9, 9)}, "SHA256:0a", "1.0", "2031-05-04"))
     assert stated(text).keys() == {release["variant"] for release in promise["releases"]}
     assert "customer \\<\\!-- \\`" in text
     assert "te\\`xt \\<img\\>" in text

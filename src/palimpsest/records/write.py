@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
@@ -66,8 +66,23 @@ def _lines(columns: Mapping[str, Sequence[str | None]], whole: bool) -> Iterator
     return (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))
 
 
-def differences(base_path: Path | str, columns: Sequence[str], whole: bool) -> tuple[int, list[str]]:
-    """The rows of what `write_synthetic` wrote, and where its two files do not say the same.
+@dataclass(frozen=True)
+class Counts:
+    """How much the two files of `write_synthetic` hold."""
+
+    rows: int  # of the table
+    lines: int  # fewer only where a line is the record itself, as a text that is no JSON object then has none
+
+
+def counts_of(records: Sequence[Record], text_column: str) -> Counts:
+    """What `write_synthetic` would write of them."""
+    whole = text_column == WHOLE_ROW
+    lines = sum(members_of(record.text) is not None for record in records) if whole else len(records)
+    return Counts(len(records), lines)
+
+
+def differences(base_path: Path | str, columns: Sequence[str], whole: bool) -> tuple[Counts, list[str]]:
+    """How much `write_synthetic` wrote, and where its two files do not say the same.
 
     Args:
         base_path: of the two files.
@@ -75,19 +90,20 @@ def differences(base_path: Path | str, columns: Sequence[str], whole: bool) -> t
         whole: whether a line is the record itself, with the text column "*".
 
     Returns:
-        The table's rows, and a sentence for the first line that is another than its row's.
+        The counts, and a sentence for the first line that is another than its row's.
     """
     path = _beside(base_path, ".parquet")
     if _names(path) != [*columns]:
-        return 0, [f"{path.name} has not the declared columns, {', '.join(columns)}"]
+        return Counts(0, 0), [f"{path.name} has not the declared columns, {', '.join(columns)}"]
     table = _read_table(path, pa.schema([(name, pa.string()) for name in columns]))
     wanted = map(json.dumps, _lines({name: table[name].to_pylist() for name in columns}, whole))
-    lines = _beside(base_path, ".jsonl")
+    lines, number = _beside(base_path, ".jsonl"), 0
     with lines.open(encoding="utf-8", newline="\n") as stream:
         for number, (line, row) in enumerate(zip_longest(stream, wanted), 1):
             if line is None or row is None or json.dumps(parsed(line)) != row:
-                return table.num_rows, [f"line {number} of {lines.name} is not the row that {path.name} has there"]
-    return table.num_rows, []
+                problem = f"line {number} of {lines.name} is not the row that {path.name} has there"
+                return Counts(table.num_rows, number), [problem]
+    return Counts(table.num_rows, number), []
 
 
 def _write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:

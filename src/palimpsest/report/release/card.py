@@ -13,6 +13,8 @@ from palimpsest.errors import DataError
 from palimpsest.params.release import ReleaseSettings
 from palimpsest.records import attributes
 from palimpsest.records.schema import PublicSchema
+from palimpsest.records.structured import PLAIN, WHOLE_ROW
+from palimpsest.records.write import Counts
 from palimpsest.report.formats import at_most, number
 from palimpsest.report.unit import Unit
 
@@ -25,7 +27,7 @@ _TASKS = {
     "json": "text-generation",
 }
 _SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
-_COUNT = re.compile(r"^\* `data/([^`]+)\.parquet`, `data/\1\.jsonl`: ([\d,]+) rows\.$", re.MULTILINE)
+_COUNT = "* `data/"  # what a line about a variant's files begins with, and no other
 _MARKS = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_{}[]<>#|!&"})
 
 
@@ -35,7 +37,7 @@ class Described:
 
     Attributes:
         statement: the privacy statement of the released variants.
-        rows: variant -> how many rows leave.
+        rows: variant -> how many rows leave, and how many lines.
         fingerprint: of the signing key.
         version: of palimpsest.
         day: YYYY-MM-DD.
@@ -44,7 +46,7 @@ class Described:
     release: ReleaseSettings
     data: PublicSchema
     statement: Mapping[str, Any]
-    rows: Mapping[str, int]
+    rows: Mapping[str, Counts]
     fingerprint: str
     version: str
     day: str
@@ -55,10 +57,15 @@ class Described:
         return Unit.stated(self.statement)
 
     @property
+    def whole(self) -> bool:
+        """Whether a line is the record itself."""
+        return self.data.text == WHOLE_ROW
+
+    @property
     def columns(self) -> dict[str, str]:
         """Column -> what it holds."""
-        text = "text" if self.data.keys is not None and self.data.text == "*" else self.data.text
-        columns = {text: "A JSON object, synthetic." if self.data.task == "json" else "A synthetic text."}
+        text = PLAIN if self.whole else self.data.text
+        columns = {text: "A text drawn to be a JSON object." if self.data.task == "json" else "A synthetic text."}
         label = "Its label, one of a public list." if self.data.labels else "Its label, which is free text."
         return columns | dict.fromkeys(attributes.names(self.data.label), label)
 
@@ -84,9 +91,17 @@ def stated(text: str) -> dict[str, tuple[float, str]]:
         raise DataError("README.md states no epsilon.", "Ask the releaser for the release again.") from None
 
 
-def counted(text: str) -> dict[str, int]:
-    """variant -> rows, as a card's list of files states them."""
-    return {name: int(count.replace(",", "")) for name, count in _COUNT.findall(text)}
+def counted(text: str) -> set[str]:
+    """The lines in which a card says how many rows its files have."""
+    return {line for line in text.splitlines() if line.startswith(_COUNT)}
+
+
+def count_of(variant: str, counts: Counts, whole: bool) -> str:
+    """The line about a variant's files; `whole`: a line of the JSONL file is the record itself."""
+    table, lines = f"{_COUNT}{variant}.parquet`", f"`data/{variant}.jsonl`"
+    if whole:
+        return f"{table}: {counts.rows:,} rows. {lines}: the {counts.lines:,} of them that are JSON objects."
+    return f"{table}, {lines}: {counts.rows:,} rows."
 
 
 def _front(described: Described) -> str:
@@ -94,7 +109,7 @@ def _front(described: Described) -> str:
         "pretty_name": described.release.title,
         "license": described.release.license or "other",
         "task_categories": [_TASKS[described.data.task]],
-        "size_categories": [_size(sum(described.rows.values()))],
+        "size_categories": [_size(sum(counts.rows for counts in described.rows.values()))],
         "tags": ["synthetic", "differential-privacy", "text"],
         "configs": [{"config_name": name, "data_files": f"data/{name}.parquet"} for name in described.rows],
         "differential_privacy": [
@@ -163,7 +178,7 @@ def _groups(release: Mapping[str, Any], unit: Unit) -> list[str]:
 
 
 def _rows(described: Described) -> str:
-    counts = [f"* `data/{name}.parquet`, `data/{name}.jsonl`: {n:,} rows." for name, n in described.rows.items()]
+    counts = [count_of(name, counts, described.whole) for name, counts in described.rows.items()]
     columns = [f"* {_plain(name)}: {words}" for name, words in described.columns.items()]
     labels = [f"  * {_plain(name)}: {_plain(words)}" for name, words in described.data.labels.items()]
     return "\n".join(["## Rows\n", *counts, "", "Columns:\n", *columns, *labels, ""])

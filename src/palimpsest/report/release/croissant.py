@@ -4,11 +4,13 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
+from palimpsest.records.write import Counts
 from palimpsest.report.formats import at_most
 from palimpsest.report.release.card import Described
 from palimpsest.report.unit import Unit
 
 PROMISE = "rai:dataManipulationProtocol"
+WHOLE = "Each line is a record itself, a JSON object."  # the description of such a file of lines, and of no other
 _FORMATS = {".parquet": "application/x-parquet", ".jsonl": "application/jsonlines"}
 _TERMS = (
     "citeAs", "column", "equivalentProperty", "extract", "field", "fileProperty", "fileObject", "fileSet", "format",
@@ -45,21 +47,24 @@ def croissant(described: Described, files: Mapping[str, str], sizes: Mapping[str
         "datePublished": described.day,
         "creator": {"@type": "sc:Organization", "name": f"The holder of the key {described.fingerprint}"},
         "isLiveDataset": False,
-        "distribution": [_file(name, digest, sizes[name]) for name, digest in files.items()],
+        "distribution": [_file(name, digest, sizes[name], described.whole) for name, digest in files.items()],
         "recordSet": [_records(name, described) for name in described.rows],
         PROMISE: promised(described.statement),
         **{f"rai:{name}": words for name, words in _responsible(described).items()},
     }
 
 
-def _file(name: str, digest: str, size: int) -> dict[str, Any]:
+def _file(name: str, digest: str, size: int, whole: bool) -> dict[str, Any]:
+    form = PurePath(name).suffix
+    described = {"description": WHOLE} if whole and form == ".jsonl" else {}
     return {
         "@type": "cr:FileObject",
         "@id": name,
         "name": name,
+        **described,
         "contentUrl": name,
         "contentSize": f"{size} B",
-        "encodingFormat": _FORMATS[PurePath(name).suffix],
+        "encodingFormat": _FORMATS[form],
         "sha256": digest,
     }
 
@@ -69,14 +74,15 @@ def _records(variant: str, described: Described) -> dict[str, Any]:
         "@type": "cr:RecordSet",
         "@id": variant,
         "name": variant,
-        "description": records_of(variant, described.rows[variant]),
+        "description": records_of(variant, described.rows[variant], described.whole),
         "field": [_field(variant, column, words) for column, words in described.columns.items()],
     }
 
 
-def records_of(variant: str, rows: int) -> str:
-    """What a set of records is."""
-    return f"{rows} synthetic rows of {variant}."
+def records_of(variant: str, counts: Counts, whole: bool) -> str:
+    """What a set of records is; `whole`: a line of the JSONL file is the record itself."""
+    objects = f" {counts.lines} of them are JSON objects, and lines of data/{variant}.jsonl." if whole else ""
+    return f"{counts.rows} synthetic rows of {variant}.{objects}"
 
 
 def _field(variant: str, column: str, words: str) -> dict[str, Any]:
