@@ -534,6 +534,15 @@ def test_free_labels_are_written(random_gpt2, tokenizer):
     assert [len(shot.per_draw) for shot in (found.zero_shot, *found.shots)] == [1, 2, 2]
 
 
+def test_of_free_labels_rows_without_one_are_neither_shown_nor_asked_about(random_gpt2, tokenizer):
+    judge = local_judge(random_gpt2, tokenizer, (), settings())
+    shown, asked = records(9), records(5, 1)
+    more = [Record("it hums", None), Record("it", "")]
+    found = audit_in_context(judge, [*more, *shown], [*asked, *more], (), settings(), BOOTSTRAP, 0)
+    assert (found.rows, found.items) == (9, 5)
+    assert found == audit_in_context(judge, shown, asked, (), settings(), BOOTSTRAP, 0)
+
+
 def test_verbalisers_stand_for_the_labels(random_gpt2, tokenizer):
     words = {label: f"w{place}" for place, label in enumerate(LABELS)}
     chooser = Chooser(random_gpt2, TokenPrompts(tokenizer, settings(verbalisers=words)), LABELS)

@@ -84,17 +84,16 @@ def audit_in_context(
     """Let a judge answer test items behind demonstrations.
 
     Args:
-        rows: the labelled rows that demonstrations are drawn from.
-        test: the labelled rows that are asked about, all of them.
+        rows: the rows that demonstrations are drawn from.
+        test: the rows that are asked about, all of them. Of free labels a row may lack one, and is then left out.
         labels: all public labels; empty where labels are free text, which is then written and not chosen.
-        seed: which items are asked and which rows are drawn. The items depend on it and the number of `test` alone, so
-            that results of different rows are paired.
+        seed: which items are asked and which rows are drawn. The items depend on it and the number of labelled rows
+            of `test` alone, so that results of different rows are paired.
 
     Raises:
-        DataError: there are no rows or no test rows, or a label is missing or not in `labels`.
+        DataError: there are no rows or no test rows with a label, or one of `labels` is missing or unknown.
     """
-    _require_labels(rows, labels)
-    _require_labels(test, labels)
+    rows, test = _labelled(rows, labels), _labelled(test, labels)
     asked = [test[index] for index in chosen_items(len(test), settings.items, seed)]
     needs = {shots: judge.needs(shots) for shots in settings.shots}
     lacks = {shots: _lack(shots, needs[shots], len(rows), judge.context) for shots in settings.shots}
@@ -214,10 +213,13 @@ def _lack(shots: int, needs: int, rows: int, context: int) -> Lack | None:
     return "demonstrations" if shots > rows else None
 
 
-def _require_labels(rows: Sequence[Record], labels: Sequence[str]) -> None:
+def _labelled(rows: Sequence[Record], labels: Sequence[str]) -> Sequence[Record]:
     if labels:
         label_indices([row.label or "" for row in rows], labels)
-    elif not rows:
-        raise DataError("There are no rows to show or to ask about.", "Generate some, or enlarge the test share.")
-    elif not all(row.label for row in rows):
-        raise DataError("A row has no label.", "In-context answers need a label in every row.")
+        return rows
+    if not any(row.label for row in rows):
+        raise DataError(
+            "There are no rows with a label to show or to ask about.",
+            "Generate some, enlarge the test share, or set utility.in_context to null.",
+        )
+    return [row for row in rows if row.label]
