@@ -111,6 +111,27 @@ def test_sizes_follow_from_the_declared_units() -> None:
     assert (params.lms["dp3"].train.batch, params.audit.size) == (16, 48)
 
 
+@pytest.mark.parametrize(("task", "tokens"), [("json", [200] * 6), ("text", [64, 64, 40, 40, 30, 30])])
+def test_a_record_of_json_is_read_and_written_whole(task: str, tokens: list[int]) -> None:
+    """Cut at the tokens of a text, no record that is drawn would be a whole object."""
+    content = body(taught={}, discriminators={}, runs={"evaluate": ["free", "plain3", "shown"]})
+    content["dataset"] |= {"task": task, "label": None, "labels": {}}
+    if task == "json":
+        content["dataset"]["json_schema"] = {"type": "object", "properties": {"title": {"type": "string"}}}
+    content["variants"] = {
+        "free": {"method": "dp_lm", "from": "free"},
+        "plain3": {"method": "predict", "from": "base", "epsilon": 3},
+        "shown": {"method": "fewshot", "from": "base", "epsilon": 3},
+    }
+    params = loaded(content)
+    drawn, predicted, shown = (plain(params.variants[name]) for name in content["variants"])
+    found = [params.lms["free"].train.max_tokens, drawn["generate"]["max_tokens"]]
+    for section in (predicted["predict"], shown["fewshot"]):
+        found += [section["max_tokens"], section["prompt"]["text_tokens"]]
+    assert found == tokens
+    assert loaded(shorten(params)) == params
+
+
 def test_a_discriminator_that_is_a_whole_model_trains_as_one() -> None:
     """What is written stands, though a head would have it by default."""
     content = body()
