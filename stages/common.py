@@ -6,8 +6,9 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import NoReturn
 
@@ -20,6 +21,7 @@ from stages.warm import STOPPED
 
 PROCESSES = "PALIMPSEST_PROCESSES"  # the environment's, because it is a fact about the machine
 LAUNCHED = "PALIMPSEST_LAUNCHED"  # set by `start_processes` for those that it starts
+_LONGEST_NAME = 60  # of a lock: a sign takes up to four bytes, and file systems stop at 255
 LOST = 3  # exit status of a process that has lost another one
 
 
@@ -83,8 +85,14 @@ def _told() -> Iterator[None]:
 
 def _alone() -> AbstractContextManager[None]:
     """Be the only process at this stage; of processes that train together, the first one is for all."""
-    name = "-".join([Path(sys.argv[0]).stem, *sys.argv[1:]]).replace(os.sep, "_")
+    name = _lock_name(Path(sys.argv[0]).stem, sys.argv[1:])
     return alone(name) if os.environ.get("RANK", "0") == "0" else nullcontext()
+
+
+def _lock_name(program: str, arguments: Sequence[str]) -> str:
+    """One for each stage with its arguments; many arguments are named by a hash, as no file's name may be long."""
+    name = "-".join([program, *arguments]).replace(os.sep, "_")
+    return name if len(name) <= _LONGEST_NAME else f"{program}-{sha256(name.encode()).hexdigest()[:16]}"
 
 
 def _choose_where() -> None:

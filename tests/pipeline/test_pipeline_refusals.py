@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from palimpsest.files import read_json
 from palimpsest.params.load import LEDGER_VARIABLE
 from palimpsest.records.read import iter_rows
 from palimpsest.workspace import FAULT
-from stages.common import LAUNCHED, PROCESSES, start_processes
+from stages.common import LAUNCHED, PROCESSES, start, start_processes
 from tests.pipeline.place import MARKER, Place
 
 pytestmark = [pytest.mark.xdist_group("pipeline"), pytest.mark.timeout(900)]
@@ -232,6 +233,24 @@ def test_a_number_of_processes_that_is_none(
     assert stop.value.code == 1
     assert problem == f"error: {PROCESSES} is {count!r} in the environment, which is not a whole number from 1."
     assert remedy.startswith("  what to do: Set it to the number of processes")
+
+
+def _are(wanted: list[str], *arguments: str) -> None:
+    assert [*arguments] == wanted
+
+
+def test_a_stage_takes_more_arguments_than_the_name_of_a_file_has_room_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The first page is told of every measurement that is still to come. Other arguments have another lock."""
+    monkeypatch.chdir(tmp_path)
+    awaited = [f"reports/metrics/dp{number}/membership.json" for number in range(300)]
+    for arguments in (awaited, awaited[1:], ["dp3"]):
+        monkeypatch.setattr("sys.argv", ["stages/report.py", *arguments])
+        start(partial(_are, arguments))
+    locks = {path.name for path in Path(".palimpsest/stages").iterdir()}
+    assert len(locks) == 3
+    assert "report-dp3.lock" in locks
 
 
 def test_one_process_is_this_one(asking: Callable[[str], list[str]]):
