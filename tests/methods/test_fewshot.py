@@ -105,7 +105,7 @@ def test_a_reference_adds_no_noise(ledger, schema, base) -> None:
     fit = fit_of(plan, schema, base, settings)
     assert all(not is_private(query.event) for query in plan.queries)
     with opened(ledger, schema, plan, "reference") as view:
-        assert list(fit.ask(view).records())
+        assert list(fit.ask(view).examples)
 
 
 def test_a_prompt_that_does_not_fit_spends_nothing(ledger, schema, base) -> None:

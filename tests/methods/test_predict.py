@@ -23,6 +23,7 @@ from palimpsest.methods.predict.settings import PredictSettings
 from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.shared.filters import unread
 from palimpsest.methods.shared.predicted import Predicted, allowed_tokens, ends_of
+from palimpsest.methods.shared.settings import Filters
 from palimpsest.methods.shared.tools import Encoders
 from palimpsest.models.lm import load_lm
 from palimpsest.prediction.mechanism import Rounding, token_rho
@@ -266,14 +267,14 @@ def test_a_fit_asks_what_was_planned_and_writes_from_every_batch(ledger, schema,
     assert {batch["label"] for batch in found.batches} == set(schema.labels)
     assert 0 < found.private_share <= 1.0
     assert found.drawn == sum(batch["drawn"] for batch in found.batches)
-    records = list(found.records())
+    records = list(found.examples)
     assert records
     assert {record.label for record in records} <= set(schema.labels)
     assert all(record.text for record in records)
 
 
 def test_a_reference_writes_without_a_charge_against_the_total(ledger, schema, base) -> None:
-    assert list(fitted(ledger, schema, base, predict_settings(**DIFFERENCE), Budget(math.inf, 1e-3)).records())
+    assert list(fitted(ledger, schema, base, predict_settings(**DIFFERENCE), Budget(math.inf, 1e-3)).examples)
     assert ledger.balance("tiny").spent == 0.0
 
 
@@ -285,12 +286,21 @@ def test_a_fit_that_cannot_read_its_prompts_spends_nothing(ledger, schema, base)
 
 def test_unfinished_examples_are_rows_where_they_are_wanted() -> None:
     batches = ({"label": "a", "examples": ["one", ""], "rest": "two", "drawn": 3, "private": 2},)
-    assert list(Predicted(batches, True).records()) == [Record("one", "a"), Record("two", "a")]
-    assert list(Predicted(batches, False).records()) == [Record("one", "a")]
+    assert list(Predicted(batches, True).examples) == [Record("one", "a"), Record("two", "a")]
+    assert list(Predicted(batches, False).examples) == [Record("one", "a")]
     assert Predicted(batches, True).private_share == pytest.approx(2 / 3)
-    free = ({"label": "", "examples": ["sad | a film", "no joint"], "rest": "", "drawn": 1, "private": 1},)
-    assert list(Predicted(free, True).records(" | ")) == [Record("a film", "sad")]
-    assert list(Predicted(free, True).records())[1] == Record("no joint", None)
+
+
+def test_of_free_labels_what_has_none_is_counted_as_removed() -> None:
+    """Else fewer rows would be said to be drawn than were, and nothing would say why."""
+    texts = ["sad | a film", "no joint", "glad |", "glad | a short one", "sad | a"]
+    written = Predicted(({"label": "", "examples": texts, "rest": "", "drawn": 1, "private": 1},), False)
+    filters = Filters(chain=("length",), min_words=2)
+    made = written.made(filters, unread, " | ", None)
+    assert (made.rows, made.drawn) == ([Record("a film", "sad"), Record("a short one", "glad")], 5)
+    assert list(made.removed.items()) == [("joint", 2), ("length", 1)]
+    made = written.made(filters, unread, None, None)
+    assert (len(made.rows), made.drawn, made.removed) == (4, 5, {"length": 1})
 
 
 # The model's own settings.

@@ -17,6 +17,8 @@ from palimpsest.prediction.prompts import parsed
 from palimpsest.privacy.assumptions import LOGIT_ROUNDING
 from palimpsest.records.record import Record
 
+JOINT = "joint"  # what removed an example that is no label with a text
+
 
 @dataclass(frozen=True)
 class Predicted:
@@ -42,28 +44,29 @@ class Predicted:
         """Share of all tokens that cost budget."""
         return sum(batch["private"] for batch in self.batches) / max(1, self.drawn)
 
-    def records(self, joint: str | None = None) -> Iterator[Record]:
-        """The examples, batch by batch, without those that have no word.
-
-        `joint` stands between a free label and its text; examples without it are left out.
-        """
+    @property
+    def examples(self) -> Iterator[Record]:
+        """The examples with their batches' labels, without those that have no word."""
         for batch in self.batches:
             texts = [*batch["examples"], *([batch["rest"]] if self.keeps_unfinished else [])]
-            yield from filter(None, (_record(text, batch["label"], joint) for text in texts if text))
+            yield from (Record(text, batch["label"] or None) for text in texts if text)
 
     def made(self, filters: Filters, measure: Callable[[], Filter], joint: str | None, rounding: float | None) -> Made:
-        """The examples that the filters keep, and what is told of them; see `records` and `chain`."""
-        rows, removing = list(self.records(joint)), chain(filters, measure)
+        """The examples that the filters keep, and what is told of them; see `chain`.
+
+        `joint` stands between a free label and its text; examples without it are removed first.
+        """
+        examples, removing = list(self.examples), chain(filters, measure)
         told = {"tokens": self.drawn, "private_share": self.private_share}
         assumptions = () if rounding is None else (LOGIT_ROUNDING,)
-        return Made(filtered(removing, rows), len(rows), removing.removed, told, assumptions=assumptions)
+        pairs = examples if joint is None else _pairs(examples, joint)
+        rows = filtered(removing, pairs)
+        unpaired = {} if joint is None else {JOINT: len(examples) - len(pairs)}
+        return Made(rows, len(examples), unpaired | removing.removed, told, assumptions=assumptions)
 
 
-def _record(text: str, label: str, joint: str | None) -> Record | None:
-    if joint is None:
-        return Record(text, label or None)
-    pair = parsed(text, joint)
-    return None if pair is None else Record(*pair)
+def _pairs(examples: Sequence[Record], joint: str) -> list[Record]:
+    return [Record(*pair) for one in examples if (pair := parsed(one.text, joint)) is not None]
 
 
 def ends_of(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, ends: str) -> frozenset[int]:
