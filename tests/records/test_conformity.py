@@ -23,6 +23,36 @@ def test_a_schema_of_an_object_is_usable() -> None:
     assert schema_problem(FILM | {"$schema": DIALECT}) is None
 
 
+def nested(keyword: str, times: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "integer"}
+    for _ in range(times):
+        schema = {keyword: schema}
+    return schema
+
+
+USABLE = {
+    "data with the name of a reference": {
+        "examples": [{"$ref": "other.json"}], "enum": [{"$ref": 3}], "const": {"$ref": "no"}, "default": {"$ref": "a"},
+    },
+    "keys with the name of a reference": {"properties": {"$ref": {"type": "string"}, "examples": {"type": "integer"}}},
+    "another base": {
+        "$id": "https://example.com/year", "$ref": "#/$defs/number", "$defs": {"number": {"type": "integer"}},
+    },
+    "itself": {"$ref": "#/$defs/year"},
+    "an anchor": {"$anchor": "here", "items": {"$ref": "#here"}},
+    "truth": {"$ref": "#/$defs/year/not", "not": True},
+    "60 lists": nested("items", 60),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("year", USABLE.values(), ids=USABLE.keys())
+def test_whatever_is_a_schema_may_stand_in_one(year: dict[str, Any]) -> None:
+    schema = FILM | {"$defs": {"year": year}}
+    assert schema_problem(schema) is None
+    assert conforms(schema)({"title": "A"}) is True
+    conforms(schema)({"title": "A", "year": 1998})
+
+
 UNUSABLE = {
     "nothing": ({}, "needs `type: object`"),
     "another type": (FILM | {"type": ["object", "null"]}, "needs `type: object`"),
@@ -35,6 +65,19 @@ UNUSABLE = {
     "an infinity": (FILM | {"maximum": float("inf")}, "JSON has not"),
     "a reference to nothing": (FILM | {"$defs": {}}, "refers to '#/\\$defs/year'"),
     "a reference to elsewhere": (FILM | {"$ref": "https://example.com/film.json"}, "refers to 'https://example.com"),
+    "a reference to a text": (
+        FILM | {"title": "a", "$defs": {"year": {"$ref": "#/title"}}},
+        "which is no schema",
+    ),
+    "a reference to a list": (FILM | {"$defs": {"year": {"$ref": "#/required"}}}, "'#/required', which is no schema"),
+    "a reference into a list": (FILM | {"$defs": {"year": {"$ref": "#/required/a"}}}, "'#/required/a', which is not"),
+    "a reference by way of data": (
+        FILM | {"examples": [{"$ref": "other.json"}], "$ref": "#/examples/0"},
+        "refers to 'other.json'",
+    ),
+    "150 lists": (FILM | {"$defs": {"year": nested("items", 150)}}, "is nested too deeply: more than 64 "),
+    "5000 lists": (FILM | {"$defs": {"year": nested("items", 5000)}}, "is nested too deeply: more than 64 "),
+    "80 objects": (FILM | {"$defs": {"year": nested("not", 80)}}, "is nested too deeply: more than 64 "),
     "a deep one": (FILM | {"allOf": [{"not": {"$ref": "other.json"}}]}, "refers to 'other.json'"),
 }
 

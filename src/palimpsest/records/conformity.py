@@ -4,7 +4,7 @@ Nothing is fetched: a schema may refer to itself only.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -16,10 +16,13 @@ from referencing.jsonschema import DRAFT202012
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _REFERENCES = ("$ref", "$dynamicRef")
+_DEEPEST = 64  # mappings and lists within each other: far below what Python's stack takes of them
 
 
 def schema_problem(schema: Mapping[str, Any]) -> str | None:
     """What keeps a mapping from being the JSON schema (draft 2020-12) of a record; None where nothing does."""
+    if _deeper(schema, _DEEPEST):
+        return f"is nested too deeply: more than {_DEEPEST} mappings and lists within each other"
     if not _is_json(schema):
         return "holds what JSON has not: quote dates and keys that are numbers"
     if schema.get("$schema", DIALECT) != DIALECT:
@@ -52,19 +55,45 @@ def _is_json(schema: Mapping[str, Any]) -> bool:
     return False
 
 
+def _deeper(value: Any, most: int) -> bool:
+    """Whether more than so many mappings and lists stand within each other, without a call for each."""
+    level = [value]
+    for _ in range(most + 1):
+        level = [member for one in level for member in _members(one)]
+    return bool(level)
+
+
+def _members(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+
+
 def _unresolved(schema: Mapping[str, Any]) -> str | None:
-    resolver = Registry().resolver_with_root(DRAFT202012.create_resource(schema))
-    for reference in _references(schema):
-        try:
-            resolver.lookup(reference)
-        except Unresolvable:
-            return f"refers to {reference!r}, which is not in it"
+    """What a reference lacks. Only schemas have references: a value under `const` or `examples` is data."""
+    root = DRAFT202012.create_resource(schema)
+    waiting, seen = [(Registry().resolver_with_root(root), root)], set[int]()
+    while waiting:
+        resolver, resource = waiting.pop()
+        if id(resource.contents) in seen:
+            continue
+        seen.add(id(resource.contents))
+        waiting += [(resolver.in_subresource(part), part) for part in resource.subresources()]
+        for reference in _references(resource.contents):
+            try:
+                found = resolver.lookup(reference)
+            except (Unresolvable, ValueError, LookupError, TypeError):  # the last three: a pointer into a list or text
+                return f"refers to {reference!r}, which is not in it"
+            if not _is_schema(found.contents):
+                return f"refers to {reference!r}, which is no schema"
+            waiting.append((found.resolver, DRAFT202012.create_resource(found.contents)))
     return None
 
 
-def _references(value: Any) -> Iterator[str]:
-    if isinstance(value, Mapping):
-        yield from (value[key] for key in _REFERENCES if isinstance(value.get(key), str))
-    members = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
-    for member in members:
-        yield from _references(member)
+def _references(schema: Any) -> list[str]:
+    return [schema[key] for key in _REFERENCES if key in schema] if isinstance(schema, Mapping) else []
+
+
+def _is_schema(value: Any) -> bool:
+    with suppress(SchemaError):
+        Draft202012Validator.check_schema(value)
+        return True
+    return False
