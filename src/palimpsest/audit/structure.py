@@ -1,31 +1,26 @@
 """Whether synthetic records that should be JSON are, and conform to their public schema. No private row is read."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from palimpsest.audit.statistics import Rate
 from palimpsest.plain import PlainFile
 from palimpsest.records.conformity import conforms
-from palimpsest.records.structured import parsed
+from palimpsest.records.structured import members_of
 
 
 @dataclass(frozen=True)
 class StructureAudit(PlainFile):
     """A function of the synthetic texts and the public schema alone."""
 
-    parsed: Rate  # texts that are one JSON value, of all
+    parsed: Rate  # texts that are one JSON object, of all
     valid: Rate  # texts that conform to the schema, of all
 
 
 def audit_structure(texts: Sequence[str], schema: Mapping[str, Any]) -> StructureAudit:
     """Parse every text and hold it against the public JSON schema (draft 2020-12) of a record."""
-    valid, parsed_values = conforms(schema), []
-    for text in texts:
-        with suppress(ValueError):
-            parsed_values.append(parsed(text))
+    valid, objects = conforms(schema), [found for text in texts if (found := members_of(text)) is not None]
     return StructureAudit(
-        parsed=Rate.wilson(len(parsed_values), len(texts)),
-        valid=Rate.wilson(sum(map(valid, parsed_values)), len(texts)),
+        parsed=Rate.wilson(len(objects), len(texts)), valid=Rate.wilson(sum(map(valid, objects)), len(texts))
     )

@@ -19,7 +19,7 @@ PARSED, VALID = "is JSON", "conforms to the schema"
 
 
 def structure(results: Results) -> Rows:
-    """variant, what, count, total, share, low, high: synthetic rows that are JSON and that conform to its schema."""
+    """variant, what, count, total, share, low, high: synthetic rows that are a JSON object, and that conform."""
     return [
         {"variant": variant, "what": what, "count": rate.count, "total": rate.n, "share": rate.rate}
         | {"low": rate.low, "high": rate.high}
@@ -51,7 +51,7 @@ def _figures(page: Page) -> Iterator[Figure]:
         chart,
         section="Structure",
         title="Rows that are JSON, and rows that conform",
-        caption="Synthetic rows that are one JSON value, and those that conform to the public schema, of all rows. "
+        caption="Synthetic rows that are a JSON object, and those that conform to the public schema, of all rows. "
         "Intervals: Wilson, 95%.",
         alt=draw.listed("Share of rows", rows, "variant", "what", value="share"),
     )
