@@ -22,6 +22,7 @@ from palimpsest.methods.shared.postprocess import (
     perplexity_limit,
 )
 from palimpsest.records.record import Record
+from palimpsest.report.release.gates import personal
 
 
 def candidates(*texts: str) -> list[Candidate]:
@@ -34,6 +35,22 @@ def kept(filter_: Filter, *texts: str) -> list[str]:
 
 def passes(text: str) -> bool:
     return PersonalData().keeps(candidates(text)) == [True]
+
+
+@pytest.mark.parametrize(
+    ("record", "keeps"),
+    [
+        (Record("what is his address", "bob.smith@example.com"), False),
+        (Record("what is his address", "an address"), True),
+        (Record('{"mail": "bob\\u0040example.com"}'), False),
+        (Record('{"a": [{"call 0171\\n555 0123 now": 1}]}'), False),
+        (Record('{"a": [{"call": 1}]}'), True),
+    ],
+)
+def test_personal_data_is_looked_for_in_all_that_a_reader_reads(record: Record, keeps: bool) -> None:
+    """A release is refused for it there, so its remedy must remove it there."""
+    assert PersonalData().keeps([Candidate(record, math.nan)]) == [keeps]
+    assert personal(record) is not keeps
 
 
 # The chain.

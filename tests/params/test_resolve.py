@@ -129,6 +129,8 @@ def test_a_record_of_json_is_read_and_written_whole(task: str, tokens: list[int]
     for section in (predicted["predict"], shown["fewshot"]):
         found += [section["max_tokens"], section["prompt"]["text_tokens"]]
     assert found == tokens
+    chain = ("personal_data",) if task == "json" else ("length", "personal_data", "duplicates")
+    assert [predicted["predict"]["filters"]["chain"], shown["fewshot"]["filters"]["chain"]] == [[*chain]] * 2
     assert loaded(shorten(params)) == params
 
 

@@ -75,9 +75,9 @@ def _for_json(own: Any, other: Any) -> Default:
 
 
 def _chain(*without: str) -> Default:
-    """All filters of texts, but for the tasks whose records are no texts."""
-    words = f"{_cell(_CHAIN)}; task {' or '.join(without)}: `[]`"
-    return words, lambda data: [] if data.task in without else list(_CHAIN)
+    """All filters of texts; for the tasks whose records are no texts, what a release would be refused for."""
+    words = f"{_cell(_CHAIN)}; task {' or '.join(without)}: {_cell(_REFUSED)}"
+    return words, lambda data: list(_REFUSED if data.task in without else _CHAIN)
 
 
 def _cell(value: Any) -> str:
@@ -85,6 +85,7 @@ def _cell(value: Any) -> str:
 
 
 _CHAIN = ["length", "personal_data", "duplicates"]
+_REFUSED = ["personal_data"]
 _WITH_LABELS: Default = (
     "the section's own defaults where there are labels, else `null`",
     lambda data: {} if data.labels else None,

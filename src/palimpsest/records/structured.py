@@ -1,9 +1,11 @@
 """Records that are JSON objects: the one text that each has, and which texts are JSON."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
+
+from palimpsest.records.record import Record
 
 WHOLE_ROW = "*"  # stands for the text column where the row itself is the record
 PLAIN = "text"  # the column of plain text beside records, and of records in a table
@@ -103,6 +105,26 @@ def members_of(text: str) -> dict[str, Any] | None:
         value = parsed(text)
         return value if isinstance(value, dict) else None
     return None
+
+
+def texts_of(record: Record) -> list[str]:
+    """Every text of a row, and of a row that is a JSON object its keys and values as a reader decodes them.
+
+    >>> texts_of(Record('{"mail": "a\\\\u0040b.org"}', "a note"))[1:]
+    ['a note', 'mail', 'a@b.org']
+    """
+    members = members_of(record.text)
+    return [record.text, *([] if record.label is None else [record.label]), *_strings(members)]
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from _strings([part for item in value.items() for part in item])
+    elif isinstance(value, list):
+        for item in value:
+            yield from _strings(item)
 
 
 def _dumped(value: Any) -> str:

@@ -25,6 +25,7 @@ from palimpsest.records.check_digits import luhn, mod97
 from palimpsest.records.duplicates import Shingle, shingles_of, words
 from palimpsest.records.keyed import normalise
 from palimpsest.records.record import Record
+from palimpsest.records.structured import texts_of
 
 
 @dataclass(frozen=True)
@@ -267,7 +268,7 @@ _IBAN = re.compile(r"(?<!\w)[a-z]{2}\d\d ?(?:[a-z]{4} ?|[a-z](?=\d))?\d(?: ?\d){
 
 @dataclass(frozen=True)
 class PersonalData:
-    """Removes texts that contain what looks like a way to reach or charge one person.
+    """Removes rows that contain what looks like a way to reach or charge one person, in text, label or a JSON string.
 
     That is: an e-mail address, a URL with user info, a telephone number, a card number (Luhn check) or an IBAN (ISO
     7064 check), or nine digits or more in a row. Made for precision: years, prices, scores, dates and model numbers
@@ -279,7 +280,7 @@ class PersonalData:
 
     def keeps(self, candidates: Sequence[Candidate]) -> list[bool]:
         """Which candidates contain nothing of the kind."""
-        return [not _personal(candidate.record.text) for candidate in candidates]
+        return [not any(map(_personal, texts_of(candidate.record))) for candidate in candidates]
 
 
 def _personal(text: str) -> bool:

@@ -16,7 +16,7 @@ from palimpsest.methods.shared.postprocess import Candidate, PersonalData
 from palimpsest.privacy.ledger.records import Asset, Charge
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.records.record import Record
-from palimpsest.records.structured import members_of
+from palimpsest.records.structured import texts_of
 from palimpsest.records.world.facts import Facts
 from palimpsest.report.statement import PRIVATE
 
@@ -169,20 +169,4 @@ def rows(name: str, records: Sequence[Record], world: Facts | None) -> Iterator[
 
 def personal(record: Record) -> bool:
     """Whether a text of a row looks like a way to reach or charge one person."""
-    return not all(PersonalData().keeps([Candidate(Record(text), float("nan")) for text in texts_of(record)]))
-
-
-def texts_of(record: Record) -> list[str]:
-    """Every text of a row, and of a row that is a JSON object its keys and values as a reader decodes them."""
-    members = members_of(record.text)
-    return [record.text, *([] if record.label is None else [record.label]), *_strings(members)]
-
-
-def _strings(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        yield from _strings([part for item in value.items() for part in item])
-    elif isinstance(value, list):
-        for item in value:
-            yield from _strings(item)
+    return PersonalData().keeps([Candidate(record, float("nan"))]) == [False]
