@@ -203,6 +203,27 @@ def test_the_deviation_covers_sensitivity_and_grid(multiplier, sensitivity, valu
     assert std <= multiplier * sensitivity * (1 + 1.001 * (room_of(multiplier, values) + 1e-12))
 
 
+@settings(max_examples=300, deadline=None)
+@given(
+    multiplier=st.floats(2.0**-1074, 100.0),
+    exponent=st.integers(-1074, 1000),
+    mantissa=st.floats(1.0, 2.0, exclude_max=True),
+)
+def test_noise_is_either_refused_or_covers_a_sensitivity_of_any_size(multiplier, exponent, mantissa):
+    """Where the product is too small for float64 it would be 0, and nothing would be noised."""
+    sensitivity = math.ldexp(mantissa, exponent)
+    exact = Fraction(multiplier) * Fraction(sensitivity)
+    if 2 * exact < Fraction(2) ** -900 or exact > Fraction(2) ** 900:
+        with pytest.raises(ValueError, match="std must be between"):
+            covering_std(multiplier, sensitivity, 1)
+    elif Fraction(2) ** -900 <= exact < Fraction(2) ** 899:
+        assert Fraction(covering_std(multiplier, sensitivity, 1)) >= exact
+
+
+def test_a_reference_of_any_sensitivity_has_no_noise():
+    assert covering_std(0.0, 5e-324, 10) == 0.0
+
+
 def room_of(multiplier: float, values: int) -> float:
     """By how much the deviation is larger than without a grid: x / (1 - x)."""
     share = multiplier * math.sqrt(values) * 2.0**-24

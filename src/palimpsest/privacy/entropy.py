@@ -19,10 +19,9 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from palimpsest import validate
 from palimpsest.errors import PalimpsestError
 from palimpsest.privacy.circle import add_on_grid, uniforms, whole_normals
-from palimpsest.privacy.grid import GRID_BITS
+from palimpsest.privacy.grid import GRID_BITS, LEAST_STD
 
 _CHUNK = 1 << 16  # values drawn at once: they stay in the processor's cache
-_LEAST = 2.0**-900  # of a standard deviation: its grid, and one over it, are normal numbers of float64
 _MOST_STD = 2.0**50  # steps; 2^12 standard deviations fit into 64 bits, and none is that far out in 10^3,000,000 draws
 
 
@@ -175,5 +174,5 @@ def grid_of(std: float) -> float:
         ValueError: beyond 2^-900 and 2^900. Float64 holds neither the step of a far smaller one nor its inverse, and
             what is divided by the step would be cut off where the noise is not.
     """
-    validate.in_range(_LEAST, 1.0 / _LEAST, std=std)
+    validate.in_range(LEAST_STD, 1.0 / LEAST_STD, std=std)
     return math.ldexp(1.0, math.frexp(std)[1] - 1 - GRID_BITS)
