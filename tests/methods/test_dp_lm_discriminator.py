@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from dp_accounting import ComposedDpEvent, GaussianDpEvent, NonPrivateDpEvent
+from pydantic import ValidationError
 
 from palimpsest.errors import LedgerError, ModelError, ParamsError
 from palimpsest.methods.dp_lm.artifact import DpLmArtifact
@@ -24,6 +25,7 @@ from palimpsest.methods.dp_lm.serialise import serialiser
 from palimpsest.methods.dp_lm.settings import DiscriminatorTrain
 from palimpsest.methods.dp_lm.tuned import TunedDiscriminator
 from palimpsest.methods.shared.base import Budget
+from palimpsest.methods.shared.method import Basis
 from palimpsest.models.vectors import KeptVectors
 from palimpsest.privacy.accounting import epsilon, is_private
 from palimpsest.privacy.rows import PrivateRow
@@ -67,6 +69,20 @@ def test_the_budget_holds_for_the_model_and_its_discriminator_together(schema, b
     assert 0.99 * BUDGET.epsilon <= whole <= BUDGET.epsilon
     assert epsilon(plan.event, BUDGET.delta) < BUDGET.epsilon - 0.3
     assert [(query.name, query.steps) for query in plan.queries] == [("discriminator", 20)]
+
+
+def test_the_budget_counts_what_the_model_takes_of_delta_by_itself(schema) -> None:
+    basis = Basis(BEFORE, own_delta=BUDGET.delta / 2)
+    plan = DISCRIMINATOR.plan(settings(), schema, BUDGET, basis)
+    whole = epsilon(ComposedDpEvent([BEFORE, plan.event]), BUDGET.delta - basis.own_delta)
+    assert 0.99 * BUDGET.epsilon <= whole <= BUDGET.epsilon
+
+
+@pytest.mark.parametrize("value", [math.inf, math.nan])
+@pytest.mark.parametrize("key", ["epochs", "learning_rate", "clipping_norm", "adam_eps", "weight_decay"])
+def test_a_training_s_numbers_are_finite(key: str, value: float) -> None:
+    with pytest.raises(ValidationError, match=key):
+        settings(**{key: value})
 
 
 def test_a_dearer_model_leaves_more_noise(schema) -> None:

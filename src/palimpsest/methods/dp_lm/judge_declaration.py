@@ -1,5 +1,7 @@
 """The discriminators of method dp_lm, as the rest of the project knows them."""
 
+from dataclasses import replace
+
 from palimpsest.methods.dp_lm.settings import TUNED, DiscriminatorTrain
 from palimpsest.methods.shared.base import Budget, Plan, Saved, Training
 from palimpsest.methods.shared.columns import TRAINED
@@ -11,7 +13,7 @@ from palimpsest.records.schema import PublicSchema
 def _plan(settings: DiscriminatorTrain, schema: PublicSchema, budget: Budget, basis: Basis) -> Plan:
     from palimpsest.methods.dp_lm.plan import plan_discriminator
 
-    return plan_discriminator(settings, schema, budget, basis.event)
+    return plan_discriminator(settings, schema, replace(budget, delta=budget.delta - basis.own_delta), basis.event)
 
 
 def _build(settings: DiscriminatorTrain, plan: Plan, tools: Tools) -> Training[Saved]:

@@ -13,7 +13,7 @@ from palimpsest.settings import Settings
 TUNED = "tuned"  # what a discriminator reads that is a language model of its own
 
 Epochs = Annotated[float, Field(gt=0, allow_inf_nan=False, description="Expected passes over the private rows.")]
-Rate = Annotated[float, Field(gt=0, description="Peak learning rate of DP-AdamW.")]
+Rate = Annotated[float, Field(gt=0, allow_inf_nan=False, description="Peak learning rate of DP-AdamW.")]
 WarmUp = Annotated[float, Field(ge=0, lt=1, description="Share of the steps in which the learning rate rises.")]
 Norm = Annotated[
     float, Field(gt=0, allow_inf_nan=False, description="Largest L2 norm of what one unit of privacy adds, C.")
@@ -32,8 +32,10 @@ class DpSgd(Settings):
     )
     warmup: WarmUp
     betas: tuple[float, float] = Field(default=(0.9, 0.98), description="AdamW's decay rates of the two moments.")
-    adam_eps: float = Field(default=1e-8, gt=0, description="AdamW's epsilon, added to the root of the second moment.")
-    weight_decay: float = Field(default=0.0, ge=0, description="AdamW's weight decay.")
+    adam_eps: float = Field(
+        default=1e-8, gt=0, allow_inf_nan=False, description="AdamW's epsilon, added to the root of the second moment."
+    )
+    weight_decay: float = Field(default=0.0, ge=0, allow_inf_nan=False, description="AdamW's weight decay.")
     noise_correction: bool = Field(
         default=False,
         description="Take the noise's known variance out of AdamW's second moment (DP-AdamBC). Free; `adam_eps` then "
@@ -74,11 +76,14 @@ class DpLmTrain(DpSgd):
         "loss, as published, charged as the sensitivity sqrt(2) C that it is.",
     )
     discriminator_weight: float = Field(
-        ge=0, description="Weight of the discriminator's loss, lambda; 0 trains the language model alone."
+        ge=0,
+        allow_inf_nan=False,
+        description="Weight of the discriminator's loss, lambda; 0 trains the language model alone.",
     )
     discriminator_learning_rate: float | None = Field(
         default=None,
         gt=0,
+        allow_inf_nan=False,
         description="Peak learning rate of the discriminator: with `clipping: separate` of the AdamW of its loss, as "
         "published; with joint of the head's weights alone. null: as `learning_rate`.",
     )
