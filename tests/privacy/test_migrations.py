@@ -66,7 +66,7 @@ def test_an_upgrade_that_fails_leaves_the_ledger_as_it_was(ledger, url, monkeypa
 
     real = migrations.upgrade
     monkeypatch.setattr(migrations, "upgrade", fails)
-    with pytest.raises(LedgerError, match="cannot be (opened|created)"):
+    with pytest.raises(LedgerError, match=r"cannot be (opened|created)"):
         Ledger.create(url)
     assert looked(url)[0] == "0001"
     monkeypatch.undo()
