@@ -74,7 +74,7 @@ def test_every_key_is_described() -> None:
 
 def test_defaults_are_shown() -> None:
     page = render()
-    assert "| `lms.<name>.learning_rate` | number | > 0 | `0.002` |" in page
+    assert "| `lms.<name>.learning_rate` | number | > 0, finite | `0.002` |" in page
     assert "| `lms.<name>.batch` | integer | ≥ 1 | about a twelfth of the units of privacy" in page
     assert "| `rows` | integer | ≥ 1 | `4000` | Synthetic rows over all labels. |" in page  # of select
 
