@@ -2,6 +2,7 @@
 
 import json
 import zlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -54,6 +55,13 @@ def audit(attacks, control=PASSED, claim=1.0, guess_share=0.2, seed=0, guessed="
     )
 
 
+def told(rng):
+    """Randomised response at epsilon 1 on each of 200 coins; scores are its answers, so all are ties."""
+    coins, truthful = rng.random(200) < 0.5, rng.random(200) < np.e / (1 + np.e)
+    answers = (coins == truthful).astype(float)
+    return Scores(answers[coins], answers[~coins])
+
+
 def texts(count, seed):
     rng = np.random.default_rng(seed)
     return [" ".join(f"w{word}" for word in rng.zipf(1.5, 12) % 300) for _ in range(count)]
@@ -75,13 +83,9 @@ def test_an_honest_model_is_not_refuted():
 
 @pytest.mark.parametrize(("guessed", "share"), [("both", 1.0), ("members", 0.4)])
 def test_a_mechanism_that_spends_exactly_its_claim_is_rarely_refuted(guessed, share):
-    # Randomised response at epsilon 1 on each coin; scores are its answers, so all are ties.
     refuted = 0
     for seed in range(200):
-        rng = np.random.default_rng(seed)
-        coins, truthful = rng.random(200) < 0.5, rng.random(200) < np.e / (1 + np.e)
-        answers = (coins == truthful).astype(float)
-        response = Scores(answers[coins], answers[~coins])
+        response = told(np.random.default_rng(seed))
         refuted += audit({"response": response}, guess_share=share, seed=seed, guessed=guessed).verdict == "refuted"
     assert refuted <= 0.05 * 200
 
@@ -102,6 +106,26 @@ def test_a_perfect_attack_shows_what_is_said_to_be_its_most(guessed, share):
     assert found.epsilon_lower.value == found.eps_max
     right = found.epsilon_lower.correct
     assert right == most_right(110, 90, found.epsilon_lower.guesses, guessed) <= found.epsilon_lower.guesses
+
+
+@pytest.mark.parametrize("audits", [1, 2, 6])
+def test_an_audit_among_others_is_conclusive_only_where_a_perfect_attack_would_refute(audits):
+    """Whatever is claimed: what a perfect attack shows beside so many other audits is what is said to be its most."""
+    perfect = Scores(np.ones(100), np.zeros(100))
+    for claim in np.linspace(0.5, 5.0, 19):
+        found = audit({"a": perfect, "b": perfect}, claim=float(claim)).among(audits)
+        assert found.verdict == ("refuted" if claim < found.eps_max else "inconclusive")
+        assert (found.p <= 0.05 / audits) == (claim < found.eps_max)
+
+
+@pytest.mark.parametrize("audits", [1, 2, 6])
+def test_an_audit_among_others_is_tested_at_its_share_of_the_error(audits):
+    """So that all together refute a true claim no more often than one may (Bonferroni)."""
+    found = audit({"a": scores(2.0), "b": scores(0.0)}).among(audits)
+    for claim in np.linspace(0.1, found.eps_max - 0.01, 19):
+        one = replace(found, claim=float(claim))
+        assert (one.verdict == "refuted") == (one.p <= 0.05 / audits)
+    assert 0.1 < found.epsilon_lower.value < found.eps_max - 0.01
 
 
 def test_the_intervals_of_all_attacks_hold_together():

@@ -165,39 +165,35 @@ def _scored(draw: np.random.Generator, accuracy: float, labels: tuple[str, ...])
     )
 
 
-def membership(
-    variant: str, shift: float, claim: float | None, seed: int, lower: float | None = None
-) -> dict[str, Any]:
+def membership(variant: str, shift: float, claim: float | None, seed: int, right: int = 108) -> dict[str, Any]:
     """Attacks on Gaussian scores that differ by `shift` between members and non-members.
 
-    A `lower` bound above the claim refutes it.
+    So many of 200 guesses are `right`: 200 refute a claim of 3.
     """
-    return _attacked(shift, claim, seed, lower).to_json(variant)
+    return _attacked(shift, claim, seed, right).to_json(variant)
 
 
 CONTROL = Control(Estimate(0.507, 0.474, 0.54), Interval(0.445, 0.555))
 
 
-def _attacked(shift: float, claim: float | None, seed: int, lower: float | None) -> MembershipAudit:
+def _attacked(shift: float, claim: float | None, seed: int, right: int) -> MembershipAudit:
     draw = np.random.default_rng(seed)
-    bound = max(0.0, 2 * shift - 0.2) if lower is None else lower
-    right = 200 if claim is not None and bound > claim else 108
-    return MembershipAudit(
+    correct = {"loss": 104, "reference": right}
+    found = MembershipAudit(
         members=MEMBERS,
         nonmembers=MEMBERS,
         control=CONTROL,
         attacks={name: _attack(draw, shift * power) for name, power in (("loss", 0.7), ("reference", 1.0))},
-        epsilon_lower=EpsilonLower(
-            bound, "reference", 2 * MEMBERS, 200, right, DELTA, 0.05, {"loss": 104, "reference": right}
-        ),
-        eps_max=4.1,
+        epsilon_lower=EpsilonLower(0.0, "reference", 2 * MEMBERS, 200, right, DELTA, 0.05, correct),
+        eps_max=0.0,
         claim=claim,
     )
+    return found.among(1)
 
 
 def prompt_membership(variant: str, known: float) -> dict[str, Any]:
     """The attack on prompts, by a judge that knows its own demonstration by so many deviations."""
-    draw, judged = np.random.default_rng(0), _attacked(0.0, 2.98, 3, None)
+    draw, judged = np.random.default_rng(0), _attacked(0.0, 2.98, 3, 108)
     control = _attack(draw, known)
     even, high = (tuple(counts) for counts in ([3] * BINS, [0] * (BINS - 1) + [60]))
     judged = replace(judged, attacks={"prompt": judged.attacks["loss"]})
@@ -422,7 +418,7 @@ def world_metrics() -> dict[str, dict[str, Any]]:
         },
         "inf": {
             "utility": utility("inf", 0.871, 2),
-            "membership": membership("inf", 1.1, None, 12),
+            "membership": membership("inf", 1.1, None, 12, 185),
             "ngrams": ngrams("inf", 0.09, 22),
             "facts": facts("inf", 6, 41, 32),
         },
@@ -520,12 +516,10 @@ def world_provenance() -> dict[str, str]:
     return {"palimpsest": "0.1.0", "python": "3.11.9", "torch": "2.13.0", "created": "2031-05-04T10:12:00Z"}
 
 
-def text_membership(
-    variant: str, shift: float, claim: float | None, seed: int, lower: float | None = None
-) -> dict[str, Any]:
+def text_membership(variant: str, shift: float, claim: float | None, seed: int, right: int = 108) -> dict[str, Any]:
     """Attacks on the rows alone, with the phantom test beside them."""
     orders = {n: PhantomOrder(900 * n, rate(12 // n, MEMBERS), rate(9 // n, MEMBERS), 0.3) for n in (1, 2)}
-    return TextMembershipAudit(_attacked(shift, claim, seed, lower), Phantom(orders)).to_json(variant)
+    return TextMembershipAudit(_attacked(shift, claim, seed, right), Phantom(orders)).to_json(variant)
 
 
 def rate(count: int, n: int) -> Rate:

@@ -6,15 +6,17 @@ from report_world import results, world_ledger, world_metrics, world_receipts
 
 from palimpsest.audit.statistics import Estimate
 from palimpsest.report.conclusion import conclusions, public_conclusions
-from palimpsest.report.row import Membership, Row, Score, Summary
+from palimpsest.report.row import ATTACKS, Membership, Row, Score, overall
 from palimpsest.report.summary import summarise
 
 
 def said(**changes: object) -> str:
     """What is said of a release that differs in these fields from a measured one."""
     summary = summarise(results(world_metrics()), world_receipts(), world_ledger())
-    rows = tuple(replace(row, **changes) if row.role == "release" else row for row in summary.rows)  # type: ignore[arg-type]
-    return conclusions(Summary.judged(rows, summary.ledger))["dp3"]
+    own = replace(summary.of("release")[0], **changes)  # type: ignore[arg-type]
+    own = replace(own, verdict=overall(getattr(own, name) for name in ATTACKS))
+    rows = tuple(own if row.role == "release" else row for row in summary.rows)
+    return conclusions(replace(summary, rows=rows))["dp3"]
 
 
 def release() -> Row:
@@ -40,15 +42,14 @@ def test_a_gain_is_one_only_where_its_interval_is_above_zero(low: float, high: f
 def attacked(verdict: str, **changes: Any) -> Membership:
     found = release().membership
     assert found is not None
-    p = {"refuted": 1e-6}.get(verdict, 0.5)
-    return replace(found, **{"verdict": verdict, "eps_max": 4.06, "p": p} | changes)
+    return replace(found, **{"verdict": verdict, "eps_max": 4.06} | changes)
 
 
 @pytest.mark.parametrize(
     ("verdict", "words"),
     [
         ("refuted", "An attack refuted its privacy claim"),
-        ("not refuted", "could have refuted a claim of up to ε = 4.06 did not refute"),
+        ("not refuted", "No attack refuted its claim; a perfect one could have refuted a claim of up to ε = 4.06."),
         ("inconclusive", "No attack was strong enough"),
     ],
 )
@@ -56,24 +57,29 @@ def test_an_attack_that_could_not_have_refuted_is_never_said_to_have_failed(verd
     assert words in said(membership=attacked(verdict), text_membership=None, shadow_membership=None)
 
 
-def test_many_audits_of_a_true_claim_refute_it_no_more_often_than_one() -> None:
-    """Of two, at 5 % each, the one of p = .03 by itself refutes, and with the other counted does not."""
-    one, other = attacked("refuted", p=0.03, eps_max=3.0), attacked("not refuted", p=0.6)
-    assert "refuted its privacy claim" in said(membership=one, text_membership=None, shadow_membership=None)
-    together = said(membership=one, text_membership=other, shadow_membership=None)
-    assert "could have refuted a claim of up to ε = 4.06 did not refute" in together
+def test_one_audit_that_refutes_is_enough() -> None:
+    assert overall([attacked("not refuted"), None, attacked("refuted")]) == "refuted"
+    assert overall([attacked("inconclusive"), attacked("not refuted")]) == "not refuted"
+    assert overall([attacked("inconclusive"), None]) == "inconclusive"
+    assert overall([None, None]) is None
 
 
-def test_a_reference_run_has_the_verdict_of_its_own_audits() -> None:
+@pytest.mark.parametrize(("low", "blind"), [(0.49, True), (0.51, False)])
+def test_attacks_that_find_nothing_without_noise_either_are_said_to(low: float, blind: bool) -> None:
     summary = summarise(results(world_metrics()), world_receipts(), world_ledger())
-    row = replace(summary.of("reference")[0], membership=attacked("refuted", p=0.03), text_membership=None)
-    (judged,) = Summary.judged([row], summary.ledger).rows
-    assert judged.verdict == "refuted"
+    (reference,) = summary.of("reference")
+    assert reference.membership is not None
+    seen = replace(reference.membership, auc=Estimate(0.55, low, 0.6))
+    own = replace(reference, membership=seen, text_membership=None, shadow_membership=None)
+    told = conclusions(replace(summary, rows=(*summary.of("release"), own)))["dp3"]
+    assert ("They tell no members of inf either, which is not private." in told) == blind
+    other = replace(own, method="embed", membership=replace(seen, auc=Estimate(0.5, 0.4, 0.6)))
+    assert "They tell" not in conclusions(replace(summary, rows=(*summary.of("release"), other)))["dp3"]
 
 
 def test_the_power_of_an_audit_that_came_to_nothing_is_not_told() -> None:
     weak, none = attacked("not refuted", eps_max=3.5), attacked("inconclusive", eps_max=6.0)
-    assert "a claim of up to ε = 3.5 did" in said(membership=weak, text_membership=none, shadow_membership=None)
+    assert "a claim of up to ε = 3.5." in said(membership=weak, text_membership=none, shadow_membership=None)
 
 
 def test_what_an_audit_showed_whose_control_failed_is_not_told() -> None:

@@ -99,7 +99,7 @@ def test_a_page_with_audits_of_the_rows(opened: Open, width: int, scheme: str) -
 
 def test_an_attack_on_the_rows_alone_refutes_as_one_on_the_model_does() -> None:
     world = world_of_audits()
-    world["metrics"]["dp3"]["text_membership"] = text_membership("dp3", 0.1, 2.98, 9, lower=3.5)
+    world["metrics"]["dp3"]["text_membership"] = text_membership("dp3", 0.1, 2.98, 9, right=200)
     seen = first_screen(page(**world))
     assert REFUTED in seen
     assert '<b class="stop">refuted</b>' in seen
@@ -338,7 +338,7 @@ def test_parts_of_the_data_set_are_shown_with_each_query() -> None:
 
 def test_a_refuted_claim_stops_the_reader_and_is_no_longer_proved() -> None:
     metrics, receipts, ledger = world_metrics(), world_receipts(), world_ledger()
-    metrics["dp3"]["membership"] = membership("dp3", 0.05, 2.98, 11, lower=3.5)
+    metrics["dp3"]["membership"] = membership("dp3", 0.05, 2.98, 11, right=200)
     seen = first_screen(page(metrics=metrics))
     assert REFUTED in seen
     assert '<b class="stop">refuted</b>' in seen

@@ -23,10 +23,10 @@ def test_a_judge_that_knows_no_demonstration_decides_nothing(known: float, verdi
     assert found is not None
     assert found.verdict == verdict
     control, attack = prompts.attacks(shown.results)
-    assert (control["behind"], control["verdict"] == "works") == (prompts.ITSELF, known > 0)
-    assert (attack["behind"], attack["verdict"]) == (prompts.SYNTHETIC, verdict)
-    gates = {row["seen"]: row["refuted"] for row in membership.hard_gates(shown.summary) if row["variant"] == "dp3"}
-    assert gates["the rows in a judge's prompt"] is (None if verdict == "inconclusive" else False)
+    assert (control["behind"], control["control"] == "works") == (prompts.ITSELF, known > 0)
+    assert (attack["behind"], attack["control"]) == (prompts.SYNTHETIC, None)
+    gates = {row["seen"]: row["verdict"] for row in membership.hard_gates(shown.summary) if row["variant"] == "dp3"}
+    assert gates["the rows in a judge's prompt"] == verdict
 
 
 def test_both_densities_are_drawn_with_their_tables() -> None:

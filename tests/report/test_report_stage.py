@@ -152,8 +152,8 @@ def test_what_may_be_shared_says_nothing_of_an_attack_on_private_rows(tmp_path: 
     path = own.folder / "reports/metrics" / VARIANT
     (path / "text_membership.json").unlink()
     write_json(path / "utility.json", utility(VARIANT, 0.8, 1))
-    for verdict, lower in (("not refuted", 0.5), ("refuted", 3.5)):
-        write_json(path / "membership.json", membership(VARIANT, 0.05, 3.0, 1, lower))
+    for verdict, right in (("not refuted", 108), ("refuted", 200)):
+        write_json(path / "membership.json", membership(VARIANT, 0.05, 3.0, 1, right))
         with inside(own), pytest.MonkeyPatch.context() as patch:
             patch.setattr(stages.report, "provenance", dict)
             stages.report.run()

@@ -7,7 +7,7 @@ coins depend on each other, which can double the variance of the number of right
 
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -93,6 +93,10 @@ class EpsilonLower(Plain):
     def method(self) -> str:
         return METHOD
 
+    def at(self, correct: int, alpha: float) -> float:
+        """What so many right guesses show at this error probability over all attacks."""
+        return one_run_epsilon(self.canaries, self.guesses, correct, self.delta, alpha / len(self.per_attack))
+
 
 @dataclass(frozen=True, eq=False)
 class MembershipAudit(PlainFile):
@@ -116,6 +120,18 @@ class MembershipAudit(PlainFile):
         if not self.control.passed or self.claim is None or self.eps_max <= self.claim:
             return "inconclusive"
         return "refuted" if self.epsilon_lower.value > self.claim else "not refuted"
+
+    def among(self, audits: int) -> "MembershipAudit":
+        """This audit as one of so many of the same claim, each at its share of the error probability.
+
+        Guarantee: together they refute a true claim with probability `alpha` at most (Bonferroni). What a perfect
+        attack could have shown is reckoned at the same share: it is of the test that decides.
+        """
+        bound = self.epsilon_lower
+        alpha = bound.alpha / audits
+        most = most_right(self.members, self.nonmembers, bound.guesses, bound.guessed)
+        shown = replace(bound, value=bound.at(bound.correct, alpha), alpha=alpha)
+        return replace(self, epsilon_lower=shown, eps_max=bound.at(most, alpha))
 
     @property
     def p(self) -> float | None:
@@ -168,6 +184,7 @@ def audit_membership(
     members, nonmembers = sizes.pop()
     guesses = guess_count(members + nonmembers, guess_share)
     bound = _epsilon_lower(attacks, guesses, delta, alpha, seed, guessed)
+    most = most_right(members, nonmembers, guesses, guessed)
     return MembershipAudit(
         members=members,
         nonmembers=nonmembers,
@@ -176,9 +193,7 @@ def audit_membership(
             name: measure_attack(scores, 1.0 - (1.0 - CONFIDENCE) / len(attacks)) for name, scores in attacks.items()
         },
         epsilon_lower=bound,
-        eps_max=one_run_epsilon(
-            bound.canaries, guesses, most_right(members, nonmembers, guesses, guessed), delta, alpha / len(attacks)
-        ),
+        eps_max=bound.at(most, alpha),
         claim=claim,
         unit="record" if units is None else units.kind,
     )
@@ -303,8 +318,8 @@ def _epsilon_lower(
     correct = {name: correct_guesses(scores, guesses, seed, guessed) for name, scores in attacks.items()}
     best = max(correct, key=lambda name: correct[name])
     canaries = len(attacks[best].members) + len(attacks[best].nonmembers)
-    value = one_run_epsilon(canaries, guesses, correct[best], delta, alpha / len(attacks))
-    return EpsilonLower(value, best, canaries, guesses, correct[best], delta, alpha, correct, guessed)
+    bound = EpsilonLower(0.0, best, canaries, guesses, correct[best], delta, alpha, correct, guessed)
+    return replace(bound, value=bound.at(bound.correct, alpha))
 
 
 def _compressed(texts: Sequence[str]) -> np.ndarray:

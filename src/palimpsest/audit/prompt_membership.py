@@ -10,7 +10,7 @@ fitted on a coin, so the bound of one run holds for it (`audit_membership`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -72,6 +72,10 @@ class PromptMembershipAudit:
     def verdict(self) -> Verdict:
         """That of the attack; `inconclusive` where the judge does not know a record in its own prompt."""
         return self.membership.verdict if self.shown.works else "inconclusive"
+
+    def among(self, audits: int) -> "PromptMembershipAudit":
+        """This audit as one of so many of the same claim (`MembershipAudit.among`)."""
+        return replace(self, membership=self.membership.among(audits))
 
     def to_json(self, variant: str) -> dict[str, Any]:
         own = {"density": self.density.to_json(), "shown": self.shown.to_json(), "verdict": self.verdict}

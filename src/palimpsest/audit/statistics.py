@@ -1,9 +1,9 @@
 """The audit's statistics: pure functions of counts and scores, each with its source."""
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, TypeVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
@@ -13,7 +13,6 @@ from scipy.stats import beta, binom, norm, rankdata
 from palimpsest import validate
 from palimpsest.plain import Plain
 
-_Name = TypeVar("_Name", bound=Hashable)
 CONFIDENCE = 0.95  # of every interval that an audit writes
 RESAMPLES = 2000  # of test rows, behind the intervals of scores
 _LARGEST_EPSILON = 64.0
@@ -243,25 +242,7 @@ def one_run_epsilon(canaries: int, guesses: int, correct: int, delta: float, alp
     return max(0.0, root - 1e-8)  # below the root, on the refuted side
 
 
-# --- many tests, and resampling -------------------------------------------------------------------------------
-
-
-def holm(p_values: Mapping[_Name, float], alpha: float) -> dict[_Name, bool]:
-    """Which hypotheses are rejected, so that a true one is among them with probability at most alpha (Holm 1979).
-
-    The k-th smallest of m p values is compared with alpha / (m - k + 1); the first that fails keeps all after it.
-
-    >>> holm({"noise": 0.01, "clipping": 0.02, "sampler": 0.2}, alpha=0.05)
-    {'noise': True, 'clipping': True, 'sampler': False}
-    """
-    for p_value in p_values.values():
-        validate.in_range(0, 1, p_value=p_value)
-    rejected = dict.fromkeys(p_values, False)
-    for left, name in zip(range(len(p_values), 0, -1), sorted(p_values, key=p_values.__getitem__), strict=True):
-        if p_values[name] > alpha / left:
-            break
-        rejected[name] = True
-    return rejected
+# --- resampling -----------------------------------------------------------------------------------------------
 
 
 def bootstrap_ratio(numerator: np.ndarray, denominator: np.ndarray, bootstrap: Bootstrap) -> Interval:

@@ -14,9 +14,10 @@ def conclusions(summary: Summary, later: Collection[str] = ()) -> dict[str, str]
 
     `later` are the releases whose attacks are still to come.
     """
+    references = [row for row in summary.of("reference") if row.epsilon_proved is None and row.sound]
     releases = summary.of("release")
-    attacks = {row.variant: "Attacks are still to come." if row.variant in later else _attacks(row) for row in releases}
-    return {row.variant: f"{_gain(row)} {attacks[row.variant]}" for row in releases}
+    attacks = {row.variant: _attacks(row, references) for row in releases if row.variant not in later}
+    return {row.variant: f"{_gain(row)} {attacks.get(row.variant, 'Attacks are still to come.')}" for row in releases}
 
 
 def public_conclusions(scores: Mapping[str, Any] | None, releases: Sequence[str]) -> dict[str, str]:
@@ -61,8 +62,11 @@ def _gain(row: Row) -> str:
     return f"No gain over public text alone that this test could show ({score.evaluator})."
 
 
-def _attacks(row: Row) -> str:
-    """The largest claim that an attack could have refuted is how strong the test was, and no bound on the loss."""
+def _attacks(row: Row, references: Sequence[Row]) -> str:
+    """The largest claim that a perfect attack could have refuted is how strong the test was, and no bound on the loss.
+
+    Whether these attacks find anything is seen on a reference of the same method, whose rows are not private.
+    """
     if not row.attacks:
         return "It was not attacked."
     if row.verdict == "refuted":
@@ -72,4 +76,12 @@ def _attacks(row: Row) -> str:
     if row.verdict == "inconclusive":
         return "No attack was strong enough to refute its privacy claim."
     power = max(audit.eps_max for audit in row.sound if audit.eps_max is not None and audit.verdict != "inconclusive")
-    return f"Attacks that could have refuted a claim of up to ε = {at_least(power)} did not refute this one."
+    found = f"No attack refuted its claim; a perfect one could have refuted a claim of up to ε = {at_least(power)}."
+    blind = [one.variant for one in references if one.method == row.method and _blind(one, row)]
+    return " ".join([found, *(f"They tell no members of {name} either, which is not private." for name in blind)])
+
+
+def _blind(reference: Row, row: Row) -> bool:
+    """Whether none of the attacks that were made on both tells members of the reference from others."""
+    both = [reference.audits[kind].auc.low for kind in row.audits if kind in reference.audits]
+    return bool(both) and max(both) <= 0.5

@@ -1,11 +1,11 @@
 """The final table: one row per variant."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from palimpsest.audit.label_fit import LabelFit
-from palimpsest.audit.statistics import CONFIDENCE, Estimate, holm
+from palimpsest.audit.statistics import Estimate
 from palimpsest.plain import Plain
 from palimpsest.privacy.ledger.summary import LedgerSummary
 from palimpsest.report.formats import per_word
@@ -15,6 +15,7 @@ BASELINES = (REAL, PUBLIC_ONLY, PUBLIC_LM)
 ROLES = ("release", "reference", *BASELINES)
 # Of the model, of the rows, with shadow models, behind prompts.
 ATTACKS = ("membership", "text_membership", "shadow_membership", "prompt_membership")
+VERDICTS = ("refuted", "not refuted", "inconclusive")  # the one that is over the others first
 EVALUATORS = ("tfidf_lr", "minilm_lr")  # first the one that shares no weights with any generator
 
 
@@ -60,7 +61,7 @@ class Score(Plain):
 class Membership(Plain):
     """The strongest attack on one variant (highest AUC) and the verdict over all of them, with the claim's p value.
 
-    `verdict` is that of this audit by itself; many audits refute a true claim more often than one (`Row.verdict`).
+    Bound, `eps_max` and verdict are of the audit as one of all of its variant (`MembershipAudit.among`), p by itself.
     """
 
     attack: str
@@ -71,6 +72,12 @@ class Membership(Plain):
     control_passed: bool
     verdict: str
     p: float | None
+
+
+def overall(audits: Iterable[Membership | None]) -> str | None:
+    """Over all audits of a claim: refuted if one refutes, inconclusive unless one could have; None without any."""
+    found = {audit.verdict for audit in audits if audit is not None}
+    return next((verdict for verdict in VERDICTS if verdict in found), None)
 
 
 @dataclass(frozen=True)
@@ -87,7 +94,7 @@ class Row(Plain):
     """One variant; a measurement that was not made is None.
 
     `token_epsilon` is the epsilon of one word, where a method protects words alone. `verdict` is over all membership
-    audits (`Summary.judged`): refuted if one refutes, inconclusive unless one could have; None without any.
+    audits (`overall`).
     """
 
     variant: str
@@ -151,32 +158,6 @@ class Summary:
 
     rows: tuple[Row, ...]
     ledger: LedgerSummary
-
-    @classmethod
-    def judged(cls, rows: Iterable[Row], ledger: LedgerSummary) -> "Summary":
-        """The table with every row's verdict.
-
-        A release is refuted where one of its audits stands with all audits of all releases counted (`refuting`):
-        with twenty tests of true claims, one at 5 % each would mostly find one.
-        """
-        table = cls(tuple(rows), ledger)
-        return cls(tuple(replace(row, verdict=table._verdict(row)) for row in table.rows), ledger)
-
-    def _verdict(self, row: Row) -> str | None:
-        verdicts = {audit.verdict for audit in row.attacks}
-        if row.role == "release":
-            refuted = any(rejected for (variant, _), rejected in self.refuting.items() if variant == row.variant)
-        else:
-            refuted = "refuted" in verdicts
-        conclusive = bool(verdicts - {"inconclusive"})
-        return "refuted" if refuted else "not refuted" if conclusive else next(iter(verdicts), None)
-
-    @property
-    def refuting(self) -> dict[tuple[str, str], bool]:
-        """(release, audit) -> whether it refutes the claim, all conclusive audits counted (Holm, 5 %)."""
-        tests = {(row.variant, kind): audit for row in self.of("release") for kind, audit in row.audits.items()}
-        conclusive = {name: audit for name, audit in tests.items() if audit.verdict != "inconclusive"}
-        return holm({name: audit.p for name, audit in conclusive.items() if audit.p is not None}, 1.0 - CONFIDENCE)
 
     @property
     def unit(self) -> str:

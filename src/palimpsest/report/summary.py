@@ -7,7 +7,7 @@ from palimpsest.errors import DataError
 from palimpsest.privacy.ledger.summary import LedgerSummary
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.report.results import Results
-from palimpsest.report.row import BASELINES, ROLES, Row, Summary
+from palimpsest.report.row import BASELINES, ROLES, Row, Summary, overall
 from palimpsest.report.sections import METRICS, facts, membership, ngrams, utility
 
 
@@ -19,12 +19,13 @@ def summarise(results: Results, receipts: Mapping[str, Receipt], ledger: LedgerS
     """
     measured = [name for metric in METRICS if not metric.path for name in results.documents.get(metric.name, {})]
     rows = [_row(name, results, receipts) for name in dict.fromkeys([*receipts, *measured])]
-    return Summary.judged(sorted(rows, key=_position), ledger)
+    return Summary(tuple(sorted(rows, key=_position)), ledger)
 
 
 def _row(variant: str, results: Results, receipts: Mapping[str, Receipt]) -> Row:
     receipt, scored = receipts.get(variant), results.get(utility.UTILITY, variant)
-    model, text, shadow, prompt = membership.strongest(results, variant)
+    attacked = membership.strongest(results, variant)
+    model, text, shadow, prompt = attacked
     carried, individual, canaries = facts.shares(results, variant)
     return Row(
         variant=variant,
@@ -44,6 +45,7 @@ def _row(variant: str, results: Results, receipts: Mapping[str, Receipt]) -> Row
         individual_leaked=individual,
         canaries_leaked=canaries,
         label_fit=scored.label_fit if scored else None,
+        verdict=overall(attacked),
     )
 
 

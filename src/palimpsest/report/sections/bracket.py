@@ -43,8 +43,8 @@ def _figures(page: Page) -> Iterator[Figure]:
         section="Privacy",
         title="Between what is proved and what was attacked",
         caption="The true privacy loss of a release lies on its bar: not above the proof, not below what the strongest "
-        "attack showed (95% for each audit of it; one whose control failed is left out). A claim beyond the diamond "
-        "could not have been refuted by these attacks, whatever the code did.",
+        "attack showed (95% for all audits of it together; one whose control failed is left out). A claim beyond the "
+        "diamond could not have been refuted by any attack in these audits, whatever the code did.",
         alt=listed("Epsilon per variant", rows, "variant", "kind", value="epsilon"),
         wide=True,
     )

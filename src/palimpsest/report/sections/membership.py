@@ -63,20 +63,23 @@ _CORNERS = 80  # of one ROC curve
 
 
 def strongest(results: Results, variant: str) -> tuple[Membership | None, ...]:
-    """Fields of a line of the final table, in the order of `ATTACKS`: the strongest attack of each kind."""
-    text, prompt = results.get(TEXT, variant), results.get(PROMPT, variant)
-    behind = _strongest(prompt.membership if prompt else None)
+    """Fields of a line of the final table, in the order of `ATTACKS`: the strongest attack of each kind.
+
+    They are about one claim, so each is tested as one of as many as were made.
+    """
+    model, text = results.get(MODEL, variant), results.get(TEXT, variant)
+    shadow, prompt = results.get(SHADOW, variant), results.get(PROMPT, variant)
+    made = sum(audit is not None for audit in (model, text, shadow, prompt))
+    behind = prompt.among(made) if prompt else None
     return (
-        _strongest(results.get(MODEL, variant)),
-        _strongest(text.membership if text else None),
-        _strongest(results.get(SHADOW, variant)),
-        replace(behind, verdict=prompt.verdict) if prompt and behind else None,
+        _strongest(model.among(made)) if model else None,
+        _strongest(text.membership.among(made)) if text else None,
+        _strongest(shadow.among(made)) if shadow else None,
+        replace(_strongest(behind.membership), verdict=behind.verdict) if behind else None,
     )
 
 
-def _strongest(audit: MembershipAudit | None) -> Membership | None:
-    if audit is None or not audit.attacks:
-        return None
+def _strongest(audit: MembershipAudit) -> Membership:
     attack, best = max(audit.attacks.items(), key=lambda item: item[1].auc.value)
     rate = best.tpr_at_1pct
     return Membership(
@@ -106,15 +109,10 @@ def _auc(audit: Membership | None) -> Cell | None:
 
 
 def hard_gates(summary: Summary) -> Rows:
-    """variant, seen, claim, lower, eps_max, p, verdict, refuted: every test that could refute a released claim.
-
-    `verdict` is of the test by itself, `refuted` of all together (`Summary.refuting`): None where a test is
-    inconclusive, which takes no part.
-    """
-    rejected = summary.refuting
+    """variant, seen, claim, lower, eps_max, p, verdict: every test of a released claim, as one of all of that claim."""
     return [
         {"variant": row.variant, "seen": f"the {_SEEN[kind].sees}", "claim": row.epsilon_proved}
-        | {"lower": audit.epsilon_lower, "refuted": rejected.get((row.variant, kind))}
+        | {"lower": audit.epsilon_lower}
         | draw.fields(audit, "eps_max", "p", "verdict")
         for row in summary.of("release")
         for kind, audit in row.audits.items()
@@ -124,9 +122,9 @@ def hard_gates(summary: Summary) -> Rows:
 def _tables(page: Page) -> Iterator[Table[Mapping[str, Any]]]:
     yield Table(
         "Tests of the claims",
-        "Every test that could refute a released claim. p: how likely a true claim lets the attacks guess so well. "
-        "The last column holds for all tests together (Holm, 5%) and is the verdict of this page; an inconclusive test "
-        "takes no part in it.",
+        "Every test of a released claim. All tests of one claim together refute it with 5% probability at most where "
+        "it is true (Bonferroni). So what was shown, what a perfect attack could have shown and the verdict hang on "
+        "how many tests there are. p, by itself: how likely a true claim lets the attacks guess so well.",
         (
             word("Variant", "variant"),
             word("The attack sees", "seen"),
@@ -135,13 +133,9 @@ def _tables(page: Page) -> Iterator[Table[Mapping[str, Any]]]:
             counted("Could show", "eps_max", digits=2),
             counted("p", "p", digits=2),
             Column("Verdict", lambda row: Cell(badge(row["verdict"]))),
-            Column("Of all together", lambda row: Cell(_TOGETHER[row["refuted"]])),
         ),
         hard_gates(page.summary),
     )
-
-
-_TOGETHER = {True: "refuted", None: "inconclusive", False: "not refuted"}
 
 
 def roc(audit: MembershipAudit) -> Rows:
@@ -282,7 +276,7 @@ def _figures(page: Page) -> Iterator[Figure]:
 def _claims(row: Row, results: Results, _: str) -> Iterator[Claim]:
     for kind, audit in row.audits.items():
         seen, most = _SEEN[kind], audit.eps_max
-        power = "" if most is None else f" (they could refute a claim of up to ε = {at_least(most, 2)})"
+        power = "" if most is None else f" (perfect ones could have refuted a claim of up to ε = {at_least(most, 2)})"
         sentence = f"Membership attacks on {row.variant} that see its {seen.sees}: {audit.verdict}{power}."
         yield claim_of(seen.mark, row, seen.metric, sentence, results, audit.verdict != "inconclusive")
 

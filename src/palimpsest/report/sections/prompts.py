@@ -45,15 +45,15 @@ def chart(rows: Rows) -> Chart:
 
 
 def attacks(results: Results) -> Rows:
-    """variant, behind, auc, low, high, tpr, verdict: the control first, which has no verdict of its own."""
+    """variant, behind, auc, low, high, tpr, control: the control first, and whether it works."""
     return [
         {"variant": variant, "behind": behind, "auc": attack.auc.value, "tpr": attack.tpr_at_1pct.rate}
         | draw.fields(attack.auc, "low", "high")
-        | {"verdict": verdict}
+        | {"control": control}
         for variant, audit in results.of(PROMPT).items()
-        for behind, attack, verdict in (
+        for behind, attack, control in (
             (ITSELF, audit.shown.attack, "works" if audit.shown.works else "does not work"),
-            *((SYNTHETIC, found, audit.verdict) for found in audit.membership.attacks.values()),
+            *((SYNTHETIC, found, None) for found in audit.membership.attacks.values()),
         )
     ]
 
@@ -97,7 +97,7 @@ def _tables(page: Page) -> Iterator[Table[Mapping[str, Any]]]:
             word("The prompt shows", "behind"),
             Column("AUC", _auc, number=True),
             counted("Members found at 1% false alarms", "tpr"),
-            Column("Verdict", lambda row: Cell(badge(row["verdict"]))),
+            Column("Control", lambda row: Cell(badge(row["control"])) if row["control"] else None),
         ),
         attacks(page.results),
     )
