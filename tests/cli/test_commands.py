@@ -88,6 +88,7 @@ def row(variant: str, role: str, epsilon: float | None, scores: tuple[Score, ...
         facts_carried=Fraction(12, 38) if attacked else None,
         individual_leaked=Fraction(0, 400) if attacked else None,
         canaries_leaked=Fraction(0, 20) if attacked else None,
+        verdict="inconclusive" if attacked else None,
     )  # fmt: skip
 
 
@@ -108,7 +109,7 @@ def summary() -> Summary:
         spent_epsilon=4.7, left_epsilon=4.3, charges=(), shown_head="", head="", entries=0, verified=True,
         after_loss=False,
     )  # fmt: skip
-    return Summary.judged(rows, ledger)
+    return Summary(rows, ledger)
 
 
 def test_a_plan_needs_neither_data_nor_base_model_and_prices_every_variant(place: Place) -> None:
