@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -102,6 +103,14 @@ def test_a_judge_that_does_not_read_its_prompt_proves_nothing():
     found = audit(prompted(BLIND, guess.members, guess))
     assert (found.shown.attack.auc.value, found.shown.works) == (0.5, False)
     assert (found.membership.verdict, found.verdict) == ("not refuted", "inconclusive")
+
+
+def test_a_refuted_claim_is_refuted_though_the_control_failed():
+    guess = audited(60)
+    found = prompted(READER, guess.members, guess, draws=300)
+    unknown = audit(replace(found, behind_member=found.alone[found.pairs]))
+    assert (unknown.shown.attack.auc.value, unknown.shown.works) == (0.5, False)
+    assert unknown.verdict == unknown.membership.verdict == "refuted"
 
 
 def test_a_score_is_what_a_row_adds_to_the_log_odds():

@@ -70,8 +70,12 @@ class PromptMembershipAudit:
 
     @property
     def verdict(self) -> Verdict:
-        """That of the attack; `inconclusive` where the judge does not know a record in its own prompt."""
-        return self.membership.verdict if self.shown.works else "inconclusive"
+        """`inconclusive` where the judge does not know a record in its own prompt: it could then not have seen a leak.
+
+        A claim that was refuted is refuted whatever that control did.
+        """
+        found = self.membership.verdict
+        return found if found == "refuted" or self.shown.works else "inconclusive"
 
     def among(self, audits: int) -> "PromptMembershipAudit":
         """This audit as one of so many of the same claim (`MembershipAudit.among`)."""
