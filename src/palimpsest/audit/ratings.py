@@ -17,7 +17,7 @@ from palimpsest.plain import Plain
 
 COLUMNS = ("item", "text", "readable (yes or no)")
 _ANSWERS = {"yes": True, "no": False, "": None}
-_FORMULA = ("=", "+", "-", "@", "\t")  # what a spreadsheet would compute
+_FORMULA = tuple("=+-@＝＋－＠\t\r\n")  # what begins a formula in some spreadsheet, or is left out before one
 
 Sheet = Mapping[str, bool | None]  # item -> a person's answer, None where there is none
 
