@@ -13,7 +13,7 @@ from stages.membership import Target
 from stages.public import public_texts
 
 NGRAM = 3  # longest n-gram of the n-gram model
-RARE = (1, 2, 3, 5)  # n of the n-grams that a single private record has
+RARE = (1, 2, 3, 5)  # n of the n-grams that only one unit of train and holdout has
 
 
 def run(name: str) -> None:

@@ -192,7 +192,7 @@ class PhantomOrder(Plain):
     """The phantom test for n-grams of one n."""
 
     keys: ClassVar = ("features", "train", "holdout", "p")
-    features: int  # n-grams that one guess unit has, and neither another private record nor a public text
+    features: int  # n-grams that one guess unit has, and no other record of train and holdout, nor a public text
     train: Rate  # member units of which such an n-gram is in the synthetic texts, out of all of them
     holdout: Rate  # the same of non-members
     p: float  # how likely fair coins alone put as many of these units among the members
@@ -248,7 +248,8 @@ def phantom_test(released: Released, others: Sequence[str], orders: Sequence[int
     rare if nobody else says it. The test is of no leak at all, not of a claim.
 
     Args:
-        others: all other private texts, members by no coin or holdout that may not be guessed about.
+        others: all other texts of train and holdout, which may not be guessed about. Test rows are not looked at: they
+            would take as much from members as from others.
         orders: the n to test, each >= 1.
     """
     validate.positive(smallest_order=min(orders))
