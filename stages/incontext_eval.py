@@ -14,8 +14,10 @@ from palimpsest.errors import DataError, ParamsError
 from palimpsest.files import read_json, write_json
 from palimpsest.models.chat.settings import JudgeEndpoint
 from palimpsest.models.lm import load_lm
-from palimpsest.params.load import load
+from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import Params
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.records.keyed import digest
 from palimpsest.workspace import METRICS, PRIVATE, REAL
 from stages.audited import records_of, written
 from stages.common import start
@@ -60,7 +62,8 @@ def judge_of(params: Params, settings: InContext, name: str) -> Judge:
     """The judge that params.yaml names; the public language model where it names none."""
     judge, labels = params.models.judge, tuple(params.dataset.labels)
     if isinstance(judge, JudgeEndpoint):
-        return EndpointJudge(judge, settings, labels, KEPT / f"{name}.sqlite")
+        asset = Ledger.open(ledger_url(params)).asset(params.dataset.asset)
+        return EndpointJudge(judge, settings, labels, KEPT / f"{name}.sqlite", digest(asset.key, "judge"))
     model, tokenizer = load_lm(params.untouched if judge is None else vouched(params, "models.judge.model"))
     model.to(exact_device())  # type: ignore[arg-type]
     return local_judge(model, tokenizer, labels, settings)

@@ -1,8 +1,12 @@
 """A judge at an endpoint: what it is sent and by whose word, what comes of it, and that nothing is asked twice."""
 
 import json
+import sqlite3
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +18,11 @@ from palimpsest.audit.incontext_settings import InContext
 from palimpsest.audit.statistics import Bootstrap
 from palimpsest.errors import BackendError
 from palimpsest.models.chat.settings import JudgeEndpoint
+from palimpsest.privacy.ledger.records import Asset
 from palimpsest.records.record import Record
 from palimpsest.workspace import PRIVATE
 from stages import incontext_eval
+from tests.machines import own_ledger
 from tests.models.chat.server import Behaviour, Reply, Running, Seen, completion, serving
 
 LABELS = ("praise", "blame")
@@ -76,7 +82,7 @@ def there(request: pytest.FixtureRequest) -> Iterator[Running]:
 
 
 def judge(running: Running, folder: Path, prompts: InContext = SETTINGS, **changes: object) -> EndpointJudge:
-    return EndpointJudge(place(running.url, **changes), prompts, LABELS, folder / "real.sqlite")
+    return EndpointJudge(place(running.url, **changes), prompts, LABELS, folder / "real.sqlite", bytes(32))
 
 
 def test_an_endpoint_is_no_judge_without_the_owners_word() -> None:
@@ -163,3 +169,22 @@ def test_a_token_counts_for_the_word_that_it_is_or_alone_begins() -> None:
 
 def test_what_it_answered_is_kept_in_the_private_zone() -> None:
     assert incontext_eval.KEPT.is_relative_to(PRIVATE)
+
+
+def test_nobody_without_the_data_sets_key_can_try_a_row_on_what_was_kept(
+    there: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two data sets of the same rows and settings, which differ in their keys."""
+    monkeypatch.chdir(tmp_path)
+    dataset = SimpleNamespace(asset="tickets", labels=LABELS)
+    params: Any = SimpleNamespace(models=SimpleNamespace(judge=place(there.url)), dataset=dataset)
+    names = []
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        own_ledger(tmp_path / name).register(Asset("tickets", 1e-5, 4.0, 1000))
+        monkeypatch.setattr(incontext_eval, "ledger_url", lambda _, name=name: f"sqlite:///{tmp_path / name}/ledger.db")
+        incontext_eval.judge_of(params, SETTINGS, name).judged([], ASKED)
+        with closing(sqlite3.connect(incontext_eval.KEPT / f"{name}.sqlite")) as base:
+            names.append({ask for (ask,) in base.execute("SELECT ask FROM answer")})
+    assert len(names[0]) == len(names[1]) == len(ASKED) + len(SETTINGS.content_free)
+    assert not names[0] & names[1]

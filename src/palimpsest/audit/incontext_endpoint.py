@@ -60,19 +60,22 @@ class EndpointJudge(Judge):
 
     balanced = True
 
-    def __init__(self, settings: JudgeEndpoint, prompts: InContext, labels: Sequence[str], kept: Path) -> None:
+    def __init__(
+        self, settings: JudgeEndpoint, prompts: InContext, labels: Sequence[str], kept: Path, key: bytes
+    ) -> None:
         """Send nothing yet.
 
         Args:
             labels: all public labels: at least two.
             kept: the SQLite file of its answers, which tell of private rows.
+            key: secret. Answers are found by hashes of prompts: without the key nobody can try a guessed row on them.
 
         Raises:
             ParamsError: the verbalisers and the labels differ.
             BackendError, ModelError, DataError: as `open_endpoint`.
         """
         self._settings, self._prompts, self._labels, self._kept = settings, TextPrompts(prompts), list(labels), kept
-        self._words = prompts.words(labels)
+        self._words, self._key = prompts.words(labels), key
 
     @property
     def context(self) -> int:
@@ -110,7 +113,8 @@ class EndpointJudge(Judge):
 
     @cached_property
     def _chat(self) -> Chat:
-        return open_endpoint(self._settings, self._kept, f"{self._settings.url} {self._settings.model}")
+        about = f"{self._key.hex()} {self._settings.url} {self._settings.model}"
+        return open_endpoint(self._settings, self._kept, about)
 
 
 def label_scores(listed: Sequence[tuple[str, float]], words: Sequence[str]) -> list[float]:
