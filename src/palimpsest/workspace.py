@@ -85,6 +85,7 @@ PUBLIC_MODELS = (BASE_LM, UNTOUCHED, TAUGHT, DECODERS, NEXT_TOKEN_LM)  # of publ
 MADE = (PRIVATE, SYNTHETIC, EVOLVED, SHARDS, MODELS)
 # With it, where copies and secrets of a workspace lie: none of this may be named as public.
 OWN = (*MADE, FACTS, REPORTS, RELEASE, _DVC, KEPT)
-# Whatever is written below these, by whom and with which mode ever, nobody but the owner reaches. The lock file names
-# private files by their hashes.
+# Closed before a stage or a command reads what is in them. Whatever is written below from then on, by whom and with
+# which mode ever, nobody but the owner reaches. A clone that `dvc pull` fills before that needs umask 077. The lock
+# file names private files by their hashes.
 CLOSED = (DATA, MODELS, REPORTS, _DVC, KEPT, LOCK)

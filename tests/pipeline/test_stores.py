@@ -9,18 +9,21 @@ from pathlib import Path
 import pytest
 from dvc.repo import Repo
 
-from palimpsest.cli.context import opened
+from bench.pages import ROOT, blocks
+from palimpsest.cli.context import environment, opened
 from palimpsest.cli.graph import standings
-from palimpsest.cli.verify import verify_workspace
 from palimpsest.graph.state import State
 from palimpsest.workspace import PAGE, STATEMENT
 from tests.pipeline.place import Place
+from tests.pipeline.test_file_modes import watched
 from tests.pipeline.test_pipeline_runs import hashes
 
 pytestmark = [pytest.mark.xdist_group("pipeline"), pytest.mark.timeout(900)]
 
 PRIVATE, RELEASE = "vault", "shared"  # names of remotes, and of their buckets
 KEY, SECRET = "key", "secret-of-the-store"
+USUAL = 0o022  # umask
+CLONED = "ssh://git.example.org/tickets"  # what the page's commands clone
 _NOBODY = ("-c", "user.name=nobody", "-c", "user.email=nobody@localhost")
 
 
@@ -81,21 +84,22 @@ def test_private_files_go_to_the_private_remote_alone_and_public_ones_to_the_oth
     assert len(private - public) > 20
 
 
-def test_a_second_clone_has_the_pages_and_verifies_without_a_run_or_a_charge(
+def test_a_second_clone_by_the_pages_commands_verifies_without_a_run_or_a_charge_and_is_its_owners_alone(
     pushed: Place, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    head, clone = pushed.ledger.head(), tmp_path / "workspace"
+    head, clone = pushed.ledger.head(), tmp_path / "tickets"
     ignored = pushed.workspace / ".gitignore"
     ignored.write_text("".join(line for line in ignored.read_text().splitlines(True) if "dvc.lock" not in line))
     for command in (["init", "--quiet"], ["add", "--all"], [*_NOBODY, "commit", "--quiet", "--message", "all"]):
         subprocess.run(["git", *command], cwd=pushed.workspace, check=True)
-    subprocess.run(["git", "clone", "--quiet", str(pushed.workspace), str(clone)], check=True)
+    (shown,) = (block.script for block in blocks(ROOT / "docs/howto/remotes.md") if CLONED in block.code)
+    commands = ["bash", "-euc", shown.replace(CLONED, str(pushed.workspace))]
+    with watched(tmp_path) as found:
+        subprocess.run(commands, cwd=tmp_path, env=environment(), umask=USUAL, check=True)
+    assert found == set()
     monkeypatch.chdir(clone)
-    with Repo() as repo:
-        repo.pull()
     for path in (PAGE, STATEMENT):
         assert (clone / path).read_bytes() == (pushed.workspace / path).read_bytes()
-    assert verify_workspace(clone) == 0
     runs = {one.name for one in standings(opened(clone), fresh=True) if one.state is State.RUNS}
     assert runs == {"inputs", "release"}, (
         "what looks outside the graph, and what writes the folder that DVC has no copy of"
