@@ -22,8 +22,8 @@ from palimpsest.records.evolved import EvolvedRound, write_evolved
 from palimpsest.records.private import SplitRow
 from palimpsest.records.record import Record
 from palimpsest.records.write import write_public, write_rounds, write_split, write_synthetic
-from palimpsest.workspace import SAMPLES
-from stages import samples
+from palimpsest.workspace import RATINGS, SAMPLES
+from stages import ratings, samples
 from tests.receipts import a_receipt
 from tests.settings_file import demo, write_settings
 
@@ -188,3 +188,28 @@ def test_the_command_starts_it_as_stages_are_started_and_prints_the_path(
     done = CliRunner().invoke(app, ["samples", "select3", "--rows", "7"])
     assert (done.exit_code, done.stdout.startswith(told) and bool(done.stdout) == bool(told)) == (code, True)
     assert started == [[sys.executable, "-P", "-m", "stages.samples", "7", "select3"]]
+
+
+# Sheets for people who judge rows.
+
+SHEET, KEY = RATINGS / "sheet.csv", RATINGS / "key.json"
+
+
+def on_sheet(*names: str, count: int = 2) -> set[str]:
+    """Write a sheet; the variants of its key."""
+    ratings.run("sheet", str(count), *names)
+    return set(json.loads(KEY.read_text(encoding="utf-8"))["key"].values())
+
+
+def test_a_sheet_of_an_earlier_key_is_refused(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows("evolve3", "lid one", "lid two")
+    on_sheet("select3")
+    earlier = SHEET.rename("earlier.csv")
+    filled = earlier.read_text(encoding="utf-8").replace(",\n", ",yes\n")
+    earlier.write_text(filled, encoding="utf-8")
+    ratings.run("read", str(earlier))
+    assert capsys.readouterr().out.startswith("select3: readable 100.0%")
+    KEY.unlink()
+    on_sheet("evolve3")
+    with pytest.raises(DataError, match="items that the key lacks"):
+        ratings.run("read", str(earlier))

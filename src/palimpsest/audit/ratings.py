@@ -18,6 +18,7 @@ from palimpsest.plain import Plain
 COLUMNS = ("item", "text", "readable (yes or no)")
 _ANSWERS = {"yes": True, "no": False, "": None}
 _FORMULA = tuple("=+-@＝＋－＠\t\r\n")  # what begins a formula in some spreadsheet, or is left out before one
+_SIGNS = "bcdfghjkmnpqrtvwxz"  # of an item: without a vowel no spreadsheet reads a month, a number or a word
 
 Sheet = Mapping[str, bool | None]  # item -> a person's answer, None where there is none
 
@@ -39,10 +40,14 @@ class Ratings(Plain):
 
 
 def blinded(texts: Mapping[str, Sequence[str]], seed: int) -> tuple[list[tuple[str, str]], dict[str, str]]:
-    """The lines of a sheet in random order, item and text, and the key: item -> variant."""
+    """The lines of a sheet in random order, item and text, and the key: item -> variant.
+
+    Items begin with signs that follow from the texts, so that no sheet of other texts is read with this key.
+    """
     every = [(variant, text) for variant, own in texts.items() for text in own]
     random.Random(seed).shuffle(every)
-    items = [str(number) for number in range(1, len(every) + 1)]
+    of_texts = "".join(random.Random(repr([text for _, text in every])).choices(_SIGNS, k=6))
+    items = [f"{of_texts}-{number}" for number in range(1, len(every) + 1)]
     lines = [
         (item, f" {text}" if text.startswith(_FORMULA) else text) for item, (_, text) in zip(items, every, strict=True)
     ]
