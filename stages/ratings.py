@@ -23,7 +23,7 @@ def run(what: str, *told: str) -> None:
 
     Raises:
         ParamsError: params.yaml has no such variant.
-        DataError: a variant has no rows yet, there is no key, or a sheet cannot be read.
+        DataError: a variant has no rows yet, there is a sheet already or no key, or a sheet cannot be read.
     """
     if what == "sheet":
         _write(int(told[0]), told[1:])
@@ -32,6 +32,11 @@ def run(what: str, *told: str) -> None:
 
 
 def _write(count: int, names: tuple[str, ...]) -> None:
+    if _SHEET.exists() or _KEY.exists():
+        raise DataError(
+            "There is a sheet already, and people may have copies of it that its key alone can read.",
+            f"Move {_SHEET} and {_KEY.name} away together, or delete both if no answer is still to be read.",
+        )
     params = load()
     rows = {name: written(params, name) for name in asked(params, names)}
     some = {name: picked(own, count, by_label=False, seed=params.seed) for name, own in rows.items()}

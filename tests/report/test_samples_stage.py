@@ -213,3 +213,25 @@ def test_a_sheet_of_an_earlier_key_is_refused(place: Path, capsys: pytest.Captur
     on_sheet("evolve3")
     with pytest.raises(DataError, match="items that the key lacks"):
         ratings.run("read", str(earlier))
+
+
+def test_a_sheet_and_its_key_are_not_written_over(place: Path) -> None:
+    on_sheet("select3")
+    SHEET.write_text(SHEET.read_text(encoding="utf-8").replace(",\n", ",yes\n"), encoding="utf-8")
+    filled, key = SHEET.read_bytes(), KEY.read_bytes()
+    with pytest.raises(DataError, match="a sheet already") as raised:
+        on_sheet("select3", count=1)
+    assert raised.value.remedy
+    assert (SHEET.read_bytes(), KEY.read_bytes()) == (filled, key)
+    SHEET.unlink()  # given away: the key is what reads it
+    with pytest.raises(DataError, match="a sheet already"):
+        on_sheet("select3", count=1)
+    assert KEY.read_bytes() == key
+
+
+@pytest.mark.parametrize("beside", [["--sheet", "5"], ["ben.csv"]])
+def test_what_stands_beside_a_filled_sheet_is_refused(beside: list[str], place: Path) -> None:
+    done = CliRunner().invoke(app, ["samples", "--rated", "anna.csv", *beside])
+    assert done.exit_code == 1
+    assert "--rated is given with --sheet or a VARIANT" in done.stderr
+    assert "what to do: Give it alone" in done.stderr

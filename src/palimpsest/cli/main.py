@@ -721,6 +721,10 @@ def browse(
     from palimpsest.cli.samples import read_ratings, write_samples, write_sheet
 
     if rated:
+        if sheet or variants:
+            raise ParamsError(
+                "--rated is given with --sheet or a VARIANT.", "Give it alone, with --rated before each filled sheet."
+            )
         _end(read_ratings(workspace, rated))
     if sheet:
         _end(write_sheet(workspace, variants or [], sheet))
