@@ -8,12 +8,14 @@ from palimpsest.audit.ratings import COLUMNS, blinded, ratings, read_sheet
 from palimpsest.errors import DataError
 from palimpsest.files import read_json, write_json, write_text
 from palimpsest.params.load import load
+from palimpsest.params.schema import Params
+from palimpsest.privacy.receipt import read_receipt
 from palimpsest.records.picked import picked
 from palimpsest.report.formats import number, percent
-from palimpsest.workspace import RATINGS
+from palimpsest.workspace import RATINGS, RECEIPTS
 from stages.audited import written
 from stages.common import start
-from stages.samples import asked
+from stages.samples import AT_EPSILON_0, asked
 
 _SHEET, _KEY, _RESULT = RATINGS / "sheet.csv", RATINGS / "key.json", RATINGS / "ratings.json"
 
@@ -23,7 +25,7 @@ def run(what: str, *told: str) -> None:
 
     Raises:
         ParamsError: params.yaml has no such variant.
-        DataError: a variant has no rows yet, there is a sheet already or no key, or a sheet cannot be read.
+        DataError: there are no rows for it, there is a sheet already or no key, or a sheet cannot be read.
     """
     if what == "sheet":
         _write(int(told[0]), told[1:])
@@ -38,13 +40,33 @@ def _write(count: int, names: tuple[str, ...]) -> None:
             f"Move {_SHEET} and {_KEY.name} away together, or delete both if no answer is still to be read.",
         )
     params = load()
-    rows = {name: written(params, name) for name in asked(params, names)}
+    rows = {name: written(params, name) for name in _on_sheet(params, names)}
     some = {name: picked(own, count, by_label=False, seed=params.seed) for name, own in rows.items()}
     lines, key = blinded({name: [row.text for row in own] for name, own in some.items()}, params.seed)
     table = io.StringIO()
     csv.writer(table).writerows([COLUMNS, *((item, text, "") for item, text in lines)])
     write_text(_SHEET, table.getvalue())
     write_json(_KEY, {"zone": "private", "key": key})
+
+
+def _on_sheet(params: Params, names: tuple[str, ...]) -> list[str]:
+    """Those that were named, or all whose rows are not private: sheets are given out."""
+    there = asked(params, names)
+    private = [name for name in there if _private(name)]
+    if names and private:
+        print(f"Rows of {', '.join(private)} are private. Give the sheet to those alone who may see them.", flush=True)
+    shown = there if names else [name for name in there if name not in private]
+    if not shown:
+        raise DataError(
+            f"All rows that there are, of {', '.join(there)}, are private.",
+            "Make others with `palimpsest run`, or name a variant for those who may see private rows.",
+        )
+    return shown
+
+
+def _private(name: str) -> bool:
+    """By the receipt that came with the rows; those at epsilon 0 have none."""
+    return name not in AT_EPSILON_0 and not read_receipt(RECEIPTS / f"{name}.json").private
 
 
 def _read(paths: list[Path]) -> None:

@@ -32,7 +32,7 @@ PRINTS = {
     "stages/common.py": "how a stage fails",
     "stages/finished.py": "that nothing is charged for what was put back",
     "stages/preprocess.py": "where the warnings are, without them",
-    "stages/ratings.py": "what people said of rows",
+    "stages/ratings.py": "what people said of rows, and whose rows on a sheet are private",
     "stages/release.py": "what was released, and what signed it",
     "stages/spending.py": "the budget",
     "stages/warm.py": "that a stage's process was lost",

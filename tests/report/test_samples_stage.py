@@ -235,3 +235,25 @@ def test_what_stands_beside_a_filled_sheet_is_refused(beside: list[str], place: 
     assert done.exit_code == 1
     assert "--rated is given with --sheet or a VARIANT" in done.stderr
     assert "what to do: Give it alone" in done.stderr
+
+
+def test_private_rows_are_on_a_sheet_by_name_alone_which_is_said(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows("evolve3", "lid one", purpose="reference", epsilon=None)
+    rows("embed3", "lid two", noise_fixed=True)
+    write_synthetic([Record("lid", "returns")], "data/synthetic/public_only", "text", "label")
+    assert on_sheet() == {"select3", "public_only"}
+    assert not capsys.readouterr().out
+    SHEET.unlink()
+    KEY.unlink()
+    assert on_sheet("select3", "evolve3") == {"select3", "evolve3"}
+    assert capsys.readouterr().out.startswith("Rows of evolve3 are private.")
+
+
+def test_a_sheet_of_private_rows_alone_is_refused_unless_they_are_named(place: Path) -> None:
+    rows("select3", "lid", purpose="reference", epsilon=None)
+    with pytest.raises(DataError, match="of select3, are private") as raised:
+        on_sheet()
+    assert raised.value.remedy
+    assert not SHEET.exists()

@@ -710,7 +710,10 @@ def browse(
         int, typer.Option(min=1, help="Most rows of each variant, drawn at random where it has more.")
     ] = 10_000,
     sheet: Annotated[
-        int | None, typer.Option(min=1, help="No page but a sheet for people who judge: so many rows of each, blinded.")
+        int | None,
+        typer.Option(
+            min=1, help="No page but a sheet for people who judge: so many rows of each, blinded; references if named."
+        ),
     ] = None,
     rated: Annotated[
         list[Path] | None, typer.Option(help="No page: read a filled sheet, print what people said. Repeat it.")
