@@ -256,8 +256,8 @@ def _phantoms(page: Page) -> Iterator[Figure]:
         lambda rows: phantom_chart(rows, many(unit)),
         section="Privacy",
         title=f"Words that one {unit} alone has",
-        caption=f"Share of {many(unit)} with an n-gram in the rows that no other {unit} and no public text has; the "
-        "lines of a variant are n. As many that were never read are given away by chance. 95% intervals.",
+        caption=f"Share of {many(unit)} with an n-gram in the rows that no other of these and no public text has. "
+        "The lines of a variant are n. As many that were never read are given away by chance. 95% intervals.",
         alt=draw.listed(f"Share of {many(unit)}", rows, "variant", "order", "side", value="rate"),
         wide=True,
     )
