@@ -67,6 +67,16 @@ def test_points_that_cannot_run_are_named_and_left_out(place: Place) -> None:
     assert (done.exit_code, "No point can run" in done.stdout) == (1, True)
 
 
+def test_a_choice_that_has_nothing_left_is_left_out(place: Place) -> None:
+    place.edit("variants", one={"method": "select", "epsilon": 1.0}, two={"method": "select", "epsilon": 1.1})
+    place.edit("variants", best={"method": "choose", "epsilon": 3.0, "from": ["one", "two"]})
+    done = place.call("sweep", "best", "epsilon=1.2,3", "--plan")
+    assert done.exit_code == 0, done.output
+    found = lines(done.stdout)
+    assert "left out: The variants to choose from cost epsilon" in found["best_epsilon1_2"]
+    assert "will run" in found["best"]
+
+
 def test_a_sweep_writes_its_points_beside_what_is_there_and_runs_each(place: Place, ran: list[str]) -> None:
     before = read(place.workspace)
     done = place.call("sweep", *DRAWN, "--yes")

@@ -184,7 +184,10 @@ class Till:
 
     def offer(self, point: Point) -> Offer:
         """What a point would add; one that cannot run adds nothing."""
-        own = self._priced(point)
+        try:
+            own = self._priced(point)
+        except ParamsError as error:  # what it is chosen from leaves nothing for the choice
+            return Offer(point, error.problem)
         wanted, context = [*(self._items | own).values()], self._asked.context
         after = balance_after(context, wanted, self._charges)
         if why := _infeasible(own) or _beyond(after):
