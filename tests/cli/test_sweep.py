@@ -92,6 +92,13 @@ def test_a_sweep_writes_its_points_beside_what_is_there_and_runs_each(place: Pla
     assert Ledger.open(f"sqlite:///{place.ledger}").balance("notes").spent == 0.0
 
 
+def test_what_failed_is_said_where_nothing_was_scored(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep, "run_workspace", lambda *_, **__: 1)
+    done = place.call("sweep", *DRAWN, "--yes")
+    assert (done.exit_code, "Failed: dp3_temperature0_7, dp3_temperature1." in done.stderr) == (1, True)
+    assert "Nothing was scored" not in done.stderr
+
+
 def test_without_a_word_nothing_is_written(place: Place, ran: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     before = (place.workspace / FILE).read_bytes()
     done = place.call("sweep", *DRAWN)

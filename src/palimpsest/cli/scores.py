@@ -106,6 +106,11 @@ def show_scores(
         out.print(text, markup=False, soft_wrap=True)
 
 
+def score_file(workspace: Path, variant: str) -> Path:
+    """Where the scores of a variant, or a baseline, lie once it was evaluated."""
+    return workspace / METRICS / variant / "utility.json"
+
+
 def scores_of(workspaces: Sequence[Path], variants: Sequence[str] = ()) -> Scores:
     """The same as values."""
     found = tuple(
@@ -119,8 +124,7 @@ def scores_of(workspaces: Sequence[Path], variants: Sequence[str] = ()) -> Score
 def _scored(workspace: Path) -> Iterator[Scored]:
     """The scores as they lie, of the variants that run and the baselines."""
     params = read(workspace)
-    paths = {name: workspace / METRICS / name / "utility.json" for name in measured(params)}
-    for variant, path in paths.items():
+    for variant, path in ((name, score_file(workspace, name)) for name in measured(params)):
         row = params.variants.get(variant)
         told = read_json(path)["evaluators"] if path.is_file() else {}
         for evaluator, body in told.items():

@@ -18,7 +18,7 @@ from palimpsest.cli.plan import Priced, balance_after, priced_one
 from palimpsest.cli.render import render
 from palimpsest.cli.repro import STOPPED
 from palimpsest.cli.run import run_workspace
-from palimpsest.cli.scores import CHOICE, show_scores
+from palimpsest.cli.scores import CHOICE, score_file, show_scores
 from palimpsest.errors import PalimpsestError, ParamsError
 from palimpsest.files import write_text
 from palimpsest.graph.state import Standing, State
@@ -268,9 +268,10 @@ def _run(asked: Sweep, wanted: Sequence[Point], *, yes: bool) -> int:
         if code == STOPPED:
             return code
         failed += [point.name] if code else []
-    show_scores([workspace], [point.name for point in wanted])
     if failed:
         print(f"Failed: {', '.join(failed)}. The same line again goes on; what is finished stays.", file=sys.stderr)
+    if scored := [point.name for point in wanted if score_file(workspace, point.name).is_file()]:
+        show_scores([workspace], scored)
     return int(bool(failed))
 
 
