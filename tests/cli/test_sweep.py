@@ -9,14 +9,15 @@ import pytest
 from cli_place import Place
 
 from palimpsest.cli import consent, sweep
+from palimpsest.cli.alone import alone
 from palimpsest.cli.scores import CHOICE
 from palimpsest.files import write_json
-from palimpsest.params.file import FILE
+from palimpsest.params.file import FILE, RESOLVED
 from palimpsest.params.load import read
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.reproduce import table
 from palimpsest.reproduce.sweep import axis, points
-from palimpsest.workspace import METRICS, RECEIPTS
+from palimpsest.workspace import GRAPH, METRICS, RECEIPTS
 from tests.receipts import a_receipt
 
 DRAWN = ("dp3", "temperature=0.7,1.0")
@@ -45,7 +46,7 @@ def lines(text: str) -> dict[str, str]:
     return {line.partition("  ")[0]: line for line in text.splitlines()}
 
 
-def test_a_plan_prices_the_grid_and_writes_nothing(place: Place) -> None:
+def test_a_plan_prices_the_grid_and_writes_no_point(place: Place) -> None:
     before = (place.workspace / FILE).read_bytes()
     done = place.call("sweep", *DRAWN, "--plan")
     assert done.exit_code == 0, done.output
@@ -97,6 +98,18 @@ def test_what_failed_is_said_where_nothing_was_scored(place: Place, monkeypatch:
     done = place.call("sweep", *DRAWN, "--yes")
     assert (done.exit_code, "Failed: dp3_temperature0_7, dp3_temperature1." in done.stderr) == (1, True)
     assert "Nothing was scored" not in done.stderr
+
+
+def test_a_sweep_waits_for_a_run_at_work_and_writes_nothing_meanwhile(place: Place, ran: list[str]) -> None:
+    path = place.workspace / FILE
+    path.write_text(path.read_text(encoding="utf-8").replace("multitask", "plain"), encoding="utf-8")
+    before = {name: (place.workspace / name).read_bytes() for name in (FILE, RESOLVED, GRAPH)}
+    with alone(place.workspace):
+        done = place.call("sweep", *DRAWN, "--yes")
+    assert (done.exit_code, "A run is at work in this workspace" in done.stderr, ran) == (1, True, [])
+    assert {name: (place.workspace / name).read_bytes() for name in before} == before
+    assert place.call("sweep", *DRAWN, "--yes").exit_code == 1
+    assert len(ran) == 2, "its points run under locks of their own"
 
 
 def test_without_a_word_nothing_is_written(place: Place, ran: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from palimpsest.cli.alone import alone
 from palimpsest.cli.consent import may_charge
 from palimpsest.cli.console import Rows, console, show
 from palimpsest.cli.context import Context, opened
@@ -82,29 +84,30 @@ def sweep(workspace: Path, variant: str, varied: Sequence[str], *, plan: bool, y
     What is finished stays. A point that cannot run is named and left out; one that fails stops none of the others.
 
     Raises:
-        PalimpsestError: no point can be made, or nobody can be asked.
+        PalimpsestError: no point can be made, nobody can be asked, or a run is at work.
     """
-    render(workspace)
-    context = opened(workspace)
-    require_vouched(context.params, workspace)
-    asked = Sweep(
-        context, variant, (workspace / FILE).read_text(encoding="utf-8"),
-        {one.name: one for one in standings(context, fresh=True)},
-    )  # fmt: skip
-    _require_all_run(asked)
-    offers = _offers(asked, points(asked.written, variant, [axis(text) for text in varied]))
-    _show(asked, offers)
-    if plan:
-        return 0
-    wanted = [offer.point for offer in offers if not offer.why]
-    if not wanted:
-        print("No point can run: nothing was written and nothing was charged.")
-        return 1
-    if not _may_charge(sum(offer.added for offer in offers), yes=yes):
-        print("Nothing ran, nothing was charged, and params.yaml is as it was.")
-        return 1
-    write_text(workspace / FILE, with_points(asked, wanted))
-    render(workspace)
+    with nullcontext() if plan else alone(workspace):  # a run, or another sweep, reads the files that are written
+        render(workspace)
+        context = opened(workspace)
+        require_vouched(context.params, workspace)
+        asked = Sweep(
+            context, variant, (workspace / FILE).read_text(encoding="utf-8"),
+            {one.name: one for one in standings(context, fresh=True)},
+        )  # fmt: skip
+        _require_all_run(asked)
+        offers = _offers(asked, points(asked.written, variant, [axis(text) for text in varied]))
+        _show(asked, offers)
+        if plan:
+            return 0
+        wanted = [offer.point for offer in offers if not offer.why]
+        if not wanted:
+            print("No point can run: nothing was charged, and params.yaml is as it was.")
+            return 1
+        if not _may_charge(sum(offer.added for offer in offers), yes=yes):
+            print("Nothing ran, nothing was charged, and params.yaml is as it was.")
+            return 1
+        write_text(workspace / FILE, with_points(asked, wanted))
+        render(workspace)
     return _run(asked, wanted, yes=yes)
 
 
@@ -257,7 +260,7 @@ def _sentences(asked: Sweep, offers: Sequence[Offer]) -> Iterator[str]:
 def _may_charge(added: float, *, yes: bool) -> bool:
     if yes or added <= 0.0:
         return True
-    return may_charge("This sweep", f"epsilon {added:.3f}", "Nothing was written and nothing was charged.")
+    return may_charge("This sweep", f"epsilon {added:.3f}", "Nothing was charged, and params.yaml is as it was.")
 
 
 def _run(asked: Sweep, wanted: Sequence[Point], *, yes: bool) -> int:
