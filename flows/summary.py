@@ -14,6 +14,7 @@ from prefect.states import State
 
 from flows.graph import FlowNode
 from flows.runner import How, StageOutcome
+from palimpsest.cli.console import down, up
 from palimpsest.cli.context import Context, opened
 from palimpsest.cli.ledger import shown_books
 from palimpsest.cli.plan import PlanSummary, budget_sentence
@@ -21,6 +22,7 @@ from palimpsest.errors import PalimpsestError
 from palimpsest.files import read_json
 from palimpsest.privacy.ledger.rules import balance
 from palimpsest.privacy.receipt import read_receipt
+from palimpsest.report.formats import at_most
 from palimpsest.workspace import CARD, PAGE, RELEASE, STATEMENT
 
 TABLE_KEY = "stages"
@@ -54,7 +56,7 @@ def _publish_charges(workspace: Path) -> None:
         get_run_logger().warning("No table of charges. %s", error.problem)
         return
     table = charges(context)
-    left = table[-1]["left"] if table else f"{context.asset.epsilon:.3f}"
+    left = table[-1]["left"] if table else down(context.asset.epsilon)
     asset = context.asset
     said = f"Epsilon {left} of {asset.epsilon:g} is left for {asset.name}, at delta {asset.delta:.3g}."
     create_table_artifact(table, key=CHARGES_KEY, description=said)
@@ -68,7 +70,7 @@ def charges(context: Context) -> list[dict[str, Any]]:
     return [
         {
             "variant": line.variant, "query": line.query, "state": line.state,
-            "epsilon": "not private" if line.epsilon is None else f"{line.epsilon:.3f}", "left": f"{after:.3f}",
+            "epsilon": "not private" if line.epsilon is None else up(line.epsilon), "left": down(after),
         }
         for line, after in zip(shown_books(context, books).charges, left, strict=True)
     ]  # fmt: skip
@@ -79,7 +81,7 @@ def publish_plan(plan: PlanSummary) -> str:
     table = [
         {
             "stage": line.stage, "method": line.method, "purpose": line.purpose, "state": line.state,
-            "epsilon": _charged(line.cost.epsilon), "adds to the total": f"{line.cost.budget_cost:.3f}",
+            "epsilon": _charged(line.cost.epsilon), "adds to the total": up(line.cost.budget_cost),
             "notes": " ".join(line.cost.notes),
         }
         for line in plan.lines
@@ -133,7 +135,7 @@ def _spent(receipt: Path, outcome: StageOutcome | None) -> str:
 
 
 def _charged(epsilon: float | None) -> str:
-    return "unbounded" if epsilon is None else f"{epsilon:.4g}"
+    return "unbounded" if epsilon is None else at_most(epsilon, 4)
 
 
 def links(workspace: Path) -> str:

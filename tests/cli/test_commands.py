@@ -19,9 +19,10 @@ from cli_place import Place, call, init, write_files
 from rich.console import Console
 
 from palimpsest.audit.statistics import Estimate
-from palimpsest.cli.console import show
+from palimpsest.cli import graph
+from palimpsest.cli.console import show, up
 from palimpsest.cli.context import opened
-from palimpsest.cli.graph import stage_names, upstream
+from palimpsest.cli.graph import StatusSummary, stage_names, upstream
 from palimpsest.cli.plan import Cost, PlanLine, PlanSummary, balance_after, plan_table, priced
 from palimpsest.cli.report import result_tables
 from palimpsest.files import read_json, write_json
@@ -164,12 +165,12 @@ def test_a_plan_says_what_is_left_of_the_share_of_a_team(place: Place, monkeypat
     monkeypatch.setenv("PALIMPSEST_TEAM", "research")
     share = json.loads(place.call("plan", "--json").stdout)["team"]
     assert (share["name"], share["cap"], share["spent"]) == ("research", 0.5, 0.0)
-    assert f"spent 0.000, after the pending runs {share['after']:.3f}: does not fit." in place.call("plan").stdout
+    assert f"spent 0.000, after the pending runs {up(share['after'])}: does not fit." in place.call("plan").stdout
     done = place.call("run", "--yes")
     assert done.exit_code == 1
     assert "would pass the share of team 'research' in asset 'notes'" in done.stderr
     assert place.call("ledger", "team", "research", "8").exit_code == 0
-    assert f"after the pending runs {share['after']:.3f}: fits." in place.call("plan").stdout
+    assert f"after the pending runs {up(share['after'])}: fits." in place.call("plan").stdout
 
 
 def test_what_was_kept_for_the_eye_is_not_what_is_charged(place: Place) -> None:
@@ -245,15 +246,22 @@ def test_deltas_beside_the_events_are_counted_and_said(tmp_path: Path, monkeypat
     assert f"Deltas that no event carries: 3e-05 after the pending runs, of at most {most:.3g}." in said
 
 
+def test_a_status_shows_no_less_than_is_spent_and_no_more_than_is_left(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(graph, "status", lambda _: StatusSummary("notes", 1e-4, 10.0, 9.14238, 0.85762, ()))
+    assert "epsilon 9.143 spent, 0.857 left of 10 at" in place.call("status").stdout
+
+
 def test_to_register_once_more_says_what_is_spent(place: Place) -> None:
     """Another workspace of the asset has the same budget, and is told so before its first run."""
-    said = "notes: epsilon {:.3f} of it is spent already"
+    said = "notes: epsilon {} of it is spent already"
     assert "spent" not in place.call("register").stdout
     charged(place)
     spent = Ledger.open(f"sqlite:///{place.ledger}").balance("notes").spent
     assert spent > 0
-    assert said.format(spent) in place.call("register").stdout
-    assert said.format(spent) in init(place.home, place.home / "other").stdout
+    assert said.format(up(spent)) in place.call("register").stdout
+    assert said.format(up(spent)) in init(place.home, place.home / "other").stdout
 
 
 def test_what_does_not_fit_is_said_and_not_run(place: Place) -> None:

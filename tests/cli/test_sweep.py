@@ -68,6 +68,11 @@ def test_points_that_cannot_run_are_named_and_left_out(place: Place) -> None:
     assert (done.exit_code, "No point can run" in done.stdout) == (1, True)
 
 
+def test_a_charge_however_small_is_shown(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep.Till, "offer", lambda _, point: sweep.Offer(point, "", added=0.0002))
+    assert "adds epsilon 0.001  will run" in place.call("sweep", *DRAWN, "--plan").stdout
+
+
 def test_a_choice_that_has_nothing_left_is_left_out(place: Place) -> None:
     place.edit("variants", one={"method": "select", "epsilon": 1.0}, two={"method": "select", "epsilon": 1.1})
     place.edit("variants", best={"method": "choose", "epsilon": 3.0, "from": ["one", "two"]})

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from palimpsest.cli.console import down, up
 from palimpsest.cli.context import Context
 from palimpsest.cli.graph import upstream
 from palimpsest.devices import AUTO, CPU, CUDA, HALF, device, halves, resolved
@@ -149,8 +150,8 @@ def check_budget(context: Context, spending: "Sequence[Priced]") -> None:
     back = GIVE_BACK if waiting(context.ledger.charges(context.asset.name)) else ""
     raise BudgetExceeded(
         f"The pending models ({', '.join(item.name for item in variants)}) would pass the budget of asset "
-        f"{context.asset.name!r}: spent epsilon {balance.spent:.3f}, asked {after.spent - balance.spent:.3f} more, "
-        f"left {balance.left:.3f} of {context.asset.epsilon:g}.",
+        f"{context.asset.name!r}: spent epsilon {up(balance.spent)}, asked {up(after.spent - balance.spent)} more, "
+        f"left {down(balance.left)} of {context.asset.epsilon:g}.",
         "Nothing was charged and no row was read. Lower an epsilon, take a model out of `run`, or, if the data's "
         f"owner agrees, raise the cap with `palimpsest register --amend`.{back}",
     )
@@ -168,7 +169,7 @@ def _check_share(context: Context, variants: "list[Priced]") -> None:
     if after.spent > after.cap:
         raise BudgetExceeded(
             f"The pending models ({', '.join(item.name for item in variants)}) would pass the share of team {team!r} "
-            f"in asset {context.asset.name!r}: epsilon {after.spent:.3f} after them, of {after.cap:g}.",
+            f"in asset {context.asset.name!r}: epsilon {up(after.spent)} after them, of {after.cap:g}.",
             "Nothing was charged and no row was read. Lower an epsilon, take a model out of `run`, or, if the data's "
             "owner agrees, raise the team's cap with `palimpsest ledger team`.",
         )

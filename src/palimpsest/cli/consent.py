@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from palimpsest.cli.checks import RELEASING
+from palimpsest.cli.console import up
 from palimpsest.cli.context import Context
 from palimpsest.cli.graph import stage_names
 from palimpsest.errors import LedgerError
@@ -26,7 +27,7 @@ _QUESTION = (
 )
 _AGAIN = (
     "This run would charge {} again: what an earlier run of the same plan on these data began stays charged. The total "
-    "would go from epsilon {:.3f} to {:.3f} of {:g}."
+    "would go from epsilon {} to {} of {:g}."
 )
 _CHARGE = (
     "What DVC's cache still has costs nothing all the same, and so does what a run that was killed had finished under "
@@ -115,7 +116,7 @@ def _cost(context: Context, pending: "list[Priced]") -> str:
 
     before = context.ledger.balance(context.asset.name).spent
     names = ", ".join(sorted(item.stage for item in pending))
-    return _AGAIN.format(names, before, balance_after(context, pending).spent, context.asset.epsilon)
+    return _AGAIN.format(names, up(before), up(balance_after(context, pending).spent), context.asset.epsilon)
 
 
 def _repeated(context: Context, spending: "Sequence[Priced]", known: frozenset[str]) -> "list[tuple[Priced, set[str]]]":

@@ -5,6 +5,7 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from palimpsest.cli.console import up
 from palimpsest.errors import LedgerError
 from palimpsest.files import close_workspace
 from palimpsest.params.load import ledger_url, load, read
@@ -80,7 +81,7 @@ def enter(params: Params, workspace: Path, *, amend: bool = False, lost: bool = 
         f"{known.delta:.3g}, for adding or removing one {known.unit} of about {known.n_public}{_whom(known)}"
     )
     if spent := ledger.balance(known.name).spent:
-        print(f"{known.name}: epsilon {spent:.3f} of it is spent already; workspaces of one asset share its budget")
+        print(f"{known.name}: epsilon {up(spent)} of it is spent already; workspaces of one asset share its budget")
 
 
 def _amend(ledger: Ledger, asset: Asset) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from palimpsest.cli.console import Rows, console, show, show_json
+from palimpsest.cli.console import Rows, console, down, show, show_json, up
 from palimpsest.cli.context import Context, opened
 from palimpsest.cli.kept import kept, stamp
 from palimpsest.cli.repro import discard_broken_lock, quiet
@@ -54,8 +54,8 @@ def show_status(workspace: Path, *, as_json: bool = False) -> None:
     rows = [[one.name, _STATES[one.state]] for one in summary.stages]
     show(out, Rows("", ("stage", "state"), rows, ("stage", "state"), (("will run", "yellow"), ("up to date", "green"))))
     out.print(
-        f"Budget of {summary.asset}: epsilon {summary.spent:.3f} spent, {summary.left:.3f} left of {summary.cap:g} at "
-        f"delta {summary.delta:.3g}.",
+        f"Budget of {summary.asset}: epsilon {up(summary.spent)} spent, {down(summary.left)} left of {summary.cap:g} "
+        f"at delta {summary.delta:.3g}.",
         soft_wrap=not out.is_terminal,
     )
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.markup import escape
 
-from palimpsest.cli.console import Rows, console, show
+from palimpsest.cli.console import Rows, console, down, show, up
 from palimpsest.cli.context import Context, opened
 from palimpsest.cli.kept import kept
 from palimpsest.errors import LedgerError
@@ -44,7 +44,7 @@ def show_ledger(workspace: Path, *, verify: bool, refund: str | None, as_json: b
     show(out, _table(books, whole.charges(context.asset.name)))
     out.print(
         f"Asset {books.asset} at {escape(context.ledger.place)}: "
-        f"epsilon {books.spent_epsilon:.3f} spent, {books.left_epsilon:.3f} left of {books.cap_epsilon:g} at "
+        f"epsilon {up(books.spent_epsilon)} spent, {down(books.left_epsilon)} left of {books.cap_epsilon:g} at "
         f"delta {books.delta:.3g}, for adding or removing one {books.unit}. {_HOLDS[type(books.filter)]}",
         soft_wrap=not out.is_terminal,
     )
@@ -88,7 +88,7 @@ def _table(books: LedgerSummary, charges: Iterable[Charge]) -> Rows:
     steps = {charge.id: f"\n{charge.steps_begun} of {charge.steps} steps" for charge in charges if charge.steps}
     rows = []
     for line in books.charges:
-        alone = "not private" if line.epsilon is None else f"{line.epsilon:.3f}"
+        alone = "not private" if line.epsilon is None else up(line.epsilon)
         rows.append([
             f"{line.seq}\n{line.id[:8]}", line.time[:19].replace("T", "\n"),
             f"{line.variant}\n{line.stage}", f"{line.query}\n{line.run}",

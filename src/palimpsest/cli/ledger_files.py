@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from palimpsest.cli.console import show_json
+from palimpsest.cli.console import show_json, up
 from palimpsest.params.load import LEDGER_VARIABLE, ledger_url, read
 from palimpsest.privacy.ledger import exported
 from palimpsest.privacy.ledger.books import Books
@@ -40,7 +40,7 @@ def read_import(workspace: Path, path: Path) -> None:
     print(f"{ledger.place}: {books.entries} entries; head {books.head}")
     for name in books.chain.keys:
         balance = books.balance(name)
-        print(f"{name}: epsilon {balance.spent:.3f} spent of {balance.cap:g}")
+        print(f"{name}: epsilon {up(balance.spent)} spent of {balance.cap:g}")
     print("Use this ledger from now on, everywhere, and put the one that it was copied from away: each counts alone.")
 
 
@@ -59,7 +59,7 @@ def _print(found: Comparison, one: str, other: str) -> None:
     for each in found.sums:
         verdict = "within the cap" if each.fits else "beyond the cap"
         print(
-            f"{each.asset}: epsilon {each.spent[0]:.3f} and {each.spent[1]:.3f} spent; together {each.both:.3f} of "
+            f"{each.asset}: epsilon {up(each.spent[0])} and {up(each.spent[1])} spent; together {up(each.both)} of "
             f"{each.cap:g}, {verdict}"
         )
     print(_advice(found, one, other))

@@ -10,7 +10,7 @@ from typing import Any
 
 import dp_accounting.dp_event as dpa
 
-from palimpsest.cli.console import Rows, console, show, show_json
+from palimpsest.cli.console import Rows, console, show, show_json, up
 from palimpsest.cli.context import Context, opened
 from palimpsest.cli.graph import standings
 from palimpsest.cli.kept import kept
@@ -330,8 +330,8 @@ def _sentences(summary: PlanSummary) -> Iterator[str]:
     yield budget_sentence(summary)
     if team := summary.team:
         yield (
-            f"Share of team {team.name}: epsilon {team.cap:g}; spent {team.spent:.3f}, after the pending runs "
-            f"{team.after:.3f}: {'fits' if team.fits else 'does not fit'}."
+            f"Share of team {team.name}: epsilon {team.cap:g}; spent {up(team.spent)}, after the pending runs "
+            f"{up(team.after)}: {'fits' if team.fits else 'does not fit'}."
         )
     if summary.beside:
         yield (
@@ -352,7 +352,7 @@ def budget_sentence(summary: PlanSummary) -> str:
     """The budget, what is spent of it, and what the pending runs would leave spent."""
     return (
         f"Budget of {summary.asset}: epsilon {summary.cap:g} at delta {summary.delta:.3g} for adding or removing one "
-        f"{summary.unit}; spent {summary.spent:.3f}, after the pending runs {summary.after:.3f}: "
+        f"{summary.unit}; spent {up(summary.spent)}, after the pending runs {up(summary.after)}: "
         f"{'fits' if summary.fits else 'does not fit'}."
     )
 
@@ -388,7 +388,7 @@ def _prices(line: PlanLine) -> list[str]:
     cost = line.cost
     if not cost.feasible:
         return [MISSING] * 3
-    return [f"{_epsilon(cost.epsilon)}\n({cost.accountant})", _epsilon(cost.epsilon_rdp), f"{cost.budget_cost:.3f}"]
+    return [f"{_epsilon(cost.epsilon)}\n({cost.accountant})", _epsilon(cost.epsilon_rdp), up(cost.budget_cost)]
 
 
 def _state(line: PlanLine) -> str:
@@ -410,4 +410,4 @@ def _reason(line: PlanLine) -> str:
 
 
 def _epsilon(value: float | None) -> str:
-    return "∞" if value is None else f"{value:.3f}"
+    return "∞" if value is None else up(value)

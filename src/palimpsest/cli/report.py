@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from palimpsest.audit.statistics import Estimate
-from palimpsest.cli.console import console, table
+from palimpsest.cli.console import console, down, table, up
 from palimpsest.cli.context import opened
 from palimpsest.errors import DataError
 from palimpsest.files import read_json
@@ -46,8 +46,8 @@ def show_report(workspace: Path, *, as_json: bool = False) -> None:
     )
     balance = context.ledger.balance(context.asset.name)
     out.print(
-        f"Budget left: epsilon [bold]{balance.left:.3f}[/bold] of {balance.cap:g} at delta {context.asset.delta:.3g} "
-        f"({balance.spent:.3f} spent)."
+        f"Budget left: epsilon [bold]{down(balance.left)}[/bold] of {balance.cap:g} at delta {context.asset.delta:.3g} "
+        f"({up(balance.spent)} spent)."
     )
     page = escape(str((workspace / PAGE).resolve()))
     out.print(f"Report (private zone): [bold]{page}[/bold]", soft_wrap=True)

@@ -19,6 +19,7 @@ from palimpsest.cli.checks import (
     needed,
 )
 from palimpsest.cli.consent import Answers, asked, without_release
+from palimpsest.cli.console import up
 from palimpsest.cli.context import Context, environment, opened
 from palimpsest.cli.first_page import Courses, Then, in_courses
 from palimpsest.cli.graph import stale, standings
@@ -120,7 +121,7 @@ def _finished(context: Context, run: Callable[[], int]) -> int:
         balance = context.ledger.balance(context.asset.name)
         elsewhere = "" if context.workspace == Path() else f" -w {context.workspace}"
         print(
-            f"Stopped. This run charged epsilon {max(0.0, balance.spent - before):.3f}; {balance.spent:.3f} of "
+            f"Stopped. This run charged epsilon {up(max(0.0, balance.spent - before))}; {up(balance.spent)} of "
             f"{balance.cap:g} is spent now. `palimpsest run{elsewhere}` goes on, and asks before it charges again.",
             flush=True,
         )

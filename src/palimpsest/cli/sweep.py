@@ -13,7 +13,7 @@ from ruamel.yaml.error import YAMLError
 
 from palimpsest.cli.alone import alone
 from palimpsest.cli.consent import may_charge
-from palimpsest.cli.console import Rows, console, show
+from palimpsest.cli.console import Rows, console, show, up
 from palimpsest.cli.context import Context, opened
 from palimpsest.cli.graph import stage_names, standings
 from palimpsest.cli.plan import Priced, balance_after, priced_one
@@ -212,7 +212,7 @@ def _infeasible(own: Mapping[str, Priced]) -> str:
 
 
 def _beyond(after: Balance) -> str:
-    return "" if after.fits else f"does not fit: the total would be epsilon {after.spent:.3f} of {after.cap:g}"
+    return "" if after.fits else f"does not fit: the total would be epsilon {up(after.spent)} of {after.cap:g}"
 
 
 def _show(asked: Sweep, offers: Sequence[Offer]) -> None:
@@ -221,7 +221,7 @@ def _show(asked: Sweep, offers: Sequence[Offer]) -> None:
         [
             offer.point.name,
             *(flow(offer.point.values[key]) for key in keys),
-            MISSING if offer.why else f"{offer.added:.3f}",
+            MISSING if offer.why else up(offer.added),
             _state(asked, offer),
         ]
         for offer in offers
@@ -249,8 +249,8 @@ def _sentences(asked: Sweep, offers: Sequence[Offer]) -> Iterator[str]:
     open_offers = [offer for offer in offers if not offer.why]
     if any(item.pending and item.purpose == "release" for offer in open_offers for item in offer.charges):
         yield (
-            f"{len(open_offers)} of {len(offers)} points fit. They add epsilon {added:.3f}: the total of {asset.name} "
-            f"goes from {spent:.3f} to {spent + added:.3f} of {asset.epsilon:g} at delta {asset.delta:.3g}."
+            f"{len(open_offers)} of {len(offers)} points fit. They add epsilon {up(added)}: the total of {asset.name} "
+            f"goes from {up(spent)} to {up(spent + added)} of {asset.epsilon:g} at delta {asset.delta:.3g}."
         )
     elif open_offers:
         yield f"{len(open_offers)} of {len(offers)} points can run. They charge 0: private rows are asked nothing new."
@@ -260,7 +260,7 @@ def _sentences(asked: Sweep, offers: Sequence[Offer]) -> Iterator[str]:
 def _may_charge(added: float, *, yes: bool) -> bool:
     if yes or added <= 0.0:
         return True
-    return may_charge("This sweep", f"epsilon {added:.3f}", "Nothing was charged, and params.yaml is as it was.")
+    return may_charge("This sweep", f"epsilon {up(added)}", "Nothing was charged, and params.yaml is as it was.")
 
 
 def _run(asked: Sweep, wanted: Sequence[Point], *, yes: bool) -> int:

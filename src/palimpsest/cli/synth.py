@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from palimpsest.cli.consent import may_charge
+from palimpsest.cli.console import down, up
 from palimpsest.cli.context import opened
 from palimpsest.cli.decisions import DataSource, Decided, params_text
 from palimpsest.cli.init import check_source, init_workspace
@@ -84,7 +85,7 @@ def _may_charge(workspace: Path, *, yes: bool) -> bool:
     asked = plan.after - plan.spent
     if yes or round(asked, 6) <= 0 or not plan.fits:
         return True
-    charge = f"epsilon {asked:.3f} of the {plan.left:.3f} that is left of the budget of {plan.asset}"
+    charge = f"epsilon {up(asked)} of the {down(plan.left)} that is left of the budget of {plan.asset}"
     return may_charge("This run", charge, "The workspace is made, and nothing was charged.")
 
 
