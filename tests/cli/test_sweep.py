@@ -134,6 +134,12 @@ def test_a_file_that_cannot_take_points_says_why(place: Place) -> None:
     assert "runs.evaluate of params.yaml lists" in place.call("sweep", *DRAWN).stderr
 
 
+@pytest.mark.parametrize("varied", ["rows=2024-01-01", "epsilon=3,.nan"])
+def test_a_value_that_is_no_setting_is_refused(place: Place, varied: str) -> None:
+    done = place.call("sweep", "dp3", varied, "--plan")
+    assert (done.exit_code, f"'{varied}' has NaN or a date among its values" in done.stderr) == (1, True)
+
+
 def test_a_section_in_braces_takes_no_points(place: Place) -> None:
     path = place.workspace / FILE
     text = path.read_text(encoding="utf-8")

@@ -34,7 +34,7 @@ from palimpsest.privacy.ledger.records import Balance
 from palimpsest.progress import track
 from palimpsest.report.formats import MISSING
 from palimpsest.reproduce.cells import merged
-from palimpsest.reproduce.sweep import Point, axis, marks, points
+from palimpsest.reproduce.sweep import Axis, Point, axis, marks, points
 from stages.pricing import Prices
 from stages.spenders import spender
 from stages.vouching import require_vouched
@@ -95,7 +95,7 @@ def sweep(workspace: Path, variant: str, varied: Sequence[str], *, plan: bool, y
             {one.name: one for one in standings(context, fresh=True)},
         )  # fmt: skip
         _require_all_run(asked)
-        offers = _offers(asked, points(asked.written, variant, [axis(text) for text in varied]))
+        offers = _offers(asked, points(asked.written, variant, [_axis(text) for text in varied]))
         _show(asked, offers)
         if plan:
             return 0
@@ -109,6 +109,18 @@ def sweep(workspace: Path, variant: str, varied: Sequence[str], *, plan: bool, y
         write_text(workspace / FILE, with_points(asked, wanted))
         render(workspace)
     return _run(asked, wanted, yes=yes)
+
+
+def _axis(text: str) -> Axis:
+    """A key with its values, where params.yaml can say them."""
+    try:
+        found = axis(text)
+        said = all(value == value for value in found.values)
+    except TypeError:
+        said = False
+    if not said:
+        raise ParamsError(f"{text!r} has NaN or a date among its values.", "Take numbers, and write a date in quotes.")
+    return found
 
 
 def _require_all_run(asked: Sweep) -> None:
