@@ -238,6 +238,17 @@ def test_the_comparison_has_the_values_of_the_page(place: Place) -> None:
     assert "VARIANT is 'dp4', which was not measured" in place.call("compare", "dp4").stderr
 
 
+def test_the_comparison_leaves_out_attacks_whose_control_failed(place: Place) -> None:
+    body = summary().table({}, ()).to_json()
+    body["rows"][0]["membership"] |= {"control_passed": False, "epsilon_lower": 1.5}
+    write_json(place.workspace / SUMMARY, body)
+    assert "inconclusive AUC 0.507" in place.call("compare", "dp3").stdout
+    body["rows"][0]["text_membership"]["control_passed"] = False
+    write_json(place.workspace / SUMMARY, body)
+    shown = place.call("compare", "dp3").stdout
+    assert ("inconclusive" in shown, "AUC" in shown) == (True, False)
+
+
 @pytest.mark.parametrize(
     ("file", "asset"),
     [

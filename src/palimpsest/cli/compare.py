@@ -149,10 +149,11 @@ def _interval(found: Estimate | None, digits: int) -> str:
 
 
 def _attacks(one: Compared) -> str:
-    strongest = max(one.attacks.values(), key=lambda attack: attack.epsilon_lower, default=None)
-    if strongest is None:
-        return MISSING
-    auc = strongest.auc
+    """The verdict, and the strongest attack whose control passed: the others say nothing."""
+    sound = [attack for attack in one.attacks.values() if attack.control_passed]
+    if not sound:
+        return one.verdict or MISSING
+    auc = max(sound, key=lambda attack: attack.epsilon_lower).auc
     return f"{one.verdict}\nAUC {auc.value:.3f} ({auc.low:.3f} to {auc.high:.3f})"
 
 
