@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 from cli_place import Place
+from typer.testing import CliRunner
 
 from palimpsest.cli import consent, sweep
 from palimpsest.cli.alone import alone
+from palimpsest.cli.main import app
 from palimpsest.cli.scores import CHOICE
 from palimpsest.files import write_json
 from palimpsest.params.file import FILE, RESOLVED
@@ -169,6 +171,12 @@ def test_workspaces_stand_side_by_side_and_noise_is_told_from_differences(
     shown = place.call("compare", folder).stdout
     assert "dp3  dp_lm  epsilon 2.500  tfidf_lr 80.0% (78.0 to 82.0%) ≈ other" in shown
     assert CHOICE in shown
+
+
+def test_a_terminal_of_few_signs_gets_what_it_has(place: Place) -> None:
+    scored(place.workspace, "dp3", 0.8)
+    done = CliRunner(charset="ascii").invoke(app, ["compare", str(place.workspace)])
+    assert (done.exit_code, "? names rows of the same workspace" in done.stdout) == (0, True)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import gc
 import sys
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -104,6 +105,8 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command that was named; what it makes is its user's alone."""
+        if isinstance(sys.stdout, TextIOWrapper):
+            sys.stdout.reconfigure(errors="replace")  # of a sign that the terminal does not have
         try:
             with owner_only():
                 return super().invoke(ctx)
