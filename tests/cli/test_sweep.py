@@ -1,6 +1,7 @@
 """`palimpsest sweep`: what it plans and writes, what it leaves out; and the scores of workspaces side by side."""
 
 import json
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,13 +14,13 @@ from palimpsest.cli import consent, sweep
 from palimpsest.cli.alone import alone
 from palimpsest.cli.main import app
 from palimpsest.cli.scores import CHOICE
-from palimpsest.files import write_json
+from palimpsest.files import write_json, write_text
 from palimpsest.params.file import FILE, RESOLVED
 from palimpsest.params.load import read
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.reproduce import table
 from palimpsest.reproduce.sweep import axis, points
-from palimpsest.workspace import GRAPH, METRICS, RECEIPTS
+from palimpsest.workspace import GRAPH, METRICS, RECEIPTS, SUMMARY
 from tests.receipts import a_receipt
 
 DRAWN = ("dp3", "temperature=0.7,1.0")
@@ -160,7 +161,7 @@ def test_workspaces_stand_side_by_side_and_noise_is_told_from_differences(
     write_json(place.workspace / RECEIPTS / "dp3.json", a_receipt(epsilon=2.5).to_json())
     place.workspace.rename(place.home / "second")
     folder, plot = place.home / "second", place.home / "plot.svg"
-    (place.home / "work").symlink_to(folder)
+    shutil.copytree(folder, place.workspace)
     told = json.loads(place.call("compare", folder, place.workspace, "--json", "--plot", plot).stdout)
     assert {one["workspace"] for one in told["scores"]} == {str(folder), str(place.workspace)}
     noise = {(one["first"], one["second"]): one["noise"] for one in told["differences"]}
@@ -169,8 +170,45 @@ def test_workspaces_stand_side_by_side_and_noise_is_told_from_differences(
     first = {"row": "dp3, epsilon 2.5", "whose": "tfidf_lr", "value": 0.8, "low": 0.78, "high": pytest.approx(0.82)}
     assert json.loads(plot.read_text(encoding="utf-8"))[0] == {"data": str(folder), **first}
     shown = place.call("compare", folder).stdout
-    assert "dp3  dp_lm  epsilon 2.500  tfidf_lr 80.0% (78.0 to 82.0%) ≈ other" in shown
+    assert "dp3  dp_lm  epsilon 2.5  tfidf_lr 80.0% (78.0 to 82.0%) ≈ other" in shown
     assert CHOICE in shown
+    (place.home / "again").symlink_to(folder)
+    assert place.call("compare", folder, place.home / "again").stdout.count("≈ other") == 1  # it is one workspace
+
+
+@pytest.mark.parametrize(
+    ("name", "proved", "shown"),
+    [
+        ("dp3", {"epsilon": 2.998333}, "2.999"),
+        ("dp3", {"epsilon": None, "purpose": "reference"}, "∞"),
+        ("dp3", {"epsilon": None, "plan": {"token_epsilon": 3.0}}, "3 a word"),
+        ("public_only", None, "0"),
+    ],
+)
+def test_scores_stand_beside_no_less_than_what_was_proved(
+    place: Place, monkeypatch: pytest.MonkeyPatch, name: str, proved: dict[str, Any] | None, shown: str
+) -> None:
+    monkeypatch.setattr(table, "charted", lambda _, rows: rows[0]["row"])
+    scored(place.workspace, name, 0.8)
+    if proved is not None:
+        write_json(place.workspace / RECEIPTS / f"{name}.json", a_receipt(**proved).to_json())
+    assert f"epsilon {shown}  tfidf_lr" in place.call("compare", place.workspace, "--plot", place.home / "p.svg").stdout
+    assert (place.home / "p.svg").read_text(encoding="utf-8") == f"{name}, epsilon {shown}"
+
+
+def test_a_name_that_was_not_measured_is_drawn_by_nobody(place: Place) -> None:
+    scored(place.workspace, "dp3", 0.8)
+    done = place.call("compare", "dp3", "dp4", "--plot", place.home / "plot.svg")
+    assert (done.exit_code, "VARIANT is 'dp4', which was not measured" in done.stderr) == (1, True)
+    assert not (place.home / "plot.svg").exists()
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"evaluators": {"tfidf_lr": {}}}'])
+def test_a_file_of_results_that_is_not_whole_is_named(place: Place, content: str) -> None:
+    for path, arguments in ((METRICS / "dp3" / "utility.json", [place.workspace]), (SUMMARY, [])):
+        write_text(place.workspace / path, content)
+        done = place.call("compare", *arguments)
+        assert (done.exit_code, f"{path}' is not what this version writes" in done.stderr) == (1, True)
 
 
 def test_a_terminal_of_few_signs_gets_what_it_has(place: Place) -> None:

@@ -8,7 +8,7 @@ from palimpsest.audit.label_fit import LabelFit
 from palimpsest.audit.statistics import Estimate
 from palimpsest.cli.console import Rows, console, show, show_json
 from palimpsest.cli.report import read_table
-from palimpsest.cli.scores import CHOICE, is_workspace, show_scores
+from palimpsest.cli.scores import CHOICE, is_workspace, require_measured, show_scores
 from palimpsest.errors import ParamsError
 from palimpsest.report.formats import MISSING, number, percent, shown_epsilon
 from palimpsest.report.row import BASELINES, Membership, Row
@@ -89,7 +89,8 @@ def compare_all(workspace: Path, names: Sequence[str], *, plot: Path | None = No
         other = next(name for name in names if not is_workspace(name))
         raise ParamsError(f"{other!r} is no workspace, and others are.", "Name workspaces alone, or variants alone.")
     if folders or plot is not None:
-        show_scores(folders or [workspace], () if folders else names, plot=plot, as_json=as_json)
+        once = list({folder.resolve(): folder for folder in folders}.values())
+        show_scores(once or [workspace], () if folders else names, plot=plot, as_json=as_json)
     else:
         show_comparison(workspace, names, as_json=as_json)
 
@@ -98,11 +99,7 @@ def compared(workspace: Path, variants: Sequence[str] = ()) -> Comparison:
     """The same as values: none are all, and the baselines."""
     found = read_table(workspace)
     lines = {row.variant: _compared(row, found.conclusions.get(row.variant)) for row in found.rows}
-    for name in variants:
-        if name not in lines:
-            raise ParamsError(
-                f"VARIANT is {name!r}, which was not measured.", f"Name some of {', '.join(lines)}, or none for all."
-            )
+    require_measured(variants, lines)
     return Comparison(tuple(lines[name] for name in variants or lines), found.coming)
 
 

@@ -1,7 +1,8 @@
 """`palimpsest report`: the final table and the pages."""
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -57,12 +58,28 @@ def read_table(workspace: Path) -> FinalTable:
     """The final table, or that of the first page, as stage `report` wrote it.
 
     Raises:
-        DataError: there is none yet.
+        DataError: there is none yet, or it is not what this version writes.
     """
     path = workspace / SUMMARY
     if not path.is_file():
         raise DataError("There is no report yet.", "Make it with `palimpsest run`.")
-    return FinalTable.from_json(read_json(path))
+    with as_written(path):
+        return FinalTable.from_json(read_json(path))
+
+
+@contextmanager
+def as_written(path: Path) -> Iterator[None]:
+    """The block reads what a stage wrote there.
+
+    Raises:
+        DataError: the file is torn, or of another version.
+    """
+    try:
+        yield
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise DataError(
+            f"The file {str(path)!r} is not what this version writes.", "Make it again with `palimpsest run`."
+        ) from None
 
 
 def show_conclusions(found: FinalTable) -> None:

@@ -1,6 +1,7 @@
 """`palimpsest compare WORKSPACE ...`: scores of any number of workspaces, and which differences are noise. Private."""
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from pathlib import Path
@@ -9,12 +10,13 @@ from typing import Any
 from palimpsest.audit.differences import difference
 from palimpsest.audit.statistics import Estimate
 from palimpsest.cli.console import Rows, console, show, show_json
+from palimpsest.cli.report import as_written
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.files import read_json, write_text
 from palimpsest.params.file import FILE
 from palimpsest.params.load import read
 from palimpsest.privacy.receipt import read_receipt
-from palimpsest.report.formats import MISSING, percent
+from palimpsest.report.formats import MISSING, percent, shown_epsilon
 from palimpsest.report.results import measured
 from palimpsest.workspace import INTERNAL, METRICS, RECEIPTS
 
@@ -29,6 +31,8 @@ RULE = (
     "interval would mostly be narrower. The best of many looks better than it is."
 )
 
+_Place = tuple[str, str, str]
+
 
 @dataclass(frozen=True)
 class Scored:
@@ -37,15 +41,19 @@ class Scored:
     Attributes:
         workspace: as it was named.
         variant: or a baseline: real, public_only, public_lm.
+        role: by its receipt, release or reference; of a baseline its name.
         method: None of a baseline.
         epsilon: proved, by its receipt; None of what has none.
+        token_epsilon: of one word, where a method protects words alone.
         accuracy: on real test rows, with its 95 % interval.
     """
 
     workspace: str
     variant: str
+    role: str
     method: str | None
     epsilon: float | None
+    token_epsilon: float | None
     evaluator: str
     accuracy: Estimate
 
@@ -90,7 +98,7 @@ def show_scores(
 
     Raises:
         DataError: nothing was measured yet.
-        ParamsError: a workspace has no params.yaml, or the file for the drawing is no SVG.
+        ParamsError: a workspace has no params.yaml, a named row was never measured, or the drawing is no SVG.
     """
     if plot is not None and plot.suffix != ".svg":
         raise ParamsError(f"--plot is {str(plot)!r}.", "Name a file that ends with .svg.")
@@ -113,29 +121,53 @@ def score_file(workspace: Path, variant: str) -> Path:
 
 def scores_of(workspaces: Sequence[Path], variants: Sequence[str] = ()) -> Scores:
     """The same as values."""
-    found = tuple(
-        one for workspace in workspaces for one in _scored(workspace) if not variants or one.variant in variants
-    )
-    if not found:
+    every = [one for workspace in workspaces for one in _scored(workspace)]
+    if not every:
         raise DataError("Nothing was scored there yet.", "Run `palimpsest run`, or `palimpsest sweep`, first.")
+    require_measured(variants, dict.fromkeys(one.variant for one in every))
+    found = tuple(one for one in every if not variants or one.variant in variants)
     return Scores(INTERNAL, found, tuple(_differences(found)), RULE, CHOICE)
+
+
+def require_measured(variants: Sequence[str], measured: Collection[str]) -> None:
+    """Refuse a name that stands for nothing that was measured.
+
+    Raises:
+        ParamsError: there is one.
+    """
+    for name in variants:
+        if name not in measured:
+            raise ParamsError(
+                f"VARIANT is {name!r}, which was not measured.", f"Name some of {', '.join(measured)}, or none for all."
+            )
 
 
 def _scored(workspace: Path) -> Iterator[Scored]:
     """The scores as they lie, of the variants that run and the baselines."""
     params = read(workspace)
     for variant, path in ((name, score_file(workspace, name)) for name in measured(params)):
-        row = params.variants.get(variant)
-        told = read_json(path)["evaluators"] if path.is_file() else {}
-        for evaluator, body in told.items():
-            accuracy = Estimate(body["accuracy"], body["low"], body["high"])
-            method = None if row is None else row.method
-            yield Scored(str(workspace), variant, method, _epsilon(workspace, variant), evaluator, accuracy)
+        if not path.is_file():
+            continue
+        row, (role, epsilon, token_epsilon) = params.variants.get(variant), _proved(workspace, variant)
+        method = None if row is None else row.method
+        for evaluator, accuracy in _accuracies(path).items():
+            yield Scored(str(workspace), variant, role, method, epsilon, token_epsilon, evaluator, accuracy)
 
 
-def _epsilon(workspace: Path, variant: str) -> float | None:
-    receipt = workspace / RECEIPTS / f"{variant}.json"
-    return read_receipt(receipt).epsilon if receipt.is_file() else None
+def _accuracies(path: Path) -> dict[str, Estimate]:
+    """Evaluator -> accuracy."""
+    with as_written(path):
+        told = read_json(path)["evaluators"]
+        return {name: Estimate(body["accuracy"], body["low"], body["high"]) for name, body in told.items()}
+
+
+def _proved(workspace: Path, variant: str) -> tuple[str, float | None, float | None]:
+    """Role, epsilon and the epsilon of one word, by the receipt."""
+    path = workspace / RECEIPTS / f"{variant}.json"
+    if not path.is_file():
+        return variant, None, None
+    receipt = read_receipt(path)
+    return receipt.purpose, receipt.epsilon, (receipt.plan or {}).get("token_epsilon")
 
 
 def _differences(found: Sequence[Scored]) -> Iterator[Difference]:
@@ -149,29 +181,39 @@ def _differences(found: Sequence[Scored]) -> Iterator[Difference]:
 def _table(found: Scores) -> Rows:
     evaluators = tuple(dict.fromkeys(one.evaluator for one in found.scores))
     headings = ("workspace", "variant", "method", "epsilon", *evaluators)
-    lines: dict[tuple[str, str], dict[str, Scored]] = {}
+    alike, lines = _alike(found.differences), dict[tuple[str, str], dict[str, Scored]]()
     for one in found.scores:
         lines.setdefault((one.workspace, one.variant), {})[one.evaluator] = one
     rows = [
-        [*_head(next(iter(by.values()))), *(_cell(found, by[name]) if name in by else MISSING for name in evaluators)]
-        for by in lines.values()
+        [
+            *_head(next(iter(by.values()))),
+            *(_cell(by[name], alike.get((*line, name), ())) if name in by else MISSING for name in evaluators),
+        ]
+        for line, by in lines.items()
     ]
     return Rows("Accuracy on real test rows", headings, rows, ("workspace", "variant", "method"))
 
 
 def _head(one: Scored) -> list[str]:
-    return [one.workspace, one.variant, one.method or MISSING, MISSING if one.epsilon is None else f"{one.epsilon:.3f}"]
+    return [one.workspace, one.variant, one.method or MISSING, _epsilon(one)]
 
 
-def _cell(found: Scores, one: Scored) -> str:
+def _epsilon(one: Scored) -> str:
+    return shown_epsilon(one.epsilon, one.token_epsilon, one.role)
+
+
+def _alike(differences: Sequence[Difference]) -> dict[_Place, list[str]]:
+    """Workspace, row, evaluator -> the rows that it may differ from by noise alone."""
+    found = defaultdict[_Place, list[str]](list)
+    for pair in differences:
+        if pair.noise:
+            found[pair.workspace, pair.first, pair.evaluator].append(pair.second)
+            found[pair.workspace, pair.second, pair.evaluator].append(pair.first)
+    return found
+
+
+def _cell(one: Scored, alike: Sequence[str]) -> str:
     accuracy = one.accuracy
-    alike = [
-        pair.second if pair.first == one.variant else pair.first
-        for pair in found.differences
-        if pair.noise
-        and (pair.workspace, pair.evaluator) == (one.workspace, one.evaluator)
-        and one.variant in (pair.first, pair.second)
-    ]
     said = f"{percent(accuracy.value)}\n({100 * accuracy.low:.1f} to {percent(accuracy.high)})"
     return f"{said}\n≈ {', '.join(alike)}" if alike else said
 
@@ -183,5 +225,6 @@ def _drawn(found: Sequence[Scored]) -> str:
 
 
 def _point(one: Scored) -> dict[str, Any]:
-    epsilon = "" if one.epsilon is None else f", epsilon {one.epsilon:.3g}"
-    return {"data": one.workspace, "row": f"{one.variant}{epsilon}", "whose": one.evaluator, **asdict(one.accuracy)}
+    epsilon = " ".join(_epsilon(one).split())
+    row = one.variant if epsilon == MISSING else f"{one.variant}, epsilon {epsilon}"
+    return {"data": one.workspace, "row": row, "whose": one.evaluator, **asdict(one.accuracy)}
