@@ -14,6 +14,7 @@ from dvc.utils.serialize import dumps_yaml, parse_yaml
 from palimpsest.cli.context import environment
 from palimpsest.cli.graph import changed
 from palimpsest.errors import DataError
+from palimpsest.graph import state
 from palimpsest.graph.state import Standing, State, md5_of, survey
 
 GRAPH = """
@@ -103,6 +104,18 @@ def test_what_is_read_is_what_dvc_says_and_does(tmp_path: Path) -> None:
     rmtree(tmp_path / ".dvc" / "cache" / "files")
     (tmp_path / "first.txt").unlink()
     assert work.look()["first"].state is State.RUNS, "the cache has it no more"
+
+
+def test_a_look_at_many_stages_takes_so_many_times_as_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    number, asked = 200, list[str]()
+    stages = "".join(f"  s{n}: {{cmd: make, deps: [own.txt], outs: [made/{n}.txt]}}\n" for n in range(number))
+    last = "  last: {cmd: make, deps: [made], outs: [last.txt]}\n"
+    (tmp_path / "dvc.yaml").write_text(f"stages:\n{stages}{last}")
+    (tmp_path / "params.resolved.yaml").write_text(VALUES % 3)
+    monkeypatch.setattr(state, "_in", lambda path, folder: bool(asked.append(path)) or path.startswith(f"{folder}/"))
+    found = survey(tmp_path, dict)
+    assert found[-1].after == tuple(f"s{n}" for n in range(number))
+    assert len(asked) < 10 * number
 
 
 @pytest.mark.parametrize("length", [60, 90, 120, 200])

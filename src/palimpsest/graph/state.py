@@ -165,7 +165,12 @@ class Cache:
 
 @dataclass
 class _Look:
-    """A look at the stages one after the other; `hashes` has what each file will be by then, None where none knows."""
+    """A look at the stages one after the other.
+
+    Attributes:
+        hashes: what each file will be by then, None where none knows.
+        inside: folder -> stages that leave it open what something in it will hold.
+    """
 
     workspace: Path
     values: Noted
@@ -174,6 +179,7 @@ class _Look:
     cache: Cache
     hashes: dict[str, str | None] = field(default_factory=dict)
     writers: dict[str, str] = field(default_factory=dict)
+    inside: dict[str, dict[str, None]] = field(default_factory=dict)
 
     @cached_property
     def facts(self) -> Mapping[str, bytes]:
@@ -186,6 +192,8 @@ class _Look:
             self.writers[path] = one.name
             if standing.state is State.RUNS:
                 self.hashes[path] = None
+                for place in _above(path):
+                    self.inside.setdefault(place, {})[one.name] = None
         return standing
 
     def _inputs(self, one: Repetition) -> Standing:
@@ -223,7 +231,7 @@ class _Look:
         for place in (path, *_above(path)):
             if self.hashes.get(place, "") is None:
                 yield self.writers[place]
-        yield from (self.writers[made] for made, value in self.hashes.items() if value is None and _in(made, path))
+        yield from self.inside.get(path, ())
 
     def _now(self, one: Repetition) -> Noted:
         """What the lock file would say of it, were it run now; a file that is open has no hash."""
