@@ -249,6 +249,18 @@ def test_a_variant_has_a_plain_name_of_its_own(name: str) -> None:
     assert repr(name) in problem
 
 
+@pytest.mark.parametrize("name", ["a" * 101, "é" * 51])
+@pytest.mark.parametrize("section", ["lms", "variants"])
+def test_a_name_fits_into_those_of_files(name: str, section: str) -> None:
+    """Before a charge: what was bought under a longer one could not be written."""
+    content = body()
+    content[section][name] = content[section]["dp3"]
+    with pytest.raises(ParamsError, match="a name has at most 100 bytes"):
+        parse(content)
+    content[section][name[:-1]] = content[section].pop(name)
+    parse(content)
+
+
 def test_a_missing_key_is_named() -> None:
     assert "audit.size is missing" in refused(lambda content: content["audit"].pop("size"))
 

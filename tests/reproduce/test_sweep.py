@@ -44,6 +44,14 @@ def test_a_grid_is_a_product_and_names_say_what_varies() -> None:
     ]  # fmt: skip
 
 
+def test_a_long_name_is_cut_and_stays_one_of_its_own() -> None:
+    """From 101 bytes on; what files are called after fits a file system."""
+    fits, cut = named("dp3", f"prompt={'a' * 90},{'a' * 91}")
+    assert fits == f"dp3_prompt{'a' * 90}"
+    assert (len(fits), len(cut), cut[:91]) == (100, 100, fits[:91])
+    assert len({*named("dp3", f"prompt={'a' * 300}1,{'a' * 300}2")}) == 2
+
+
 def test_a_way_of_drawing_shares_the_fitted_model_and_a_nested_key_keeps_its_neighbours() -> None:
     point, _ = points(WRITTEN, "filtered", [axis("filters.label=0.1,0.2")])
     assert point.settings == {

@@ -23,6 +23,7 @@ from palimpsest.params.derived import Path as Place
 from palimpsest.params.presets import PRESETS
 from palimpsest.params.release import ReleaseSettings
 from palimpsest.params.sections import (
+    MOST_NAME,
     Audit,
     Compute,
     Dataset,
@@ -238,6 +239,8 @@ class Params(Settings):
             if name in reserved or not name.replace("_", "").isalnum() or not name.islower():
                 taken = f", and none of {', '.join(reserved)}" if reserved else ""
                 raise ValueError(f"a name is lower-case letters, digits and _{taken}, got {name!r}")
+            if len(name.encode()) > MOST_NAME:
+                raise ValueError(f"files are named after it, so a name has at most {MOST_NAME} bytes, got {name!r}")
         return named
 
     @model_validator(mode="after")

@@ -1,5 +1,6 @@
 """The points of a sweep: what each is called, and what params.yaml has for it. Pure: values in, values out."""
 
+import hashlib
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ from palimpsest.errors import ParamsError
 from palimpsest.methods.shared.method import Family
 from palimpsest.params.presets.entry import of_epsilon
 from palimpsest.params.resolve import WAYS
+from palimpsest.params.sections import MOST_NAME
 from palimpsest.params.text import flow
 from palimpsest.reproduce.cells import FITTED, merged
 
@@ -155,8 +157,13 @@ def _depth(key: str) -> int:
 
 
 def _named(name: str, values: Mapping[str, Any]) -> str:
-    """A name with what was varied: dp3_temperature0_7."""
-    return "_".join([name, *(f"{key.rpartition('.')[2]}{_word(value)}" for key, value in values.items())]).lower()
+    """A name with what was varied, dp3_temperature0_7. Of one that is too long the end is a hash of the whole."""
+    parts = [name, *(f"{key.rpartition('.')[2]}{_word(value)}" for key, value in values.items())]
+    whole = "_".join(parts).lower().encode()
+    if len(whole) <= MOST_NAME:
+        return whole.decode()
+    end = f"_{hashlib.sha256(whole).hexdigest()[:8]}"
+    return whole[: MOST_NAME - len(end)].decode(errors="ignore") + end
 
 
 def _word(value: Any) -> str:
