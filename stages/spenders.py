@@ -43,7 +43,13 @@ class Spender:
         return self.method.plan(self.settings, params.schema_of_data, budget, basis)
 
     def require_protection(self) -> None:
-        """Raise ParamsError where epsilon is finite and protects nobody: its noise would take minutes to find."""
+        """Raise ParamsError where epsilon is finite and its noise cannot be found, or only in minutes."""
+        if self.target.epsilon < accounting.LEAST_TARGET:
+            raise ParamsError(
+                f"{self.name}: epsilon {self.target.epsilon:g} is too small; noise is worked out from "
+                f"{accounting.LEAST_TARGET:g} up.",
+                "Raise it: with so much noise nothing of the data is left.",
+            )
         if accounting.MOST_TARGET < self.target.epsilon < math.inf:
             raise ParamsError(
                 f"{self.name}: epsilon {self.target.epsilon:g} is no protection; noise is worked out up to "

@@ -193,6 +193,15 @@ def test_an_epsilon_that_protects_nobody_is_refused_at_once(place: Place, epsilo
     assert (done.exit_code, "is no protection" in done.stderr) == (1, True)
 
 
+@pytest.mark.parametrize("epsilon", [0.001, 1e-9])
+def test_an_epsilon_whose_noise_cannot_be_found_is_refused_at_once(place: Place, epsilon: float) -> None:
+    place.edit("lms", "dp3", epsilon=epsilon)
+    done = place.call("plan")
+    assert (done.exit_code, "is too small; noise is worked out from 0.01 up" in done.stderr) == (1, True)
+    place.edit("lms", "dp3", epsilon=accounting.LEAST_TARGET)
+    assert place.call("plan").exit_code == 0
+
+
 def test_a_cost_is_what_the_next_run_adds_to_the_total(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(LEDGER_VARIABLE, str(place.ledger))
 

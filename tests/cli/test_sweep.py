@@ -62,11 +62,12 @@ def test_a_plan_prices_the_grid_and_writes_no_point(place: Place) -> None:
 
 def test_points_that_cannot_run_are_named_and_left_out(place: Place) -> None:
     place.edit("variants", select3={"method": "select", "epsilon": 3.0})
-    found = lines(place.call("sweep", "select3", "epsilon=3,5,9,60", "--plan").stdout)
+    found = lines(place.call("sweep", "select3", "epsilon=3,5,9,60,0.001", "--plan").stdout)
     assert "will run" in found["select3"]
     assert "will run" in found["select3_epsilon5"]
     assert "left out: does not fit: the total would be epsilon" in found["select3_epsilon9"]
     assert "left out: select3_epsilon60: epsilon 60 is no protection" in found["select3_epsilon60"]
+    assert "left out: select3_epsilon0_001: epsilon 0.001 is too small" in found["select3_epsilon0_001"]
     done = place.call("sweep", "dp3", "top_p=1.5,2", "--yes")
     assert (done.exit_code, "No point can run" in done.stdout) == (1, True)
 

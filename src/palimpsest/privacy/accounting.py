@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # heavy: accountants are imported where they count
 ORDERS = (*np.round(np.arange(1.1, 11.0, 0.1), 1).tolist(), *range(11, 64), 128, 256, 512, 1024)
 logging.getLogger("absl").setLevel(logging.ERROR)  # RDP reports each order that it skips; `rdp` bounds those itself
 NAMES = {"pld": "Privacy-loss distributions", "zcdp": "zCDP, tight conversion", "rdp": "Rényi DP"}
+LEAST_TARGET = 0.01  # below it no noise may meet the target on the coarse grid of losses
 MOST_TARGET = 50.0  # e to it is no protection, and finding the noise for it takes minutes and gigabytes
 _MOST_NOISE = 2.0**20
 _MOST_EPSILON = 700.0  # e to this power is near the largest float; a curve says nothing there
