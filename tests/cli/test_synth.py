@@ -205,6 +205,15 @@ def test_where_there_are_no_rows_it_is_said(place: Place) -> None:
     assert "dp3 has no rows yet" in place.call("sample", "dp3").stderr
 
 
+def test_one_missing_receipt_hides_its_own_rows_alone(sampled: Place) -> None:
+    sampled.edit("variants", other={"method": "dp_lm", "from": "dp3", "variant": "plain"})
+    write_synthetic([Record("other", "a")], sampled.workspace / SYNTHETIC / "other", "body", "team")
+    assert "text 1" in sampled.call("sample", "--rows", "9").stdout
+    said = sampled.call("sample", "other").stderr
+    assert "The receipt 'other.json' is missing" in said
+    assert "by hand" not in said
+
+
 def test_as_many_rows_of_each_label_as_there_are() -> None:
     records = [Record(str(n), "common" if n else "rare") for n in range(50)]
     found = picked(records, 3, by_label=True, seed=2)

@@ -46,7 +46,7 @@ def show_sample(
     """
     params = read(workspace)
     name = variant or _only(params, workspace)
-    _require_there(params, workspace, name)
+    require_there(params, workspace, name)
     _require_shown(workspace, name, reference=reference)
     data = params.dataset
     records = read_synthetic(workspace / SYNTHETIC / name, data.text, data.label)
@@ -64,12 +64,13 @@ def show_sample(
 
 def with_rows(params: Params, workspace: Path) -> list[str]:
     """The variants that are meant for release and have rows under a receipt that lets them be shown."""
-    return [name for name in params.may_leave if _file(workspace, name).is_file() and _may_be_shown(workspace, name)]
+    there = [name for name in params.may_leave if _file(workspace, name).is_file()]
+    return [name for name in there if _receipt(workspace, name).is_file() and _may_be_shown(workspace, name)]
 
 
 def _may_be_shown(workspace: Path, name: str) -> bool:
     """By the receipt that came with the rows: params.yaml may say another purpose since."""
-    return read_receipt(workspace / RECEIPTS / f"{name}.json").private
+    return read_receipt(_receipt(workspace, name)).private
 
 
 def on_a_terminal() -> bool:
@@ -81,6 +82,10 @@ def _file(workspace: Path, name: str) -> Path:
     return workspace / SYNTHETIC / f"{name}.parquet"
 
 
+def _receipt(workspace: Path, name: str) -> Path:
+    return workspace / RECEIPTS / f"{name}.json"
+
+
 def _only(params: Params, workspace: Path) -> str:
     there = with_rows(params, workspace)
     if len(there) != 1:
@@ -89,10 +94,11 @@ def _only(params: Params, workspace: Path) -> str:
 
 
 def _having(there: Sequence[str]) -> str:
-    return f"rows have: {', '.join(there)}" if there else "none has rows yet"
+    return f"rows have: {', '.join(there)}" if there else "none has rows yet that may be shown"
 
 
-def _require_there(params: Params, workspace: Path, name: str) -> None:
+def require_there(params: Params, workspace: Path, name: str) -> None:
+    """Raise ParamsError where there is no such variant, DataError where it has no rows yet."""
     if name not in params.run.evaluate:
         raise ParamsError(
             f"VARIANT is {name!r}, which params.yaml does not have.", f"Name one of {', '.join(params.run.evaluate)}."
@@ -101,15 +107,19 @@ def _require_there(params: Params, workspace: Path, name: str) -> None:
         raise DataError(f"{name} has no rows yet; {_having(with_rows(params, workspace))}.", "Run `palimpsest run`.")
 
 
-def _require_shown(workspace: Path, name: str, *, reference: bool) -> None:
-    if _may_be_shown(workspace, name):
-        return
-    if not reference:
+def require_shareable(workspace: Path, name: str, word: str) -> None:
+    """Raise DataError where a receipt does not let its rows leave; `word` is how they are seen all the same."""
+    if not _may_be_shown(workspace, name):
         raise DataError(
             f"The rows of {name} are not differentially private: they are a reference's, or their noise was fixed.",
-            "They stay in the private zone. If you may see the private rows, --reference shows them on your terminal.",
+            f"They stay in the private zone. If you may see the private rows, {word}.",
         )
-    if not on_a_terminal():
+
+
+def _require_shown(workspace: Path, name: str, *, reference: bool) -> None:
+    if not reference:
+        require_shareable(workspace, name, "--reference shows them on your terminal")
+    elif not _may_be_shown(workspace, name) and not on_a_terminal():
         raise DataError(f"The rows of {name} are private, and standard output is no terminal.", "Look at them on one.")
 
 

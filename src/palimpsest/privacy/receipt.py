@@ -366,7 +366,7 @@ def read_receipt(path: Path) -> Receipt:
         body = read_json(path)
     except (OSError, ValueError):
         raise LedgerError(
-            f"The receipt {path.name!r} is missing or is not JSON: it was changed by hand.",
+            f"The receipt {path.name!r} is missing or is not JSON.",
             "Make it again with `palimpsest run`.",
         ) from None
     return Receipt.from_json(body, name=f"The file {path.name!r}")
