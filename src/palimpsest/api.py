@@ -9,7 +9,8 @@ work.audit()
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from contextlib import ExitStack
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
@@ -19,6 +20,7 @@ from palimpsest.cli.init import init_workspace, require_free
 from palimpsest.cli.plan import PlanSummary, summarised
 from palimpsest.cli.render import render
 from palimpsest.cli.run import HELD_BACK, run_workspace
+from palimpsest.cli.sample import require_shareable, require_there
 from palimpsest.errors import DataError, PalimpsestError, ParamsError
 from palimpsest.files import atomic_path, owner_only
 from palimpsest.params.load import read
@@ -32,6 +34,7 @@ from palimpsest.report.sections import METRICS
 from palimpsest.report.summary import summarise
 from palimpsest.workspace import DATA, PAGE, SUMMARY, SYNTHETIC
 from stages.report import read_receipts, read_results
+from stages.vouching import require_vouched
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
 GIVEN = DATA / "given"  # tables that were handed over as values
 _FILES = frozenset({"test", "public_test"})
 _OTHERS = {"data", "public", "wanted", "chosen"}  # of `DataSource`: given otherwise here
+_NEEDED = {own.name for own in fields(DataSource) if own.default is own.default_factory is MISSING} - _OTHERS
 _DECISIONS = frozenset({own.name for own in fields(DataSource)} - _OTHERS | {"method", "task"})
 
 
@@ -128,10 +132,13 @@ class Workspace:
         """What a run would do and cost. Reads no row.
 
         Raises:
-            PalimpsestError: params.yaml is wrong, or the ledger does not know this data set.
+            PalimpsestError: params.yaml is wrong or names as public what is not, or the ledger does not know this data
+                set.
         """
         render(self.folder)
-        return PricedPlan(summarised(self._opened()))
+        context = self._opened()
+        require_vouched(context.params, self.folder)
+        return PricedPlan(summarised(context))
 
     def run(self, *targets: str, yes: bool = False, reason: str | None = None) -> None:
         """Bring the workspace, or some stages, up to date.
@@ -155,27 +162,32 @@ class Workspace:
         if code:
             raise RunFailed(f"The run ended with status {code}.", "Read what it printed above, then run again.")
 
-    def samples(self, variant: str) -> "DataFrame":
+    def samples(self, variant: str, *, reference: bool = False) -> "DataFrame":
         """The synthetic rows of a variant, with your column names.
 
+        Args:
+            reference: your word that you may see private rows, for those whose receipt does not let them leave.
+
         Raises:
-            DataError: the variant has no rows yet.
+            ParamsError: there is no such variant.
+            DataError: it has no rows yet, or they are private.
         """
-        data = read(self.folder).dataset
-        path = self.folder / SYNTHETIC / variant
-        if not path.with_suffix(".parquet").is_file():
-            raise DataError(f"Variant {variant!r} has no rows here.", "Make them with run(), or name another.")
-        rows = read_synthetic(path, data.text, data.label)
+        params = read(self.folder)
+        require_there(params, self.folder, variant)
+        if not reference:
+            require_shareable(self.folder, variant, "say reference=True")
+        data = params.dataset
+        rows = read_synthetic(self.folder / SYNTHETIC / variant, data.text, data.label)
         names = (data.text, *attributes.names(data.label))
         return _frame(
             [dict(zip(names, (row.text, *attributes.parts(row.label, data.label)), strict=True)) for row in rows]
         )
 
-    def dataset(self, variant: str) -> "Dataset":
+    def dataset(self, variant: str, *, reference: bool = False) -> "Dataset":
         """The same as a `datasets.Dataset`, for who has that package."""
         from datasets import Dataset
 
-        return Dataset.from_pandas(self.samples(variant), preserve_index=False)
+        return Dataset.from_pandas(self.samples(variant, reference=reference), preserve_index=False)
 
     def audit(self) -> AuditResults:
         """What the last run measured.
@@ -231,32 +243,39 @@ def create(
     """
     if unknown := sorted(decisions.keys() - _DECISIONS):
         raise ParamsError(f"{', '.join(unknown)}: nothing is decided so.", f"Use {', '.join(sorted(_DECISIONS))}.")
+    if missing := sorted(_NEEDED - decisions.keys()):
+        raise ParamsError(f"{', '.join(missing)}: this is not decided.", f"Give {', '.join(sorted(_NEEDED))} always.")
     told = attributes.as_one({"label": decisions.pop("label", None), "labels": decisions.pop("labels", ())})
     folder, labels = Path(folder), told["labels"]
-    require_free(folder, force=force)  # before a table is written over one that is there
+    require_free(folder, force=force)
     named = dict(labels) if isinstance(labels, Mapping) else {name: name for name in labels}
     usual = {"epsilon": usual_epsilon(decisions.get("preset", DataSource.preset))}
     made = usual | {"wanted": decisions.pop("method", None), "chosen": decisions.pop("task", None), **decisions}
-    with owner_only():
-        private, open_text = _path(data, folder, "data"), _path(public, folder, "public")
-        made |= {name: _path(made[name], folder, name) for name in _FILES if made.get(name) is not None}
-        source = DataSource(data=private, public=open_text, label=told["label"], labels=named, **made)
-        init_workspace(folder, source, force=force, check=check)
+    tables = {"data": data, "public": public} | {name: made[name] for name in _FILES if made.get(name) is not None}
+    with owner_only(), ExitStack() as drafts:  # on an error they are removed, and what was there stays
+        places = {name: _placed(table, folder, name, drafts) for name, table in tables.items()}
+        made |= {"label": told["label"], "labels": named}
+        source = DataSource(**made | {name: now for name, (now, _) in places.items()})
+        stays = DataSource(**made | {name: later for name, (_, later) in places.items()})
+        init_workspace(folder, source, force=force, check=check, stays=stays)
     return Workspace(folder)
 
 
-def _path(table: Table, folder: Path, name: str) -> Path:
+def _placed(table: Table, folder: Path, name: str, drafts: ExitStack) -> tuple[Path, Path]:
+    """Where a table is now and where it stays. One that is no path is a draft until `drafts` end well."""
     if isinstance(table, (str, Path)):
-        return Path(table)
+        return Path(table), Path(table)
     frame = table.to_pandas() if isinstance(table, Frameable) else table
     path = folder / GIVEN / f"{name}.parquet"
-    with atomic_path(path) as draft:
-        _write(frame, draft, name)
-    return path
+    draft = drafts.enter_context(atomic_path(path))
+    _write(frame, draft, name)
+    return draft, path
 
 
 def _write(frame: "DataFrame", path: Path, name: str) -> None:
     """As Parquet; whole numbers beside empty cells stay whole. What cannot be written is told without a value."""
+    if not frame.columns.map(str).is_unique:  # as Parquet would name them
+        raise DataError(f"The table {name!r} has two columns of one name.", "Give each a name of its own.")
     try:
         frame.convert_dtypes().to_parquet(path, index=False)
         return

@@ -10,9 +10,14 @@ import pytest
 import palimpsest as p
 from palimpsest.api import RunFailed
 from palimpsest.audit.ngrams import NgramAudit
-from palimpsest.errors import DataError, ParamsError
+from palimpsest.errors import DataError, PalimpsestError, ParamsError
+from palimpsest.files import write_json
 from palimpsest.params.load import LEDGER_VARIABLE, read
+from palimpsest.records.record import Record
+from palimpsest.records.write import write_synthetic
+from palimpsest.workspace import PRIVATE, RECEIPTS, SYNTHETIC
 from tests.pipeline.place import VARIANT, Place
+from tests.receipts import a_receipt
 
 pytestmark = [pytest.mark.xdist_group("pipeline"), pytest.mark.timeout(900)]  # they share the workspace that has run
 
@@ -51,7 +56,7 @@ def test_a_table_becomes_a_workspace_that_the_commands_know(
     assert "will run" in plan._repr_html_()
     assert work.budget().spent == 0
     assert p.open(work.folder) == work
-    with pytest.raises(DataError, match="has no rows here"):
+    with pytest.raises(DataError, match="has no rows yet"):
         work.samples("select3")
     with pytest.raises(DataError, match="no report"):
         work.audit()
@@ -70,6 +75,67 @@ def test_a_table_is_never_written_over_another_workspace_s(
     assert (work.folder / "data" / "given" / "data.parquet").read_bytes() == before
 
 
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_what_is_refused_leaves_no_table_and_no_other_one(
+    tables: tuple[pandas.DataFrame, pandas.DataFrame], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Git ignores a table from the first moment that it stays, and a table that is there stays with its settings."""
+    monkeypatch.setenv(LEDGER_VARIABLE, str(tmp_path / "ledger.db"))
+    private, public = tables
+    said = {"text": "body", "label": "team", "labels": ["bills", "parcels"], "n_public": 30, "asset": "letters"}
+    for wrong in ({"text": "bodyy"}, {"public_test": private}):
+        with pytest.raises(DataError):
+            p.create(tmp_path / "work", private, public, **(said | wrong))
+        assert contents(tmp_path / "work") == {}
+    work = p.create(tmp_path / "work", private, public, **said)
+    before = contents(work.folder)
+    for wrong in ({"text": "bodyy"}, {"n_public": 31}):
+        with pytest.raises(PalimpsestError):
+            p.create(work.folder, private.assign(body="another"), public, force=True, **(said | wrong))
+        assert contents(work.folder) == before
+    given = work.folder / "data" / "given"
+    with pytest.raises(DataError, match="private rows"):  # where the new private table would come to lie
+        p.create(work.folder, private.assign(body="another"), given / "data.parquet", force=True, **said)
+    p.create(work.folder, private.assign(body="another"), public, force=True, **said)
+    assert set(pandas.read_parquet(given / "data.parquet")["body"]) == {"another"}
+    assert {path.name for path in given.iterdir()} == {"data.parquet", "public.parquet"}
+
+
+def test_a_plan_is_refused_where_private_rows_are_named_as_public(
+    tables: tuple[pandas.DataFrame, pandas.DataFrame], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(LEDGER_VARIABLE, str(tmp_path / "ledger.db"))
+    told = {"text": "body", "label": "team", "labels": ["bills", "parcels"], "n_public": 30, "asset": "letters"}
+    work = p.create(tmp_path / "work", *tables, **told)
+    settings = work.folder / "params.yaml"
+    settings.write_text(settings.read_text().replace("given/public.parquet", "given/data.parquet"))
+    with pytest.raises(DataError, match=r"dataset\.public in params\.yaml points at private rows"):
+        work.plan()
+
+
+def test_rows_are_of_a_variant_and_private_ones_need_a_word(
+    tables: tuple[pandas.DataFrame, pandas.DataFrame], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the receipt, as the command has it."""
+    monkeypatch.setenv(LEDGER_VARIABLE, str(tmp_path / "ledger.db"))
+    told = {"text": "body", "label": "team", "labels": ["bills", "parcels"], "n_public": 30, "asset": "letters"}
+    work = p.create(tmp_path / "work", *tables, **told, method="select")
+    for path in (SYNTHETIC / "select3", PRIVATE / "train"):
+        write_synthetic([Record("bill", "bills")], work.folder / path, "body", "team")
+    with pytest.raises(ParamsError, match=r"params\.yaml does not have"):
+        work.samples("../private/train", reference=True)
+    receipt = work.folder / RECEIPTS / "select3.json"
+    write_json(receipt, a_receipt(variant="select3", purpose="reference").to_json())
+    with pytest.raises(DataError, match="say reference=True"):
+        work.samples("select3")
+    assert work.samples("select3", reference=True).to_dict("records") == [{"body": "bill", "team": "bills"}]
+    write_json(receipt, a_receipt(variant="select3").to_json())
+    assert len(work.samples("select3")) == 1
+
+
 def test_a_decision_is_a_known_one_and_a_file_is_named_by_a_path_or_a_text(
     tables: tuple[pandas.DataFrame, pandas.DataFrame], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,6 +144,8 @@ def test_a_decision_is_a_known_one_and_a_file_is_named_by_a_path_or_a_text(
     told = {"text": "body", "label": "team", "labels": ["bills", "parcels"], "n_public": 30, "asset": "letters"}
     with pytest.raises(ParamsError, match="epsilom"):
         p.create(tmp_path / "work", *tables, **told, epsilom=1.0)
+    with pytest.raises(ParamsError, match="asset, n_public: this is not decided"):
+        p.create(tmp_path / "work", *tables, text="body")
     work = p.create(tmp_path / "work", *tables, **told, method="select", test=str(tmp_path / "test.csv"))
     assert read(work.folder).dataset.test == str(tmp_path / "test.csv")
 
@@ -95,6 +163,15 @@ def test_whole_numbers_beside_an_empty_cell_stay_whole_and_no_error_has_a_value(
             p.create(tmp_path / "other", private.assign(team=[1, "a secret"] * 15), public, **said)
     assert "secret" not in str(told.value)
     assert told.value.__context__ is None
+
+
+def test_columns_of_one_name_are_said_to_be(
+    tables: tuple[pandas.DataFrame, pandas.DataFrame], tmp_path: Path
+) -> None:
+    private, public = tables
+    twice = pandas.concat([private, private[["body"]]], axis=1)
+    with pytest.raises(DataError, match="'data' has two columns of one name"):
+        p.create(tmp_path / "work", twice, public, text="body", n_public=30, asset="letters")
 
 
 def test_python_sees_what_the_commands_made(ran: Place, entered: Callable[[Place], Place]) -> None:

@@ -140,12 +140,23 @@ def _words(found: Any) -> Iterator[str]:
             left += [*part, *part.values()] if isinstance(part, dict) else part if isinstance(part, list) else []
 
 
-def init_workspace(workspace: Path, source: DataSource, *, force: bool, lost: bool = False, check: bool = True) -> None:
+def init_workspace(
+    workspace: Path,
+    source: DataSource,
+    *,
+    force: bool,
+    lost: bool = False,
+    check: bool = True,
+    stays: DataSource | None = None,
+) -> None:
     """Register the asset, write params.yaml, dvc.yaml and the ignore files, and initialise DVC.
 
     Everything that can be wrong with the options is found before anything is written. The first rows of each file are
     read to find a missing column or a wrong format now rather than later, and with `check` all rows, to find those
     that a run would stop at; these are then listed in `data/private/check.json`, and nothing else is written.
+
+    Args:
+        stays: the same by the places where its files will be, if those of `source` are drafts.
 
     Raises:
         ParamsError: if params.yaml exists (without `force`), or an option is out of range.
@@ -154,10 +165,11 @@ def init_workspace(workspace: Path, source: DataSource, *, force: bool, lost: bo
     """
     require_free(workspace, force=force)
     check_source(source)
-    made = rendered(source)
+    made = rendered(stays or source)
     params = loads(made[FILE])
     check_payable(source, params)
-    _require_vouched(params, workspace)
+    for text in {params_text(source), made[FILE]}:  # a draft must not come to stay where a public file is
+        _require_vouched(loads(text), workspace)
     found = check_all(source, params.schema_of_data, workspace, books_of(params, workspace)) if check else None
     enter(params, workspace, lost=lost)
     make_workspace(workspace, made)
