@@ -165,9 +165,7 @@ def test_whole_numbers_beside_an_empty_cell_stay_whole_and_no_error_has_a_value(
     assert told.value.__context__ is None
 
 
-def test_columns_of_one_name_are_said_to_be(
-    tables: tuple[pandas.DataFrame, pandas.DataFrame], tmp_path: Path
-) -> None:
+def test_columns_of_one_name_are_said_to_be(tables: tuple[pandas.DataFrame, pandas.DataFrame], tmp_path: Path) -> None:
     private, public = tables
     twice = pandas.concat([private, private[["body"]]], axis=1)
     with pytest.raises(DataError, match="'data' has two columns of one name"):

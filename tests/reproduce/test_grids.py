@@ -38,8 +38,8 @@ def test_the_house_has_a_row_for_every_way_to_write_and_a_named_model_gets_adapt
     found = grid("house", "methods")
     assert found.called == "House, methods"
     assert {row.like or name for name, row in found.rows.items() if row.baseline is None} == {
-        "select", "plain", "filter", "pplm", "multitask", "fudge", "predict", "predict_plain", "evolve", "steer",
-        "phrases", "embed",
+        "select", "plain", "filter", "pplm", "multitask", "fudge", "predict", "predict_plain", "predict_fixed",
+        "evolve", "steer", "phrases", "embed",
     }  # fmt: skip
     for model, rank in ((None, 0), (Path("named"), 16)):
         lot = _lot(found, "trec", cells_of(found), Asked(Path("nowhere"), model=model))
