@@ -15,6 +15,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 from palimpsest.cli.alone import alone, serving
+from palimpsest.cli.console import down
 from palimpsest.params.load import LEDGER_VARIABLE
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.report.release.word import VARIABLE as WORD
@@ -87,9 +88,9 @@ def test_charges_are_told_with_what_was_left_after_each(home: Path, told: dict[s
     assert [(line["variant"], line["query"], line["state"]) for line in table] == [
         ("first", "votes", "reserved"), ("given_back", "votes", "refunded"), ("last", "votes", "reserved")
     ]  # fmt: skip
-    assert table[0]["left"] == table[1]["left"] > table[2]["left"] == f"{left:.3f}"
+    assert table[0]["left"] == table[1]["left"] > table[2]["left"] == down(left)
     assert len({line["epsilon"] for line in table}) == 1
-    assert artifact.description.startswith(f"Epsilon {left:.3f} of 10 is left for notes")
+    assert artifact.description.startswith(f"Epsilon {down(left)} of 10 is left for notes")
 
 
 def test_a_run_where_nothing_changed_starts_nothing_and_charges_nothing(home: Path, told: dict[str, Any]) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 import stages.dp_train
 import stages.pplm_generate
+from palimpsest.cli.console import up
 from palimpsest.cli.run import run_workspace
 from palimpsest.cli.verify import verify_workspace
 from palimpsest.errors import BudgetExceeded
@@ -106,7 +107,7 @@ def test_a_killed_run_leaves_no_half_output(killed: After):
 def test_a_second_try_beyond_the_budget_is_refused_before_any_stage(killed: After, refused: tuple[str, After]):
     problem, _ = refused
     assert VARIANT in problem
-    assert f"spent epsilon {killed.balance.spent:.3f}, asked " in problem
+    assert f"spent epsilon {up(killed.balance.spent)}, asked " in problem
     assert "left 0.001 of" in problem
 
 
