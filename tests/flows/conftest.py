@@ -27,8 +27,9 @@ os.environ["PREFECT_SERVER_TASKS_TAG_CONCURRENCY_SLOT_WAIT_SECONDS"] = "1"
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
 
 FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync --no-proxy-server --window-size=1400,1000"
+    "--headless --no-sandbox --disable-gpu --disable-software-rasterizer --force-prefers-reduced-motion "
+    "--disable-quic --no-first-run --disable-background-networking --disable-component-update --disable-sync "
+    "--no-proxy-server --window-size=1400,1000"
 )
 
 
