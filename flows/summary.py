@@ -14,7 +14,6 @@ from prefect.states import State
 
 from flows.graph import FlowNode
 from flows.runner import How, StageOutcome
-from palimpsest.cli.console import down, up
 from palimpsest.cli.context import Context, opened
 from palimpsest.cli.ledger import shown_books
 from palimpsest.cli.plan import PlanSummary, budget_sentence
@@ -22,6 +21,7 @@ from palimpsest.errors import PalimpsestError
 from palimpsest.files import read_json
 from palimpsest.privacy.ledger.rules import balance
 from palimpsest.privacy.receipt import read_receipt
+from palimpsest.privacy.shown import down, up
 from palimpsest.report.formats import at_most
 from palimpsest.workspace import CARD, PAGE, RELEASE, STATEMENT
 

@@ -22,6 +22,7 @@ from palimpsest.privacy.ledger.rules import TEAM, never
 from palimpsest.privacy.ledger.witness import receipt_heads
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import Session, metered, receipt
+from palimpsest.privacy.shown import down
 from palimpsest.records.write import read_split
 from palimpsest.workspace import MANIFEST, METRICS, PRIVATE, RECEIPTS
 from stages.spenders import Spender, modules
@@ -106,4 +107,4 @@ def _tell(reservation: Reservation, left: float) -> None:
     if reservation.run > 1:
         before = reservation.run - 1
         print(f"budget: this plan already ran {before} time(s) on this data; another look is charged again")
-    print(f"budget: epsilon {left:.3f} is left for this data set, this run included", flush=True)
+    print(f"budget: epsilon {down(left)} is left for this data set, this run included", flush=True)

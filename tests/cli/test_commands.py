@@ -20,7 +20,7 @@ from rich.console import Console
 
 from palimpsest.audit.statistics import Estimate
 from palimpsest.cli import graph
-from palimpsest.cli.console import show, up
+from palimpsest.cli.console import show
 from palimpsest.cli.context import opened
 from palimpsest.cli.graph import StatusSummary, stage_names, upstream
 from palimpsest.cli.plan import Cost, PlanLine, PlanSummary, balance_after, plan_table, priced
@@ -41,6 +41,7 @@ from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.receipt import Group
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import Session, metered, receipt
+from palimpsest.privacy.shown import up
 from palimpsest.privacy.view import PrivateView
 from palimpsest.report.row import Excess, Fraction, Membership, Row, Score, Summary
 from palimpsest.workspace import SEEN, SUMMARY

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from cli_place import Place, call
 
-from palimpsest.cli.console import up
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Run
 from palimpsest.privacy.ledger.witness import VARIABLE
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.queries import LabelHistogram
+from palimpsest.privacy.shown import up
 from tests.privacy.changed import copied
 
 ASKED = [PlannedQuery("votes", LabelHistogram(("a", "b"), 8.0).event())]

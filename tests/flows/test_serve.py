@@ -15,9 +15,9 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 from palimpsest.cli.alone import alone, serving
-from palimpsest.cli.console import down
 from palimpsest.params.load import LEDGER_VARIABLE
 from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.shown import down
 from palimpsest.report.release.word import VARIABLE as WORD
 from palimpsest.workspace import FAULT
 from tests.artifacts import read_artifacts

@@ -26,6 +26,7 @@ from palimpsest.privacy.choice import Choice
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.events import composed
 from palimpsest.privacy.rows import PrivateRow
+from palimpsest.privacy.shown import up
 from palimpsest.records.record import Record
 from stages.pricing import Prices
 from stages.spenders import spender
@@ -77,7 +78,7 @@ def test_all_variants_and_the_choice_meet_the_budget(target):
 
 def test_a_budget_that_the_variants_use_up_is_refused_with_what_they_cost():
     spent = epsilon(dpa.ComposedDpEvent([BEFORE, dpa.ZCDpEvent(1e-12)]), DELTA)
-    with pytest.raises(ParamsError, match=f"cost epsilon {spent:.3f} together"):
+    with pytest.raises(ParamsError, match=f"cost epsilon {up(spent)} together"):
         planned(Budget(0.99 * spent, DELTA), BEFORE)
     with pytest.raises(ParamsError, match="not private"):
         planned(Budget(3.0, DELTA), dpa.NonPrivateDpEvent())

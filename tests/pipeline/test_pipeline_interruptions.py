@@ -14,13 +14,13 @@ import pytest
 
 import stages.dp_train
 import stages.pplm_generate
-from palimpsest.cli.console import up
 from palimpsest.cli.run import run_workspace
 from palimpsest.cli.verify import verify_workspace
 from palimpsest.errors import BudgetExceeded
 from palimpsest.files import read_json
 from palimpsest.privacy.ledger import again
 from palimpsest.privacy.ledger.records import Balance, Charge
+from palimpsest.privacy.shown import up
 from palimpsest.workspace import CHECKPOINTS, SYNTHETIC
 from tests.pipeline.place import VARIANT, Place, asked_word
 
@@ -114,7 +114,7 @@ def test_a_second_try_beyond_the_budget_is_refused_before_any_stage(killed: Afte
 def test_a_second_try_beyond_the_budget_is_refused_by_the_stage_too(killed: After, refused: tuple[str, After]):
     _, left = refused
     assert left.code == 1
-    assert f"spent epsilon {killed.balance.spent:.3f}, asked " in left.output
+    assert f"spent epsilon {up(killed.balance.spent)}, asked " in left.output
     assert "Nothing was charged and no row was read." in left.output
     assert left.charges == killed.charges
     assert not half_outputs(left)

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from palimpsest.cli.console import down, up
 from palimpsest.cli.context import Context
 from palimpsest.cli.graph import upstream
 from palimpsest.devices import AUTO, CPU, CUDA, HALF, device, halves, resolved
@@ -16,6 +15,7 @@ from palimpsest.methods.registry import method
 from palimpsest.methods.shared.tools import Reads
 from palimpsest.params.load import device_of
 from palimpsest.params.schema import DpLmVariant, Params
+from palimpsest.privacy.shown import down, up
 from palimpsest.records.vouched import EMBEDDED
 from stages import finished
 from stages.common import processes

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from palimpsest.cli.checks import RELEASING
-from palimpsest.cli.console import up
 from palimpsest.cli.context import Context
 from palimpsest.cli.graph import stage_names
 from palimpsest.errors import LedgerError
@@ -15,6 +14,7 @@ from palimpsest.files import read_json
 from palimpsest.privacy.ledger import again
 from palimpsest.privacy.ledger.records import Charge
 from palimpsest.privacy.ledger.rules import attempt
+from palimpsest.privacy.shown import up
 from palimpsest.report.release import word
 from palimpsest.workspace import MANIFEST
 

@@ -1,10 +1,9 @@
 """Where the commands print their tables: drawn on a terminal, a line for each row where the output goes elsewhere."""
 
 import json
-import math
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -65,29 +64,6 @@ def show(out: Console, made: Rows) -> None:
 def show_json(value: Any) -> None:
     """Print a dataclass as JSON, its fields by their names."""
     print(json.dumps(asdict(value), indent=2, ensure_ascii=False))
-
-
-def up(epsilon: float) -> str:
-    """An epsilon that is charged or proved, rounded up: none is shown as less than it is.
-
-    >>> up(9.14238), up(0.0002), up(3.0000000000000004), up(math.inf)
-    ('9.143', '0.001', '3.000', '∞')
-    """
-    return _thousandths(math.ceil, epsilon)
-
-
-def down(epsilon: float) -> str:
-    """An epsilon that is left, rounded down.
-
-    >>> down(10.0 - 9.14238), down(10.0 - 7.0)
-    ('0.857', '3.000')
-    """
-    return _thousandths(math.floor, epsilon)
-
-
-def _thousandths(side: Callable[[float], int], epsilon: float) -> str:
-    """Rounded to that side, but for what sums of floats leave behind."""
-    return f"{side(round(1000.0 * epsilon, 6)) / 1000:.3f}" if math.isfinite(epsilon) else "∞"
 
 
 def _one_line(heading: str, cell: str) -> str:

@@ -5,7 +5,6 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from palimpsest.cli.console import up
 from palimpsest.errors import LedgerError
 from palimpsest.files import close_workspace
 from palimpsest.params.load import ledger_url, load, read
@@ -14,6 +13,7 @@ from palimpsest.privacy.ledger.books import Books
 from palimpsest.privacy.ledger.ledger import Ledger, require_terms
 from palimpsest.privacy.ledger.records import Asset, require_unit
 from palimpsest.privacy.ledger.witness import receipt_heads
+from palimpsest.privacy.shown import up
 from palimpsest.workspace import RECEIPTS
 
 OFFLINE = {"DVC_NO_ANALYTICS": "1", "PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}

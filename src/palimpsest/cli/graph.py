@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from palimpsest.cli.console import Rows, console, down, show, show_json, up
+from palimpsest.cli.console import Rows, console, show, show_json
 from palimpsest.cli.context import Context, opened
 from palimpsest.cli.kept import kept, stamp
 from palimpsest.cli.repro import discard_broken_lock, quiet
@@ -18,6 +18,7 @@ from palimpsest.files import make_folder
 from palimpsest.graph.state import Standing, survey
 from palimpsest.models.sources import embedded_folder
 from palimpsest.params.schema import Params
+from palimpsest.privacy.shown import down, up
 from palimpsest.workspace import GRAPH, READING
 from stages import inputs
 from stages.vouching import named, place_of

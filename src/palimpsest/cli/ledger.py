@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.markup import escape
 
-from palimpsest.cli.console import Rows, console, down, show, up
+from palimpsest.cli.console import Rows, console, show
 from palimpsest.cli.context import Context, opened
 from palimpsest.cli.kept import kept
 from palimpsest.errors import LedgerError
@@ -23,6 +23,7 @@ from palimpsest.privacy.ledger.summary import (
     accounted,
     ledger_summary,
 )
+from palimpsest.privacy.shown import down, up
 
 _HOLDS = {
     UsedOrder: "The total holds also for plans chosen after looking at earlier results.",

@@ -3,13 +3,14 @@
 import os
 from pathlib import Path
 
-from palimpsest.cli.console import show_json, up
+from palimpsest.cli.console import show_json
 from palimpsest.params.load import LEDGER_VARIABLE, ledger_url, read
 from palimpsest.privacy.ledger import exported
 from palimpsest.privacy.ledger.books import Books
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.merge import Comparison, compared
 from palimpsest.privacy.ledger.witness import Witnesses
+from palimpsest.privacy.shown import up
 from palimpsest.workspace import PARAMS
 
 _SQLITE = b"SQLite format 3\0"  # what every such file begins with

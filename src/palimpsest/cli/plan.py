@@ -10,7 +10,7 @@ from typing import Any
 
 import dp_accounting.dp_event as dpa
 
-from palimpsest.cli.console import Rows, console, show, show_json, up
+from palimpsest.cli.console import Rows, console, show, show_json
 from palimpsest.cli.context import Context, opened
 from palimpsest.cli.graph import standings
 from palimpsest.cli.kept import kept
@@ -24,6 +24,7 @@ from palimpsest.params.file import RESOLVED
 from palimpsest.privacy import accounting
 from palimpsest.privacy.ledger.records import Balance, Charge
 from palimpsest.privacy.ledger.rules import TEAM, preview
+from palimpsest.privacy.shown import up
 from palimpsest.records.vouched import files_of
 from palimpsest.report.formats import MISSING, number
 from palimpsest.workspace import CHECKPOINTS

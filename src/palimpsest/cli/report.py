@@ -10,10 +10,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from palimpsest.audit.statistics import Estimate
-from palimpsest.cli.console import console, down, table, up
+from palimpsest.cli.console import console, table
 from palimpsest.cli.context import opened
 from palimpsest.errors import DataError
 from palimpsest.files import read_json
+from palimpsest.privacy.shown import down, up
 from palimpsest.report.formats import MISSING, number, percent, points, shown_epsilon
 from palimpsest.report.row import ATTACKS, BASELINES, FinalTable, Fraction, Row
 from palimpsest.workspace import PAGE, SUMMARY

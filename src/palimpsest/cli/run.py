@@ -19,7 +19,6 @@ from palimpsest.cli.checks import (
     needed,
 )
 from palimpsest.cli.consent import Answers, asked, without_release
-from palimpsest.cli.console import up
 from palimpsest.cli.context import Context, environment, opened
 from palimpsest.cli.first_page import Courses, Then, in_courses
 from palimpsest.cli.graph import stale, standings
@@ -30,6 +29,7 @@ from palimpsest.cli.report import show_report
 from palimpsest.errors import ParamsError
 from palimpsest.files import make_folder
 from palimpsest.graph.state import State
+from palimpsest.privacy.shown import up
 from palimpsest.workspace import TWINS
 from stages import finished
 from stages.warm import serving

@@ -13,7 +13,7 @@ from ruamel.yaml.error import YAMLError
 
 from palimpsest.cli.alone import alone
 from palimpsest.cli.consent import may_charge
-from palimpsest.cli.console import Rows, console, show, up
+from palimpsest.cli.console import Rows, console, show
 from palimpsest.cli.context import Context, opened
 from palimpsest.cli.graph import stage_names, standings
 from palimpsest.cli.plan import Priced, balance_after, priced_one
@@ -31,6 +31,7 @@ from palimpsest.params.resolve import WAYS
 from palimpsest.params.schema import Params
 from palimpsest.params.text import flow
 from palimpsest.privacy.ledger.records import Balance
+from palimpsest.privacy.shown import up
 from palimpsest.progress import track
 from palimpsest.report.formats import MISSING
 from palimpsest.reproduce.cells import merged

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from palimpsest.cli.consent import may_charge
-from palimpsest.cli.console import down, up
 from palimpsest.cli.context import opened
 from palimpsest.cli.decisions import DataSource, Decided, params_text
 from palimpsest.cli.init import check_source, init_workspace
@@ -15,6 +14,7 @@ from palimpsest.cli.sample import show_sample, with_rows
 from palimpsest.errors import ParamsError
 from palimpsest.params.file import FILE
 from palimpsest.params.load import file_of, read, written
+from palimpsest.privacy.shown import down, up
 from palimpsest.workspace import SYNTHETIC
 
 _DECIDED = ("privacy", "models", "lms", "taught", "decoders", "variants")  # beside the data set

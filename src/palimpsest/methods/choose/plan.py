@@ -10,6 +10,7 @@ from palimpsest.privacy.accounting import calibrate_noise, is_private, planned_e
 from palimpsest.privacy.choice import Choice, choice_event
 from palimpsest.privacy.gumbel import gumbel_rho
 from palimpsest.privacy.planned import PlannedQuery
+from palimpsest.privacy.shown import up
 
 _WIDE = 1e6  # a scale at which a choice costs next to nothing: its event decides which accountant counts
 
@@ -42,6 +43,6 @@ def _scale(budget: Budget, before: DpEvent) -> float:
     except ValueError:
         spent = planned_epsilon(whole(_WIDE), budget.delta)
         raise ParamsError(
-            f"The variants to choose from cost epsilon {spent:.3f} together; nothing is left of {budget.epsilon:g}.",
+            f"The variants to choose from cost epsilon {up(spent)} together; nothing is left of {budget.epsilon:g}.",
             "Raise it, or name fewer.",
         ) from None

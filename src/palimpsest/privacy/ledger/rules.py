@@ -36,6 +36,7 @@ from palimpsest.privacy.gaussian_share import Share, covering, needs_delta
 from palimpsest.privacy.ledger import again
 from palimpsest.privacy.ledger.records import MOVES, PURPOSES, Asset, Balance, Charge, Run, Standing
 from palimpsest.privacy.planned import ADJACENCY, PlannedQuery
+from palimpsest.privacy.shown import down, up
 
 TEAM = "PALIMPSEST_TEAM"  # the environment's: whose run it is
 GIVE_BACK = (
@@ -129,8 +130,8 @@ def require_budget(
     share = "Lower the deltas outside the events" if after.spent <= after.cap else "Lower the variant's epsilon"
     raise BudgetExceeded(
         f"Stage {run.stage!r} ({run.variant}) would pass the budget of asset {asset.name!r}: spent epsilon "
-        f"{now.spent:.3f}, asked {after.spent - now.spent:.3f} more, left {now.left:.3f} of {asset.epsilon:g} at delta "
-        f"{asset.delta:.3g} (deltas outside the events: {after.beside:.3g} of {after.most_beside:.3g}).",
+        f"{up(now.spent)}, asked {up(after.spent - now.spent)} more, left {down(now.left)} of {asset.epsilon:g} "
+        f"at delta {asset.delta:.3g} (deltas outside the events: {after.beside:.3g} of {after.most_beside:.3g}).",
         f"Nothing was charged and no row was read. {share}, drop a variant, or, if the data's owner agrees, raise the "
         f"cap of epsilon with `palimpsest register --amend`.{back}",
     )
@@ -160,7 +161,7 @@ def require_team(
     if after.spent > after.cap:
         raise BudgetExceeded(
             f"Stage {run.stage!r} ({run.variant}) would pass the share of team {team!r} in asset {asset.name!r}: "
-            f"spent epsilon {now.spent:.3f}, asked {after.spent - now.spent:.3f} more, left {now.left:.3f} of "
+            f"spent epsilon {up(now.spent)}, asked {up(after.spent - now.spent)} more, left {down(now.left)} of "
             f"{now.cap:g}.",
             "Nothing was charged and no row was read. Lower the variant's epsilon, or, if the data's owner agrees, "
             "raise the team's cap with `palimpsest ledger team`.",
@@ -210,7 +211,7 @@ def require_consent(
     why = "this plan already ran on these data" if now.number > 1 else "an attempt was stopped after queries had begun"
     raise ConsentNeeded(
         f"Stage {run.stage!r} ({run.variant}) would be charged again: {why}. The total of asset {asset.name!r} would "
-        f"go from epsilon {before.spent:.3f} to {after.spent:.3f} of {asset.epsilon:g}.",
+        f"go from epsilon {up(before.spent)} to {up(after.spent)} of {asset.epsilon:g}.",
         "Nothing was charged and no row was read. Say yes to `palimpsest run` at a terminal, or give it --yes; for "
         f"`dvc repro` or a schedule set {again.VARIABLE}={word} in its environment, which holds for this one charge.",
     )
