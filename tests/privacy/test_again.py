@@ -13,6 +13,7 @@ from palimpsest.privacy.ledger.records import Charge, Run
 from palimpsest.privacy.ledger.rules import never
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.session import metered
+from palimpsest.privacy.shown import up
 from palimpsest.records.schema import PublicSchema
 from tests.reading import EVERYTHING
 
@@ -107,7 +108,7 @@ def test_the_error_says_what_it_costs_and_which_word_to_give(small, run):
         small, run(), again.given({again.VARIABLE: told.value.remedy.partition(f"{again.VARIABLE}=")[2].split()[0]})
     )
     twice = small.balance("tickets").spent
-    assert f"from epsilon {once:.3f} to {twice:.3f} of 4" in told.value.problem
+    assert f"from epsilon {up(once)} to {up(twice)} of 4" in told.value.problem
     assert "no row was read" in told.value.remedy
 
 
