@@ -62,16 +62,18 @@ def test_a_table_becomes_a_workspace_that_the_commands_know(
         work.audit()
 
 
+LETTERS = {"text": "body", "label": "team", "labels": ["bills", "parcels"], "n_public": 30, "asset": "letters"}
+
+
 def test_a_table_is_never_written_over_another_workspace_s(
     tables: tuple[pandas.DataFrame, pandas.DataFrame], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(LEDGER_VARIABLE, str(tmp_path / "ledger.db"))
     private, public = tables
-    said = {"text": "body", "label": "team", "labels": ["bills", "parcels"], "n_public": 30, "asset": "letters"}
-    work = p.create(tmp_path / "work", private, public, **said)
+    work = p.create(tmp_path / "work", private, public, **LETTERS)
     before = (work.folder / "data" / "given" / "data.parquet").read_bytes()
     with pytest.raises(ParamsError, match="exists here"):
-        p.create(tmp_path / "work", public.assign(team="bills"), public, **said)
+        p.create(tmp_path / "work", public.assign(team="bills"), public, **LETTERS)
     assert (work.folder / "data" / "given" / "data.parquet").read_bytes() == before
 
 
@@ -85,21 +87,20 @@ def test_what_is_refused_leaves_no_table_and_no_other_one(
     """Git ignores a table from the first moment that it stays, and a table that is there stays with its settings."""
     monkeypatch.setenv(LEDGER_VARIABLE, str(tmp_path / "ledger.db"))
     private, public = tables
-    said = {"text": "body", "label": "team", "labels": ["bills", "parcels"], "n_public": 30, "asset": "letters"}
     for wrong in ({"text": "bodyy"}, {"public_test": private}):
         with pytest.raises(DataError):
-            p.create(tmp_path / "work", private, public, **(said | wrong))
+            p.create(tmp_path / "work", private, public, **(LETTERS | wrong))
         assert contents(tmp_path / "work") == {}
-    work = p.create(tmp_path / "work", private, public, **said)
+    work = p.create(tmp_path / "work", private, public, **LETTERS)
     before = contents(work.folder)
     for wrong in ({"text": "bodyy"}, {"n_public": 31}):
         with pytest.raises(PalimpsestError):
-            p.create(work.folder, private.assign(body="another"), public, force=True, **(said | wrong))
+            p.create(work.folder, private.assign(body="another"), public, force=True, **(LETTERS | wrong))
         assert contents(work.folder) == before
     given = work.folder / "data" / "given"
     with pytest.raises(DataError, match="private rows"):  # where the new private table would come to lie
-        p.create(work.folder, private.assign(body="another"), given / "data.parquet", force=True, **said)
-    p.create(work.folder, private.assign(body="another"), public, force=True, **said)
+        p.create(work.folder, private.assign(body="another"), given / "data.parquet", force=True, **LETTERS)
+    p.create(work.folder, private.assign(body="another"), public, force=True, **LETTERS)
     assert set(pandas.read_parquet(given / "data.parquet")["body"]) == {"another"}
     assert {path.name for path in given.iterdir()} == {"data.parquet", "public.parquet"}
 
@@ -108,8 +109,7 @@ def test_a_plan_is_refused_where_private_rows_are_named_as_public(
     tables: tuple[pandas.DataFrame, pandas.DataFrame], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(LEDGER_VARIABLE, str(tmp_path / "ledger.db"))
-    told = {"text": "body", "label": "team", "labels": ["bills", "parcels"], "n_public": 30, "asset": "letters"}
-    work = p.create(tmp_path / "work", *tables, **told)
+    work = p.create(tmp_path / "work", *tables, **LETTERS)
     settings = work.folder / "params.yaml"
     settings.write_text(settings.read_text().replace("given/public.parquet", "given/data.parquet"))
     with pytest.raises(DataError, match=r"dataset\.public in params\.yaml points at private rows"):

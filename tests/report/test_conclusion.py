@@ -72,9 +72,9 @@ def test_attacks_that_find_nothing_without_noise_either_are_said_to(low: float, 
     seen = replace(reference.membership, auc=Estimate(0.55, low, 0.6))
     own = replace(reference, membership=seen, text_membership=None, shadow_membership=None)
     told = conclusions(replace(summary, rows=(*summary.of("release"), own)))["dp3"]
-    assert ("They tell no members of inf either, which is not private." in told) == blind
+    assert ("The attacks tell no members of inf either, which is not private." in told) == blind
     other = replace(own, method="embed", membership=replace(seen, auc=Estimate(0.5, 0.4, 0.6)))
-    assert "They tell" not in conclusions(replace(summary, rows=(*summary.of("release"), other)))["dp3"]
+    assert "The attacks tell" not in conclusions(replace(summary, rows=(*summary.of("release"), other)))["dp3"]
 
 
 def test_the_power_of_an_audit_that_came_to_nothing_is_not_told() -> None:

@@ -78,10 +78,12 @@ def _attacks(row: Row, references: Sequence[Row]) -> str:
     power = max(audit.eps_max for audit in row.sound if audit.eps_max is not None and audit.verdict != "inconclusive")
     found = f"No attack refuted its claim; a perfect one could have refuted a claim of up to ε = {at_least(power)}."
     blind = [one.variant for one in references if one.method == row.method and _blind(one, row)]
-    return " ".join([found, *(f"They tell no members of {name} either, which is not private." for name in blind)])
+    return " ".join(
+        [found, *(f"The attacks tell no members of {name} either, which is not private." for name in blind)]
+    )
 
 
 def _blind(reference: Row, row: Row) -> bool:
-    """Whether none of the attacks that were made on both tells members of the reference from others."""
-    both = [reference.audits[kind].auc.low for kind in row.audits if kind in reference.audits]
+    """Whether none of the attacks that were made on both, and whose control passed, tells the reference's members."""
+    both = [one.auc.low for kind, one in reference.audits.items() if kind in row.audits and one.control_passed]
     return bool(both) and max(both) <= 0.5
