@@ -3,12 +3,13 @@
 Started by `torchrun`, or with PALIMPSEST_PROCESSES=n in the environment, n processes share every batch.
 """
 
-from collections.abc import Callable, Collection
-from dataclasses import replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from palimpsest.errors import LedgerError
 from palimpsest.files import write_json
+from palimpsest.graph.closure import digest
 from palimpsest.methods.shared.base import Plan, Saved, Training
 from palimpsest.methods.shared.method import Basis
 from palimpsest.methods.shared.tools import Reads
@@ -27,7 +28,7 @@ from palimpsest.workspace import CHECKPOINTS, MODEL_RECEIPTS, MODELS
 from stages import finished
 from stages.common import start_processes
 from stages.models import note_fitted, receipt_of
-from stages.spenders import spender
+from stages.spenders import modules, spender
 from stages.spending import charged, identify, private_rows
 from stages.tools import Artifacts
 
@@ -43,90 +44,100 @@ def run(name: str, artifacts: Callable[..., Artifacts] = Artifacts) -> None:
     before = spender(params, below).plan(params, Basis()) if below else None
     plan = model.plan(params, Basis() if before is None else Basis(before.event, before.own_delta))
     tools = artifacts(params, model, kept=CHECKPOINTS)
-    identity = identify(params, model, plan, *tools.digests())
+    identity, provenance = identify(params, model, plan), tools.provenance()
     training: Training[Saved] = model.method.build(model.settings, plan, tools)
-    fit(params, identity, plan, training.ask, receipt_of(below) if below else None, training.assumptions())
+    made = Fitting(identity, plan, training.ask, provenance, digest(*modules(model.method)), training.assumptions())
+    fit(params, made, receipt_of(below) if below else None)
 
 
-def fit(
-    params: Params,
-    run: Run,
-    plan: Plan,
-    ask: Callable[[View], Saved],
-    before: Receipt | None = None,
-    assumptions: Collection[str] = (),
-) -> None:
+@dataclass(frozen=True)
+class Fitting:
+    """What is fitted.
+
+    Attributes:
+        run: what makes a retry the same plan; its variant names the model.
+        ask: asks the plan's queries and returns the fitted model.
+        provenance: what tells the public sources of the base model from others.
+        code: digest of the code.
+        assumptions: what this training assumes of the machine, ids of `privacy.assumptions`.
+    """
+
+    run: Run
+    plan: Plan
+    ask: Callable[[View], Saved]
+    provenance: str = ""
+    code: str = ""
+    assumptions: Collection[str] = ()
+
+    @property
+    def shared(self) -> tuple[str, str, str]:
+        """What processes that train together must have in common."""
+        return self.run.key, self.provenance, self.code
+
+
+def fit(params: Params, fitting: Fitting, before: Receipt | None = None) -> None:
     """Reserve, ask, save and write the receipt, in as many processes as there are.
 
     Args:
-        run: what makes a retry the same plan; its variant names the model.
-        ask: asks the plan's queries and returns the fitted model.
         before: the receipt of the model it builds on; what that assumed of the machine is assumed here, too.
-        assumptions: what this training assumes of it, ids of `privacy.assumptions`.
 
     Raises:
         LedgerError: before a row is read: the budget does not allow it, `before` is not this ledger's, or a process is
             at another run than the one that leads; or before a query is asked: a process has other rows than the run's.
     """
+    run = fitting.run
     with joined() as team:
         if not team.leads:
             told = team.share(None)  # once the leader has reserved
             if not told:
                 return  # it put back what a run before this had written
             key, leading = told
-            _require_same(run, leading)
+            _require_same(fitting, leading)
             rows = verified(private_rows(), run, key)
             team.meet()
-            ask(Follower(rows, team))
+            fitting.ask(Follower(rows, team))
             return
         ledger, name = Ledger.open(ledger_url(params)), run.variant
         asset = ledger.asset(params.dataset.asset)
         paid = [charge.id for charge in paid_charges(ledger, asset.name, before, run.purpose)] if before else []
-        again = finished.restored(run, ledger.charges(asset.name))
+        again = finished.restored(run, ledger.charges(asset.name), fitting.provenance, fitting.code)
         if again:
             team.share(None)
-        session, facts = again or _fitted(params, ledger, run, plan, ask, team, assumptions)
+        session, facts = again or _fitted(params, ledger, fitting, team)
         for charge in session.reservation.charges:
             forget_checkpoints(CHECKPOINTS, charge.id)
         assumed = {*facts["assumptions"], *(before.assumptions if before else ())}
         target = params.fitted[name].epsilon
         written = receipt(ledger, asset, session, method="dp_lm", target=target, before=paid, assumptions=assumed)
-        written = replace(written, plan=dict(plan.numbers), weights=weights(MODELS / name))
+        written = replace(written, plan=dict(fitting.plan.numbers), weights=weights(MODELS / name))
         write_json(MODEL_RECEIPTS / f"{name}.json", written.to_json())
-        finished.note(run, MODEL_RECEIPTS / f"{name}.json")
 
 
-def _require_same(run: Run, leading: str) -> None:
-    """A process that follows is at the run of this key, which the one that leads is at.
+def _require_same(fitting: Fitting, leading: Sequence[str]) -> None:
+    """A process that follows has in common with the one that leads what it must.
 
     Raises:
         LedgerError: it has other settings, code, public models or rows.
     """
-    if run.key != leading:
+    if fitting.shared != tuple(leading):
         raise LedgerError(
             "A process is at another run than the one that leads it: settings, code, public models or rows differ.",
             "No query was asked. Give every machine the same workspace and the same version, then run again.",
         )
 
 
-def _fitted(
-    params: Params,
-    ledger: Ledger,
-    run: Run,
-    plan: Plan,
-    ask: Callable[[View], Saved],
-    team: Team,
-    assumptions: Collection[str],
-) -> finished.Again:
+def _fitted(params: Params, ledger: Ledger, fitting: Fitting, team: Team) -> finished.Again:
     """Reserve, train together, save the model; what is known of it then."""
+    run, provenance = fitting.run, fitting.provenance
     folder = MODELS / run.variant
-    with charged(params, ledger, run, plan, continues) as session:
-        team.share((ledger.asset(params.dataset.asset).key, run.key))
+    with charged(params, ledger, run, fitting.plan, continues, provenance) as session:
+        team.share((ledger.asset(params.dataset.asset).key, fitting.shared))
         team.meet()  # nothing begins before every process has the run's rows
-        ask(Leader(session.view, team)).save(folder)
+        fitting.ask(Leader(session.view, team)).save(folder)
         note_fitted(folder)
-        facts = {"assumptions": sorted(assumptions)}
-        finished.keep(run, [folder], facts)
+        facts = {"assumptions": sorted(fitting.assumptions)}
+        if run.purpose == "release":
+            finished.keep(run, [folder], facts, provenance, fitting.code)
     return finished.Again(session, facts)
 
 

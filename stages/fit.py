@@ -1,22 +1,24 @@
 """Make the rows of one variant: a stage that spends, whichever its method is."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
-from palimpsest.errors import ParamsError
-from palimpsest.methods.shared.base import Plan
+from palimpsest.errors import OtherSubject, ParamsError
+from palimpsest.methods.shared.base import Fit, Made, Plan
 from palimpsest.methods.shared.method import Basis
 from palimpsest.methods.shared.tools import Reads
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import Params
 from palimpsest.privacy.ledger.ledger import Ledger
-from palimpsest.privacy.ledger.records import Run
+from palimpsest.privacy.ledger.records import Closed, Run
 from palimpsest.privacy.ledger.rules import composed
 from palimpsest.privacy.receipt import read_receipt
-from palimpsest.privacy.session import paid_charges
+from palimpsest.privacy.session import paid_charges, replayed
 from palimpsest.records.write import write_synthetic
 from palimpsest.workspace import EVOLVED, RECEIPTS, SYNTHETIC
-from stages import finished, resuming
+from stages import resuming
 from stages.common import start
 from stages.encoding_tools import EncodingTools
 from stages.spenders import Spender, spender
@@ -39,32 +41,52 @@ def run(name: str, *_origin: str) -> None:
     if not plan.feasible:
         raise ParamsError(f"Variant {name!r} cannot work: {' '.join(plan.notes)}", "Change its settings as said.")
     tools = EncodingTools(params, who, vouched)
-    identity = identify(params, who, plan, *tools.digests(), *behind.charges)
-    asset = params.dataset.asset
-    again = finished.restored(identity, ledger.charges(asset))
-    session, facts = again or _made(params, who, ledger, identity, plan, tools)
+    identity = identify(params, who, plan)
+    session, facts = _made(params, who, ledger, identity, plan, tools)
     record(params, ledger, session, plan, facts["counts"], behind.charges, {*behind.assumptions, *facts["assumptions"]})
-    finished.note(identity, RECEIPTS / f"{name}.json")
-    resuming.forget(method, name, ledger.charges(asset))
+    resuming.forget(method, name, ledger.charges(params.dataset.asset))
 
 
 def _made(
     params: Params, who: Spender, ledger: Ledger, identity: Run, plan: Plan, tools: EncodingTools
-) -> finished.Again:
-    """Reserve, ask, write the rows; what is known of them then."""
-    method, name = who.method, who.name
+) -> tuple[Closed, Mapping[str, Any]]:
+    """Make the rows, from answers that were paid for or, where there are none, from new ones; the run and its facts."""
+    method, provenance = who.method, tools.provenance()
     kept = resuming.folder(method, identity, plan, params.testing.noise_seed is not None)
     fit = method.build(who.settings, plan, replace(tools, kept=kept))
-    with charged(params, ledger, identity, plan, partial(resuming.continues, method)) as session:
-        made = fit.made(fit.ask(session.view))
-        write_synthetic(made.rows, SYNTHETIC / name, params.dataset.text, params.dataset.label)
-        if made.rounds is not None:
-            made.rounds(EVOLVED / name)
-        counts = {"drawn": made.drawn, "removed": dict(made.removed), "rows": len(made.rows), **made.told}
-        facts = {"counts": counts, "assumptions": sorted(made.assumptions)}
-        paths = (path for folder in (SYNTHETIC, EVOLVED) for path in folder.glob(f"{name}.*"))
-        finished.keep(identity, paths, facts)
-    return finished.Again(session, facts)
+    if again := _replayed(params, ledger, identity, fit, provenance):
+        return again
+    with charged(params, ledger, identity, plan, partial(resuming.continues, method), provenance) as session:
+        facts = _write(params, who.name, fit.made(fit.ask(session.view)))
+    return session, facts
+
+
+def _replayed(
+    params: Params, ledger: Ledger, identity: Run, fit: Fit[Any], provenance: str
+) -> tuple[Closed, Mapping[str, Any]] | None:
+    """Make the rows of a run that was paid for from its answers, free; None where they are not all kept, or do not fit.
+
+    A fit that asks otherwise than its answers say goes on to `charged`, which asks for the owner's word.
+    """
+    session = replayed(ledger, params.schema_of_data, identity, provenance)
+    if session is None:
+        return None
+    try:
+        artifact = fit.ask(session.view)
+    except OtherSubject as error:
+        print(f"budget: the answers that were paid for cannot be used: {error}", flush=True)
+        return None
+    print("budget: the rows are made again from answers that were paid for, and nothing is charged", flush=True)
+    return session, _write(params, identity.variant, fit.made(artifact))
+
+
+def _write(params: Params, name: str, made: Made) -> Mapping[str, Any]:
+    """Write the rows, and what each round selected; what is told of them."""
+    write_synthetic(made.rows, SYNTHETIC / name, params.dataset.text, params.dataset.label)
+    if made.rounds is not None:
+        made.rounds(EVOLVED / name)
+    counts = {"drawn": made.drawn, "removed": dict(made.removed), "rows": len(made.rows), **made.told}
+    return {"counts": counts, "assumptions": sorted(made.assumptions)}
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from palimpsest.methods.dp_lm.artifact import DpLmArtifact
 from palimpsest.methods.dp_lm.model import ENCODER
 from palimpsest.methods.dp_lm.sampling import Sampler
 from palimpsest.methods.shared.counts import GenerationCounts
-from palimpsest.methods.shared.removed import NotingChain
 from palimpsest.params.load import load
 from palimpsest.params.schema import DpLmVariant, Params
 from palimpsest.records.vouched import contents_of, fingerprint_of, sha256
@@ -33,7 +32,7 @@ def run(name: str, model: str) -> None:
     memory = memory_of(leaves=receipt.private)
     encode = encoders(params, others=memory) if artifact.judging.head.shape.reads == ENCODER else None
     settings = variant.generate
-    removing = NotingChain(chain(params, settings.filters, settings.max_tokens, settings.batch))
+    removing = chain(params, settings.filters, settings.max_tokens, settings.batch)
     shards = shard_folder(name, digest(params, name, model, encode.fingerprint if encode else ""))
     sampler = Sampler(
         settings, variant.variant, params.seed + settings.seed, removing, encode.others if encode else None, shards
@@ -41,7 +40,7 @@ def run(name: str, model: str) -> None:
     rows = list(sampler.sample(artifact, artifact.counts(settings.rows)))
     write_synthetic(rows, SYNTHETIC / name, params.dataset.text, params.dataset.label)
     counts = GenerationCounts(drawn=removing.seen, removed=removing.removed, rows=len(rows))
-    write_json(METRICS / name / "generation.json", counts.to_json(name, receipt.zone) | removing.to_json())
+    write_json(METRICS / name / "generation.json", counts.to_json(name, receipt.zone) | removing.noted_as_json())
     write_json(RECEIPTS / f"{name}.json", replace(receipt, variant=name).to_json())
     shutil.rmtree(SHARDS / name)
 

@@ -21,13 +21,13 @@ class Prices:
     """The plans of one params.yaml, each made once: what builds on another asks for that one's too."""
 
     def __init__(self, params: Params) -> None:
-        self._params = params
+        self.params = params
         self._plans: dict[str, Plan] = {}
 
     def planned(self, name: str) -> Plan:
         """The plan of one of them, for itself alone."""
         if name not in self._plans:
-            self._plans[name] = self._plan(spender(self._params, name))
+            self._plans[name] = self._plan(spender(self.params, name))
         return self._plans[name]
 
     def whole(self, name: str) -> tuple[DpEvent, float]:
@@ -37,8 +37,8 @@ class Prices:
 
     def _plan(self, who: Spender) -> Plan:
         below = self._asked(self.chain(who.name)[:-1])
-        author = self._params.authors[str(who.origin)] if Reads.AUTHOR in who.method.reads else None
-        return who.plan(self._params, Basis(*_whole(below), author))
+        author = self.params.authors[str(who.origin)] if Reads.AUTHOR in who.method.reads else None
+        return who.plan(self.params, Basis(*_whole(below), author))
 
     def _asked(self, chain: Sequence[str]) -> list[tuple[str, PlannedQuery]]:
         """Each query behind its spender's name, what is built on first: a receipt's order, so both compose alike."""
@@ -46,7 +46,7 @@ class Prices:
 
     def chain(self, name: str) -> tuple[str, ...]:
         """What a spender builds on, from the ground up, and itself."""
-        below = (part for each in self._below(spender(self._params, name)) for part in self.chain(each))
+        below = (part for each in self._below(spender(self.params, name)) for part in self.chain(each))
         return (*dict.fromkeys(below), name)
 
     def _below(self, who: Spender) -> tuple[str, ...]:
@@ -55,7 +55,7 @@ class Prices:
         if Reads.FITTED in who.method.reads:
             return named
         # A model and a variant may share a name: only a variant that is drawn from is looked for among the variants.
-        drawn = self._params.run.dp_lm
+        drawn = self.params.run.dp_lm
         chooses = who.method.reads & {Reads.SOURCE, Reads.SOURCES}
         return tuple(drawn.get(name, name) for name in named) if chooses else ()
 

@@ -1,6 +1,5 @@
 """How a stopped run of `fit` goes on under its charge, and what it left to go on with."""
 
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -38,9 +37,13 @@ def continues(method: Method, charge: Charge, workspace: Path = Path()) -> bool:
 
 
 def forget(method: Method, name: str, charges: Iterable[Charge]) -> None:
-    """Remove what the finished run of a variant, and earlier ones of it, left; `charges` are all of the data set."""
-    if method.resumes is Resumes.ROUNDS:
-        shutil.rmtree(CHECKPOINTS / method.name / name, ignore_errors=True)
+    """Remove the unfinished texts that the finished run of a variant, and earlier ones of it, left.
+
+    What rounds voted over stays, as their answers do: rows are made again from both.
+
+    Args:
+        charges: all of the data set.
+    """
     if method.resumes is Resumes.WAVES:
         for charge in charges:
             if (charge.stage, charge.variant) == (method.stage, name):

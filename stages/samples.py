@@ -20,7 +20,7 @@ from palimpsest.files import read_json, write_text
 from palimpsest.methods.registry import method
 from palimpsest.methods.shared.counts import GenerationCounts
 from palimpsest.methods.shared.filters import chain, filtered
-from palimpsest.methods.shared.removed import NotingChain, noted_in
+from palimpsest.methods.shared.postprocess import noted_in
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.privacy.receipt import read_receipt
@@ -202,7 +202,7 @@ def _filtered_again(params: Params, name: str) -> Mapping[str, Sequence[Record]]
     if name not in params.run.private_evolve or not path.is_file():
         return {}
     row = params.variants[name]
-    removing = NotingChain(chain(getattr(row, row.method).filters))
+    removing = chain(getattr(row, row.method).filters)
     filtered(removing, read_rounds(path)[-1])
     return removing.noted
 

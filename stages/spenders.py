@@ -1,16 +1,22 @@
 """Everything that asks private rows something: its method, its settings, and what it is drawn from."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
 from palimpsest.errors import ParamsError
 from palimpsest.methods.registry import METHODS, method
 from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.shared.method import Basis, Family, Method
+from palimpsest.methods.shared.tools import Reads
 from palimpsest.params.schema import Fitted, Params
+from palimpsest.params.shorten import shorten
 from palimpsest.privacy import accounting
+from palimpsest.privacy.events import to_json
+from palimpsest.privacy.ledger.records import Run, canonical, digest_of
+from palimpsest.privacy.planned import PlannedQuery
+from palimpsest.records.schema import PublicSchema
 
 
 @dataclass(frozen=True)
@@ -78,6 +84,91 @@ def spender(params: Params, name: str) -> Spender:
     return Spender(name, origin, known, settings, params.charged[name])
 
 
+def run_of(params: Params, who: Spender, plan: Plan, fingerprint: str) -> Run:
+    """What makes a retry of a plan the same plan: the rows, the settings that are no defaults, and the queries.
+
+    Guarantee: no code and no file but the rows is part of it. So a release of palimpsest that asks the same queries, by
+    their names, events and declared versions, is the same run, and so is one in which a setting with a default is new.
+    What an answer refers to beside, as candidates and models, is held against it where it is replayed (`PrivateView`).
+
+    The settings that choose the rows are not named. They are known by what they chose.
+
+    Args:
+        fingerprint: keyed hash of the training part after capping and splitting; it is compared with the rows behind
+            the meter.
+    """
+    asked = {"settings": settings_of(params, who), "queries": [_plain(query) for query in plan.queries]}
+    return Run(who.method.stage, who.name, who.target.purpose, fingerprint, digest_of(canonical(asked)))
+
+
+def _plain(query: PlannedQuery) -> dict[str, Any]:
+    return {
+        "name": query.name,
+        "event": to_json(query.event),
+        "steps": query.steps,
+        "partition": query.partition,
+        "own_delta": query.own_delta,
+        "versions": dict(query.versions),
+    }
+
+
+def settings_of(params: Params, who: Spender) -> dict[str, Any]:
+    """The settings that a spender's answers follow from, as a person would write them: those that are no defaults.
+
+    Its own are among them, those of what it is drawn from or written by, of the models that its method reads, and what
+    is public of the data. How an endpoint is asked is not: a stopped run goes on with another limit.
+    """
+    written = shorten(params)
+    found = {"own": _entry(written, who)}
+    known, reads = who.method, who.method.reads
+    names = [*who.origins, *([who.origin] if who.origin else [])]
+    found["from"] = {name: _behind(params, written, name, reads) for name in names}
+    found["models"] = {key: written.get("models", {}).get(key) for key in sorted(_models(known))}
+    found["data"] = [[key, _pairs(value)] for key, value in _facts(params.schema_of_data)]
+    found["seed"] = params.seed if known.seeded or known.family is Family.TRAINS else None
+    found["noise"] = params.testing.noise_seed
+    return found
+
+
+def _entry(written: Mapping[str, Any], who: Spender) -> Any:
+    if who.method.family is not Family.TRAINS:
+        return written["variants"][who.name]
+    return written.get("lms" if who.method.name == "dp_lm" else "discriminators", {}).get(who.name)
+
+
+def _behind(params: Params, written: Mapping[str, Any], name: str, reads: frozenset[Reads]) -> Any:
+    """The settings of what a spender is drawn from or written by; of another variant its name alone says which."""
+    if Reads.AUTHOR in reads and name in params.authors:
+        told, means = written.get("authors", {}).get(name, {}), params.authors[name].means
+        return {key: value for key, value in told.items() if key not in means}
+    kinds = {Reads.FITTED: "lms", Reads.DECODER: "decoders", Reads.READER: "taught"}
+    key = next((key for what, key in kinds.items() if what in reads), None)
+    return None if key is None else written.get(key, {}).get(name.removeprefix("taught/"))
+
+
+def _models(known: Method) -> set[str]:
+    """Keys of the section `models` that a method's answers follow from."""
+    encoder = {"encoder"} if known.reads & {Reads.ENCODER, Reads.EMBEDDINGS} else set()
+    language = known.reads & {Reads.BASE, Reads.READER, Reads.DECODER, Reads.FITTED, Reads.AUTHOR}
+    return encoder | ({"lm", "vocabulary", "embedded_lm", "prompts"} if language else set())
+
+
+def _facts(schema: PublicSchema) -> Iterator[tuple[str, Any]]:
+    """What is public of the data and no default, by name."""
+    for one in fields(schema):
+        value = getattr(schema, one.name)
+        plain = one.default if one.default_factory is MISSING else one.default_factory()
+        if value != plain:
+            yield one.name, value
+
+
+def _pairs(value: Any) -> Any:
+    """A value whose mappings are lists: the order of labels and of fields counts."""
+    if isinstance(value, Mapping):
+        return [[key, _pairs(inner)] for key, inner in value.items()]
+    return [_pairs(inner) for inner in value] if isinstance(value, (list, tuple)) else value
+
+
 def modules(known: Method) -> tuple[str, str]:
-    """The code that a run of a method is held to: the program that runs it, and its own."""
+    """The code of a stage that spends: the program that runs it, and the method's own."""
     return f"stages.{known.stage}" if known.family is Family.TRAINS else "stages.fit", known.module

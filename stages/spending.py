@@ -1,16 +1,13 @@
 """What every stage that spends shares: what identifies a run, the rows behind the meter, and what a run says of it."""
 
-import hashlib
-import json
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from palimpsest.devices import device
 from palimpsest.files import read_json, write_json
-from palimpsest.graph.closure import digest
 from palimpsest.methods.shared.base import Plan
 from palimpsest.methods.shared.counts import GenerationCounts
 from palimpsest.params.schema import Params
@@ -25,40 +22,30 @@ from palimpsest.privacy.session import Session, metered, receipt
 from palimpsest.privacy.shown import down
 from palimpsest.records.write import read_split
 from palimpsest.workspace import MANIFEST, METRICS, PRIVATE, RECEIPTS
-from stages.spenders import Spender, modules
+from stages.spenders import Spender, run_of
 
 
-def identify(params: Params, who: Spender, plan: Plan, *behind: str) -> Run:
-    """What makes a retry of a plan the same plan: the rows, what is public of them, settings, code, what stands behind.
-
-    The settings that choose the rows are not named. They are known by what they chose: the training part after capping
-    and splitting, whose keyed hash `preprocess` wrote, and which is compared with the rows behind the meter.
-
-    `behind` are digests of public models and files, and names of sources.
-    """
-    known = hashlib.sha256(who.target.model_dump_json().encode())
-    known.update(json.dumps(asdict(params.schema_of_data)).encode())  # all that a method is told of the data
-    known.update(repr((plan.queries, dict(plan.numbers), params.seed, params.testing.noise_seed, behind)).encode())
-    return Run(
-        stage=who.method.stage,
-        variant=who.name,
-        purpose=who.target.purpose,
-        fingerprint=read_json(MANIFEST)["fingerprint"],
-        plan=known.hexdigest(),
-        code=digest(*modules(who.method)),
-    )
+def identify(params: Params, who: Spender, plan: Plan) -> Run:
+    """What makes a retry of a plan the same plan, on the rows that `preprocess` left; see `run_of`."""
+    return run_of(params, who, plan, read_json(MANIFEST)["fingerprint"])
 
 
 @contextmanager
 def charged(
-    params: Params, ledger: Ledger, identity: Run, plan: Plan, resumable: Callable[[Charge], bool] = never
+    params: Params,
+    ledger: Ledger,
+    identity: Run,
+    plan: Plan,
+    resumable: Callable[[Charge], bool] = never,
+    provenance: str = "",
 ) -> Iterator[Session]:
     """Reserve the plan of a model or a variant, say what that costs, and open the view; see `metered`."""
     device()  # one that is named and not there is an error before anything is reserved
     noise, noted = NoiseSource(params.testing.noise_seed), receipt_heads(RECEIPTS, params.dataset.asset)
     asked = ledger, params.schema_of_data, identity, plan.queries
     words, team, invented = again.given(os.environ), os.environ.get(TEAM) or None, params.world is not None
-    with metered(*asked, private_rows, noise, resumable, noted, words, team, invented=invented) as session:
+    whose: dict[str, Any] = {"invented": invented, "provenance": provenance}
+    with metered(*asked, private_rows, noise, resumable, noted, words, team, **whose) as session:
         _tell(session.reservation, ledger.balance(params.dataset.asset).left)
         yield session
 

@@ -1,6 +1,5 @@
-"""The public artifacts that methods are built with: where they lie, and the digests that a run is identified by."""
+"""The public artifacts that methods are built with: where they lie, and what tells their sources from others."""
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +12,13 @@ from palimpsest.methods.shared.tools import Reads
 from palimpsest.params.load import ledger_url
 from palimpsest.params.schema import Params
 from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.query import plain_digest
 from palimpsest.records import keyed
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
-from palimpsest.records.vouched import contents_of, fingerprint_of, sha256
+from palimpsest.records.vouched import EMBEDDED, fingerprint_of
 from palimpsest.records.write import read_public, read_synthetic
-from palimpsest.workspace import BASE_LM, CHECKPOINTS, DECODERS, EMBEDDINGS, MODELS, PUBLIC, SYNTHETIC, ZERO_SHOT
+from palimpsest.workspace import BASE_LM, CHECKPOINTS, DECODERS, MODELS, PUBLIC, SYNTHETIC, ZERO_SHOT
 from stages.public import heldout_texts, public_embeddings, public_texts
 
 OF_PUBLIC_ASKS = CHECKPOINTS / "public_answers"
@@ -52,8 +52,7 @@ class Reader(Protocol):
 class Artifacts:
     """What a method may read, each loaded where it is asked for; see `Files`.
 
-    Guarantee: it hands out nothing that its method does not declare, and `digests` covers all that is declared. So a
-    run is identified by whatever its fit was built with.
+    Guarantee: it hands out nothing that its method does not declare, so that the graph has an edge to all of it.
 
     Attributes:
         spender: who is built.
@@ -161,15 +160,23 @@ class Artifacts:
         return MODELS / self._origin
 
     def require(self, what: Reads) -> None:
-        """Refuse what the method does not declare: no digest would cover it."""
+        """Refuse what the method does not declare: the graph would have no edge to it."""
         if what not in self._read:
             raise ValueError(f"method {self.spender.method.name} does not declare that it reads {what}")
 
-    def digests(self) -> tuple[str, ...]:
-        """What stands behind a run of the method: of each declared artifact its name and a digest of its content."""
-        read = self._read
-        known = {what: self._digest(what) if what in read else "none" for what in sorted(self.spender.method.reads)}
-        return tuple(f"{what.name} {digest}" for what, digest in known.items())
+    def provenance(self) -> str:
+        """What tells the public sources of the method's model from others; see `Query.subject`.
+
+        They are known by what their owner gave, and not by what our code made of it: a named model, the public texts
+        that the embedded one learns from, a fitted model that was paid for.
+        """
+        if Reads.FITTED in self._read:
+            return fingerprint_of(self.fitted())
+        if not self._read & {Reads.BASE, Reads.READER}:
+            return ""
+        if self.params.models.lm == EMBEDDED:
+            return plain_digest(public_texts())
+        return fingerprint_of(self.vouched(self.params, "models.lm"))
 
     @property
     def _read(self) -> frozenset[Reads]:
@@ -178,41 +185,6 @@ class Artifacts:
         if Reads.AUTHOR not in known.reads:
             return known.reads
         return known.reads_with(self.params.authors[self._origin])
-
-    def _digest(self, what: Reads) -> str:
-        match what:
-            case Reads.TEXTS:
-                return sha256(PUBLIC / "train.parquet")
-            case Reads.START:
-                return sha256(self._begins)
-            case Reads.EMBEDDINGS:
-                return sha256(EMBEDDINGS) if self.params.dataset.labels else "none"
-            case Reads.HELDOUT:
-                return sha256(PUBLIC / "heldout.parquet")
-            case Reads.SOURCE:
-                return sha256(Path(f"{SYNTHETIC / self._origin}.parquet"))
-            case Reads.SOURCES:
-                rows = {name: Path(f"{SYNTHETIC / name}.parquet") for name in self.spender.origins}
-                return " ".join(f"{name} {sha256(path)}" for name, path in rows.items())
-            case Reads.DECODER:
-                return contents_of(self.decoder())
-            case Reads.AUTHOR:
-                return self._digest_of_author()
-            case Reads.BASE:
-                return " ".join(fingerprint_of(folder) for folder in dict.fromkeys([self.base(), self.untouched()]))
-            case Reads.READER:
-                return fingerprint_of(self.reader())
-            case Reads.FITTED:
-                return fingerprint_of(self.fitted())
-            case Reads.ENCODER:
-                return fingerprint_of(self.encoder())
-
-    def _digest_of_author(self) -> str:
-        settings = self.author()
-        known = settings.model_dump_json(exclude=set(settings.means))
-        if settings.kind == "local":
-            known += fingerprint_of(self.author_model())
-        return hashlib.sha256(known.encode()).hexdigest()
 
     @property
     def _zero_shot(self) -> str | None:

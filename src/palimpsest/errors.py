@@ -63,6 +63,10 @@ class ConsentNeeded(LedgerError):
     """A run would be charged a second time, and the data's owner has not said yes to that."""
 
 
+class OtherSubject(LedgerError):
+    """A stored answer, or a stopped query, is about something else than what is asked now."""
+
+
 class TeamError(PalimpsestError):
     """A process that trains together with others was lost, or cannot be reached any more."""
 

@@ -1,4 +1,4 @@
-"""The code that a stage is held to is what it can run: no more, or budget is spent for nothing, and no less."""
+"""The code that a stage is held to is what it can run: no more, or it runs for nothing, and no less."""
 
 import ast
 import os
@@ -13,7 +13,7 @@ import pytest
 from dvc.repo import Repo
 
 from palimpsest.cli.context import environment
-from palimpsest.graph.closure import DYNAMIC, PLUMBING, code, digest
+from palimpsest.graph.closure import DYNAMIC, code, digest
 from palimpsest.methods.registry import METHODS
 from palimpsest.methods.shared.method import Method
 from palimpsest.params.file import FILE, RESOLVED
@@ -34,13 +34,13 @@ def imports() -> grimp.ImportGraph:
 
 
 def reached(modules: Sequence[str], imports: grimp.ImportGraph) -> set[str]:
-    """The modules and all that they import, not through plumbing, each with its packages."""
+    """The modules and all that they import, each with its packages."""
     found: set[str] = set()
     waiting = [*modules]
     while waiting:
         parts = waiting.pop().split(".")
         for name in (".".join(parts[:end]) for end in range(1, len(parts) + 1)):
-            if name not in found and name not in PLUMBING:
+            if name not in found:
                 found.add(name)
                 waiting += imports.find_modules_directly_imported_by(name)
     return found
@@ -59,16 +59,17 @@ def test_the_code_of_a_stage_is_all_that_it_imports_and_no_more(imports: grimp.I
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
 def test_an_edit_in_one_method_leaves_the_runs_of_every_other(method: Method):
-    """What is between a method's folder and the others is `shared` alone."""
+    """Between a method's folder and the others are `shared` and what reads params.yaml alone."""
     own = [name for name in code(*spenders.modules(method)) if name.startswith("palimpsest/methods/")]
     folder = method.module.rpartition(".")[0].replace(".", "/")
     parents = {f"{parent}/__init__.py" for parent in Path(folder).parents}
-    others = {name for name in own if not name.startswith((f"{folder}/", "palimpsest/methods/shared/"))}
+    reads = code("palimpsest.params.schema").keys()
+    others = {name for name in own if not name.startswith((f"{folder}/", "palimpsest/methods/shared/"))} - reads
     assert others <= parents
     assert {f"{folder}/plan.py", f"{folder}/fit.py"} & set(own)  # where its plan is made
 
 
-def test_a_run_key_hangs_on_its_own_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_an_edit_starts_the_stages_of_its_own_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     copytree(ROOT / "src/palimpsest", tmp_path / "palimpsest", ignore=ignore_patterns("__pycache__"))
     copytree(ROOT / "stages", tmp_path / "stages", ignore=ignore_patterns("__pycache__"))
     monkeypatch.setattr("palimpsest.graph.closure._homes", lambda: {"palimpsest": tmp_path, "stages": tmp_path})
@@ -85,17 +86,17 @@ def test_a_run_key_hangs_on_its_own_method(tmp_path: Path, monkeypatch: pytest.M
     assert changed("palimpsest/methods/select/fit.py") == {"select"}
     assert changed("palimpsest/methods/baselines/custext/fit.py") == {"custext"}
     assert changed("palimpsest/models/chat/endpoint.py") == {"evolve"}
-    assert changed("palimpsest/methods/registry.py") == set()
+    assert changed("palimpsest/methods/registry.py") == {method.name for method in METHODS}
     assert changed("stages/fit.py") == {method.name for method in METHODS} - {"dp_lm", "discriminator"}
 
 
 def test_training_is_held_to_training():
     found = code(*PROGRAMS["dp_train"])
     assert {"palimpsest/training/dpsgd.py", "palimpsest/privacy/view.py", "stages/spending.py"} <= found.keys()
-    assert not [name for name in found if "chat" in name or "audit" in name or "report" in name]
+    read = code("palimpsest.params.schema").keys()
+    assert not [name for name in found.keys() - read if "chat" in name or "audit" in name or "report" in name]
     methods = {name.split("/")[2] for name in found if name.startswith("palimpsest/methods/") and name.count("/") > 2}
-    assert methods == {"dp_lm", "shared"}
-    assert len(found) < 95
+    assert methods <= {"dp_lm", "shared", *(name.split("/")[2] for name in read if "palimpsest/methods/" in name)}
 
 
 def test_the_page_is_held_to_its_templates_and_its_words():
@@ -143,24 +144,6 @@ def test_every_file_that_is_shipped_is_somebodys():
     assert other == {path for patterns in DYNAMIC.values() for name in patterns for path in (ROOT / "src").glob(name)}
 
 
-def test_plumbing_exists_and_hides_nothing_but_the_schema_and_the_ledgers_place(imports: grimp.ImportGraph):
-    assert PLUMBING.keys() <= dict(sources()).keys()
-    behind = {name: imports.find_modules_directly_imported_by(name) - PLUMBING.keys() for name in PLUMBING}
-    reads_params = {f"palimpsest.params.{name}" for name in ("file", "load", "schema")}
-    by_all = {"stages.finished"}  # its imports are those of every stage that spends
-    assert {name for name, found in behind.items() if found} == {*reads_params, *by_all, "palimpsest.methods.registry"}
-    assert behind["stages.finished"] <= imports.find_upstream_modules("stages.spending") - PLUMBING.keys()
-    declared = {method.module for method in METHODS}
-    assert behind["palimpsest.methods.registry"] == {*declared, "palimpsest.methods.shared.method"}
-    assert behind["palimpsest.params.file"] == {"palimpsest.settings"}
-    read = {name for name in behind["palimpsest.params.load"] if "params" not in name}
-    assert read == {"palimpsest.privacy.ledger.database"}  # what the ledger's address means
-    own = {f"palimpsest.records.{part}" for part in ("attributes", "conformity", "schema", "structured")}
-    schema = [f"palimpsest.params.{part}" for part in ("schema", "sections", "checks")]
-    read = set().union(*map(imports.find_modules_directly_imported_by, schema))
-    assert {name for name in read if name.startswith("palimpsest.records")} == own
-
-
 # Sources of every shape, in a project of their own.
 
 
@@ -176,7 +159,7 @@ def invented(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
     def held(source: str) -> set[str]:
         (tmp_path / "stages").mkdir(exist_ok=True)
         (tmp_path / "stages" / "s.py").write_text(source)
-        return {name.removesuffix(".py") for name in code("stages.s")} - {"stages/s"}
+        return {name.removesuffix(".py") for name in code("stages.s")} - {"stages/s", "palimpsest/__init__"}
 
     return held
 
@@ -269,7 +252,6 @@ def test_an_edit_runs_what_it_is_code_of_and_nothing_else(tmp_path: Path):
     assert copy.runs() == 1
     assert copy.stale() == []
     copy.edit("palimpsest/models/chat/endpoint.py")
-    copy.edit("palimpsest/__init__.py")  # the version, say
     assert copy.stale() == ["inputs"]  # others' files there change
     assert copy.runs() == 1
     copy.edit("palimpsest/training/dpsgd.py")

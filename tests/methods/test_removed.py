@@ -1,10 +1,9 @@
-"""A chain that notes what it removes removes the same, and keeps a fair part of it."""
+"""A chain notes a fair part of what it removes."""
 
 import json
 from collections import Counter
 
-from palimpsest.methods.shared.postprocess import Candidate, FilterChain, LengthFilter, PersonalData
-from palimpsest.methods.shared.removed import NotingChain, noted_in
+from palimpsest.methods.shared.postprocess import Candidate, FilterChain, LengthFilter, PersonalData, noted_in
 from palimpsest.records.record import Record
 from palimpsest.report.release.allowed import GENERATION, publishable
 
@@ -20,17 +19,11 @@ def plain() -> FilterChain:
     return FilterChain([LengthFilter(2, None), PersonalData()])
 
 
-def noting(*parts: list[Candidate]) -> NotingChain:
-    made = NotingChain(plain())
+def noting(*parts: list[Candidate]) -> FilterChain:
+    made = plain()
     for part in parts:
         made.apply(part)
     return made
-
-
-def test_it_removes_what_the_chain_removes() -> None:
-    one, other = plain(), NotingChain(plain())
-    assert other.apply(drawn(50)) == one.apply(drawn(50))
-    assert (other.seen, other.removed) == (one.seen, one.removed)
 
 
 def test_it_notes_each_row_under_the_filter_that_removed_it() -> None:
@@ -52,10 +45,10 @@ def test_of_many_it_keeps_a_few_from_all_over_however_they_come() -> None:
 
 def test_what_is_written_is_read() -> None:
     made = noting(drawn(9))
-    assert noted_in(json.loads(json.dumps(made.to_json()))) == made.noted
+    assert noted_in(json.loads(json.dumps(made.noted_as_json()))) == made.noted
     assert noted_in({"drawn": 3}) == {}
 
 
 def test_no_removed_row_leaves_with_a_release() -> None:
-    document = {"zone": "dp", "drawn": 9, "rows": 3, "removed": {"length": 3}} | noting(drawn(9)).to_json()
+    document = {"zone": "dp", "drawn": 9, "rows": 3, "removed": {"length": 3}} | noting(drawn(9)).noted_as_json()
     assert publishable(document, GENERATION, "generation.json") == {"drawn": 9, "rows": 3, "removed": {"length": 3}}

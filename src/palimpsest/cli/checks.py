@@ -17,7 +17,6 @@ from palimpsest.params.load import device_of
 from palimpsest.params.schema import DpLmVariant, Params
 from palimpsest.privacy.shown import down, up
 from palimpsest.records.vouched import EMBEDDED
-from stages import finished
 from stages.common import processes
 from stages.vouching import require_vouched
 
@@ -107,7 +106,7 @@ def needed(context: Context, targets: Sequence[str], changed: Collection[str]) -
 
 
 def due(context: Context, needed: Collection[str]) -> "list[Priced]":
-    """What would spend of the stages that have to run, with their plans; some of it may be put back, free."""
+    """What would spend of the stages that have to run, with their plans; some of it was paid for."""
     names = {name for name in needed if name.partition("@")[0] in SPENDERS}
     if not names:
         return []  # and the accountants need not be loaded
@@ -124,7 +123,7 @@ def check_budget(context: Context, spending: "Sequence[Priced]") -> None:
     """
     if not spending:
         return
-    from palimpsest.cli.plan import balance_after, comes_back
+    from palimpsest.cli.plan import balance_after, is_paid
     from palimpsest.privacy.ledger.rules import GIVE_BACK, waiting
 
     for item in spending:
@@ -132,8 +131,8 @@ def check_budget(context: Context, spending: "Sequence[Priced]") -> None:
             raise ParamsError(
                 f"{item.name}: {' '.join(item.plan.notes)}.", "Change its settings, or take it out of run."
             )
-    kept = finished.waiting(context.workspace)
-    variants = [item for item in spending if item.purpose == "release" and not comes_back(context, item, kept)]
+    charges = context.ledger.charges(context.asset.name)
+    variants = [item for item in spending if item.purpose == "release" and not is_paid(context, item, charges)]
     if not variants:  # nothing more is asked: a cap that was lowered since stops new charges alone
         return
     _check_share(context, variants)
@@ -147,7 +146,7 @@ def check_budget(context: Context, spending: "Sequence[Priced]") -> None:
             "Nothing was charged and no row was read. Lower delta_share of a variant.",
         )
     balance = context.ledger.balance(context.asset.name)
-    back = GIVE_BACK if waiting(context.ledger.charges(context.asset.name)) else ""
+    back = GIVE_BACK if waiting(charges) else ""
     raise BudgetExceeded(
         f"The pending models ({', '.join(item.name for item in variants)}) would pass the budget of asset "
         f"{context.asset.name!r}: spent epsilon {up(balance.spent)}, asked {up(after.spent - balance.spent)} more, "

@@ -9,14 +9,11 @@ from typing import TYPE_CHECKING
 from palimpsest.cli.checks import RELEASING
 from palimpsest.cli.context import Context
 from palimpsest.cli.graph import stage_names
-from palimpsest.errors import LedgerError
-from palimpsest.files import read_json
+from palimpsest.errors import ConsentNeeded, LedgerError
 from palimpsest.privacy.ledger import again
-from palimpsest.privacy.ledger.records import Charge
-from palimpsest.privacy.ledger.rules import attempt
+from palimpsest.privacy.ledger.rules import charges_again
 from palimpsest.privacy.shown import up
 from palimpsest.report.release import word
-from palimpsest.workspace import MANIFEST
 
 if TYPE_CHECKING:
     from palimpsest.cli.plan import Priced  # it loads the accountants
@@ -26,12 +23,12 @@ _QUESTION = (
     "default the release does not depend on them. Do you give the word of the owner of the data for this release? [y/N]"
 )
 _AGAIN = (
-    "This run would charge {} again: what an earlier run of the same plan on these data began stays charged. The total "
-    "would go from epsilon {} to {} of {:g}."
+    "This run would charge {} again: what was charged for it on these data stays charged. The total would go from "
+    "epsilon {} to {} of {:g}."
 )
 _CHARGE = (
-    "What DVC's cache still has costs nothing all the same, and so does what a run that was killed had finished under "
-    "these settings. Charge again? [y/N]"
+    "What DVC's cache still has costs nothing all the same, and so does what was paid for under these settings and can "
+    "be made again. Charge again? [y/N]"
 )
 
 
@@ -78,6 +75,18 @@ def asked(context: Context, spending: "Sequence[Priced]", *, releases: bool, yes
     return Answers(_owners_word(context, yes=yes, reason=reason) if releases else None, words)
 
 
+def require_given(context: Context, spending: "Sequence[Priced]") -> None:
+    """Raise ConsentNeeded where something would be charged a second time, and the environment has no word for it."""
+    pending = _repeated(context, spending, again.given(os.environ))
+    if pending:
+        words = " ".join(sorted(word for _, word in pending))
+        raise ConsentNeeded(
+            f"{', '.join(item.stage for item, _ in pending)} would be charged again on these data.",
+            f"Nothing ran and nothing was charged. Start `palimpsest run` yourself: it names the cost and asks; or set "
+            f"{again.VARIABLE}='{words}' where this is started, which holds for these charges alone.",
+        )
+
+
 def without_release(context: Context, targets: Sequence[str]) -> list[str]:
     """The same targets, or all stages where none is named, but for the releasing one."""
     return [name for name in targets or stage_names(context.workspace) if name != RELEASING]
@@ -108,7 +117,7 @@ def _words_again(context: Context, spending: "Sequence[Priced]", *, yes: bool) -
         print(f"{told} --yes was given.", flush=True)
     elif not said_yes(f"{told} {_CHARGE}"):
         return None
-    return known.union(*(words for _, words in pending))
+    return known | {word for _, word in pending}
 
 
 def _cost(context: Context, pending: "list[Priced]") -> str:
@@ -119,36 +128,22 @@ def _cost(context: Context, pending: "list[Priced]") -> str:
     return _AGAIN.format(names, up(before), up(balance_after(context, pending).spent), context.asset.epsilon)
 
 
-def _repeated(context: Context, spending: "Sequence[Priced]", known: frozenset[str]) -> "list[tuple[Priced, set[str]]]":
-    """What this run may charge again, with the words for it but for those that are known."""
+def _repeated(context: Context, spending: "Sequence[Priced]", known: frozenset[str]) -> "list[tuple[Priced, str]]":
+    """What this run may charge again, with the word for it, but for those that are known."""
+    if not spending:
+        return []
+    from palimpsest.cli.plan import is_paid, next_attempt
+
     charges = context.ledger.charges(context.asset.name)
-    looked = {f"{charge.stage}@{charge.variant}" for charge in charges if charge.looked}
-    pending = [item for item in spending if item.purpose == "release" and item.stage in looked]
-    found = [(item, _words(context, item, charges) - known) for item in pending]
-    return [(item, words) for item, words in found if words]
-
-
-def _words(context: Context, item: "Priced", charges: Sequence[Charge]) -> set[str]:
-    """The words for the runs of this plan, on the rows as they are now, that would be charged again."""
-    from palimpsest.cli.plan import planned_by
-    from stages.pricing import continues
-
-    rows = _fingerprint(context)
-    stage, _, variant = item.stage.partition("@")
-    own = [charge for charge in charges if (charge.stage, charge.variant) == (stage, variant)]
-    keys = {charge.run_key for charge in own if rows in (None, charge.fingerprint) and planned_by(charge, item)}
-    found = set()
-    for key in keys:
-        now = attempt(key, charges, lambda charge: continues(charge, context.workspace))
-        if now.repeats(range(len(item.plan.queries)) - now.kept.keys()):
-            found.add(again.word(stage, variant, key, charges))
+    found = []
+    for item in spending:
+        if item.run is None or item.purpose != "release" or is_paid(context, item, charges):
+            continue
+        now, missing = next_attempt(context, item.run, item.plan, charges)
+        word = again.word(item.run, charges)
+        if charges_again(charges, missing, item.run, now) and word not in known:
+            found.append((item, word))
     return found
-
-
-def _fingerprint(context: Context) -> str | None:
-    """The keyed hash of the training rows that are there; None where none are."""
-    path = context.workspace / MANIFEST
-    return str(read_json(path)["fingerprint"]) if path.is_file() else None
 
 
 def said_yes(question: str) -> bool:

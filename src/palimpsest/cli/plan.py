@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,21 +16,23 @@ from palimpsest.cli.graph import standings
 from palimpsest.cli.kept import kept
 from palimpsest.cli.render import render
 from palimpsest.cli.timing import expected
-from palimpsest.graph.state import Standing, State
+from palimpsest.files import read_json
+from palimpsest.graph.state import ITS_CODE, Standing, State
 from palimpsest.methods.registry import METHODS, method
 from palimpsest.methods.shared.base import Plan
 from palimpsest.methods.shared.columns import PlanTable
 from palimpsest.params.file import RESOLVED
 from palimpsest.privacy import accounting
-from palimpsest.privacy.ledger.records import Balance, Charge
-from palimpsest.privacy.ledger.rules import TEAM, preview
+from palimpsest.privacy.ledger.records import Balance, Charge, Run
+from palimpsest.privacy.ledger.rules import TEAM, Attempt, attempt, committed, preview, raised_versions
+from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.shown import up
 from palimpsest.records.vouched import files_of
 from palimpsest.report.formats import MISSING, number
-from palimpsest.workspace import CHECKPOINTS
+from palimpsest.workspace import CHECKPOINTS, MANIFEST
 from stages import finished
 from stages.pricing import Prices, continues
-from stages.spenders import Spender, spenders
+from stages.spenders import Spender, run_of, spenders
 from stages.vouching import require_vouched
 
 
@@ -46,6 +48,7 @@ class Priced:
         whole: all that it costs: its own plan and that of the model it builds on.
         own_delta: what that takes of delta beside its event.
         pending: whether the stage would run, and be charged.
+        run: by what the ledger would know it; None where the rows are not there yet, or may be others by then.
     """
 
     stage: str
@@ -55,6 +58,7 @@ class Priced:
     whole: dpa.DpEvent
     own_delta: float
     pending: bool
+    run: Run | None = None
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,8 @@ class Cost:
         feasible: whether the setting can work.
         epsilon: its own, with what it builds on; None of a reference, and where it cannot work.
         accountant: which one says so; epsilon_rdp is that of the other.
-        budget_cost: what a run would add to the data set's total now; 0 of what will not run.
+        budget_cost: what a run would add to the data set's total now; 0 of what will not run, and of what was paid for.
+        raised: in words, the versions of what is asked that were raised since these rows were charged.
     """
 
     name: str
@@ -79,6 +84,7 @@ class Cost:
     accountant: str
     epsilon_rdp: float | None
     budget_cost: float
+    raised: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -159,14 +165,31 @@ def priced(context: Context, *, only_pending: bool = False) -> list[Priced]:
 
 
 def _priced(context: Context, found: Mapping[str, Standing], only_pending: bool = False) -> list[Priced]:
-    prices, wanted = Prices(context.params), spenders(context.params)
-    return [priced_one(prices, each, found) for each in wanted if _runs(found, each) or not only_pending]
+    prices, wanted, rows = Prices(context.params), spenders(context.params), rows_by_then(context, found)
+    return [priced_one(prices, each, found, rows) for each in wanted if _runs(found, each) or not only_pending]
 
 
-def priced_one(prices: Prices, each: Spender, found: Mapping[str, Standing]) -> Priced:
-    """One of them, by the state of its stage; a stage that is not there yet would run."""
+def priced_one(prices: Prices, each: Spender, found: Mapping[str, Standing], rows: str | None) -> Priced:
+    """One of them, by the state of its stage; a stage that is not there yet would run.
+
+    Args:
+        rows: `rows_by_then`.
+    """
     plan, (whole, own_delta) = prices.planned(each.name), prices.whole(each.name)
-    return Priced(each.stage, each.name, each.target.purpose, plan, whole, own_delta, _runs(found, each))
+    run = None if rows is None else run_of(prices.params, each, plan, rows)
+    return Priced(each.stage, each.name, each.target.purpose, plan, whole, own_delta, _runs(found, each), run)
+
+
+def rows_by_then(context: Context, found: Mapping[str, Standing]) -> str | None:
+    """Returns the keyed hash of the training rows that a run would find.
+
+    None where there are none yet, and where what makes them runs for another reason than its code.
+    """
+    making = [found[name] for name in ("world", "preprocess") if name in found]
+    path = context.workspace / MANIFEST
+    if not path.is_file() or any(one.state is not State.CACHED and {*one.why} - {ITS_CODE} for one in making):
+        return None
+    return str(read_json(path)["fingerprint"])
 
 
 def _runs(found: Mapping[str, Standing], each: Spender) -> bool:
@@ -178,40 +201,43 @@ def balance_after(
 ) -> Balance:
     """The asset's balance once every pending release has run, or that of a team that shares it.
 
-    What the newest attempt at such a plan, which was stopped, reserved and never began, can replay or can continue is
-    not counted twice. One before it had settings that no query shows, and stays counted beside it. `charges` are the
-    asset's, where they are known.
+    What an attempt at the same run, which was stopped, reserved and never began, can replay or can continue is not
+    counted twice. `charges` are the asset's, where they are known.
     """
-    pending = {item.name: item for item in variants if item.pending and item.purpose == "release"}
     every = context.ledger.charges(context.asset.name) if charges is None else charges
-    planned = [one for one in every if one.state != "refunded" and planned_by(one, pending.get(one.variant))]
-    newest = {one.variant: one.run_key for one in planned}
-    used = {one.id for one in planned if one.run_key == newest[one.variant] and _reusable(context, one)}
-    standing = [charge for charge in every if charge.id not in used]
-    wanted = {(name, 1): item.plan.queries for name, item in pending.items()}
-    return preview(context.asset, standing, wanted, team)
+    pending = [item for item in variants if item.pending and item.purpose == "release"]
+    wanted = dict(_wanted(context, item, every) for item in pending)
+    return preview(context.asset, every, wanted, team)
 
 
-def comes_back(context: Context, item: Priced, kept: Mapping[str, frozenset[str]]) -> bool:
-    """Whether a finished run of this plan waits to be put back, free, unless a setting that no query shows changed.
+def _wanted(
+    context: Context, item: Priced, charges: Sequence[Charge]
+) -> tuple[tuple[str, int], Sequence[PlannedQuery]]:
+    """What a run would reserve anew, behind its key and number."""
+    if item.run is None:
+        return (item.name, 1), item.plan.queries
+    now, missing = next_attempt(context, item.run, item.plan, charges)
+    return (item.run.key, now.number), list(missing.values())
 
-    The stage itself knows. So this decides what is foretold, and never whether somebody is asked.
+
+def next_attempt(
+    context: Context, run: Run, plan: Plan, charges: Sequence[Charge]
+) -> tuple[Attempt, Mapping[int, PlannedQuery]]:
+    """The attempt that a run would be, and by its place each query that it would be charged for."""
+    now = attempt(run.key, charges, lambda charge: continues(charge, context.workspace))
+    return now, {index: query for index, query in enumerate(plan.queries) if index not in now.kept}
+
+
+def is_paid(context: Context, item: Priced, charges: Iterable[Charge]) -> bool:
+    """Whether the rows, or the model, would be made again of what was paid for, free.
+
+    The stage itself knows: it also looks whether candidates and models are those of then. So this decides what is
+    foretold; what is charged needs the owner's word all the same.
     """
-    charges = context.ledger.charges(context.asset.name)
-    runs = (finished.committed(key, charges) for key in kept.get(item.stage, ()))
-    return any(own and all(planned_by(charge, item) for charge in own) for own in runs)
-
-
-def planned_by(charge: Charge, item: Priced | None) -> bool:
-    """Whether the charge is one that the plan would make."""
-    queries = item.plan.queries if item else ()
-    own = charge.query, charge.event, charge.own_delta, charge.partition
-    return any(own == (each.name, each.event, each.own_delta, each.partition) for each in queries)
-
-
-def _reusable(context: Context, charge: Charge) -> bool:
-    begun = charge.state == "begun" and continues(charge, context.workspace)
-    return begun or charge.state in ("reserved", "answered")
+    own = [] if item.run is None else committed(item.run.key, charges)
+    if item.run is None or not own:
+        return False
+    return all(charge.answer_hash is not None for charge in own) or finished.is_kept(item.run, context.workspace)
 
 
 def show_plan(workspace: Path, *, as_json: bool = False) -> None:
@@ -257,9 +283,8 @@ def _costs(context: Context, found: Mapping[str, Standing]) -> dict[str, Any]:
     """What everything costs, as JSON values: what takes long, and depends on settings and ledger alone."""
     books = context.ledger.books()
     charges, spent = books.charges(context.asset.name), books.balance(context.asset.name).spent
-    kept = finished.waiting(context.workspace)
     every = _priced(context, found)
-    variants = [replace(item, pending=item.pending and not comes_back(context, item, kept)) for item in every]
+    variants = [replace(item, pending=item.pending and not is_paid(context, item, charges)) for item in every]
     return {
         "spent": spent,
         "after": asdict(balance_after(context, variants, charges)),
@@ -288,9 +313,11 @@ def _cost(context: Context, item: Priced, charges: Sequence[Charge], spent: floa
     if plan.feasible and accounting.is_private(item.whole):
         own, rdp = accounting.planned_epsilon(item.whole, delta), accounting.epsilon(item.whole, delta, "rdp")
     adds = balance_after(context, [item], charges).spent - spent if plan.feasible else 0.0
+    raised = raised_versions(charges, plan.queries, item.run.fingerprint) if item.pending and item.run else []
     return Cost(
-        item.name, dict(plan.numbers), plan.notes, plan.feasible, own, accounting.primary(item.whole), rdp, adds
-    )
+        item.name, dict(plan.numbers), plan.notes, plan.feasible, own, accounting.primary(item.whole), rdp, adds,
+        tuple(raised),
+    )  # fmt: skip
 
 
 def _line(
@@ -298,9 +325,10 @@ def _line(
 ) -> PlanLine:
     draws = tuple(variant for variant, model in context.params.run.dp_lm.items() if model == each.name)
     standing = where or Standing(each.method.stage, each.stage, State.RUNS, ("it is not in dvc.yaml",))
+    own = Cost(**{**cost, "notes": tuple(cost["notes"]), "raised": tuple(cost["raised"])})
     return PlanLine(
-        each.stage, each.method.name, each.target.purpose, str(standing.state), standing.why, standing.after, draws,
-        minutes, Cost(**{**cost, "notes": tuple(cost["notes"])}),
+        each.stage, each.method.name, each.target.purpose, str(standing.state), (*standing.why, *own.raised),
+        standing.after, draws, minutes, own,
     )  # fmt: skip
 
 

@@ -31,7 +31,6 @@ from palimpsest.files import make_folder
 from palimpsest.graph.state import State
 from palimpsest.privacy.shown import up
 from palimpsest.workspace import TWINS
-from stages import finished
 from stages.warm import serving
 
 HELD_BACK = 3  # exit status: all went well, and the owner's word for the release was not given
@@ -72,7 +71,6 @@ def run_workspace(
         courses = partial(in_courses, workspace, targets, chosen, changed, then=then)
         run = partial(_warm, partial(runner, workspace, [lock], courses), answers.variables)
         code = _finished(context, run) if chosen or not targets else 0
-        finished.forget_noted(workspace)
         tell_of_rows(workspace)
     if code == 0 and not targets:
         show_report(workspace)

@@ -1,7 +1,7 @@
 """`palimpsest serve`: runs by a schedule, which can ask nobody."""
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,15 +10,14 @@ from typing import Any
 
 from palimpsest.cli.alone import alone, serving
 from palimpsest.cli.checks import RELEASING, check_budget, due, needed
-from palimpsest.cli.consent import without_release
+from palimpsest.cli.consent import require_given, without_release
 from palimpsest.cli.context import Context
-from palimpsest.cli.graph import stale, standings
+from palimpsest.cli.graph import stale
 from palimpsest.cli.plan import PlanSummary, summarised
 from palimpsest.cli.render import render
 from palimpsest.cli.run import checked
-from palimpsest.errors import ConsentNeeded, DataError, ParamsError
+from palimpsest.errors import DataError, ParamsError
 from palimpsest.files import make_folder, write_text
-from palimpsest.graph.state import ITS_CODE
 from palimpsest.params.file import FILE
 from palimpsest.params.override import overridden
 from palimpsest.report.release import word
@@ -49,9 +48,8 @@ def unattended(
     """Hold the workspace for a run that nobody watches, after the checks of `palimpsest run`.
 
     The owner's word comes from the environment of whoever serves the schedule. Without it nothing is released, and a
-    stage that would charge a run a second time refuses, before it reads a row. What runs anew only because of another
-    version of palimpsest waits for a person too. `overrides` are written into params.yaml and stay there; see
-    `params.override`.
+    run that would charge something a second time is refused, before it reads a row. `overrides` are written into
+    params.yaml and stay there; see `params.override`.
 
     Raises:
         PalimpsestError: another run holds the workspace, or a check fails. Nothing was started or charged, and
@@ -63,7 +61,7 @@ def unattended(
             changed = stale(workspace)
             spending = due(context, needed(context, targets, changed))
             check_budget(context, spending)
-            _require_asked(context, {item.stage for item in spending if item.purpose == "release"})
+            require_given(context, spending)
         make_folder(workspace / TWINS)
         releases = RELEASING in changed and (not targets or RELEASING in targets)
         held_back = _held_back(context) if releases else ""
@@ -103,16 +101,6 @@ def _set(workspace: Path, overrides: Mapping[str, Any], *, keep: bool) -> Iterat
         if not kept and path.read_text(encoding="utf-8") == ours:
             write_text(path, before)
             render(workspace)
-
-
-def _require_asked(context: Context, spending: Collection[str]) -> None:
-    """Raise ConsentNeeded where a stage that spends ran here and nothing of its own changed since but its code."""
-    same = [one.name for one in standings(context, fresh=True) if one.name in spending and {*one.why} == {ITS_CODE}]
-    if same:
-        raise ConsentNeeded(
-            f"{', '.join(same)} would be charged again: another version of palimpsest is all that changed.",
-            "Nothing was charged. Start `palimpsest run` yourself: it names the cost and asks.",
-        )
 
 
 def _held_back(context: Context) -> str:

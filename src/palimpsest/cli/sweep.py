@@ -16,7 +16,7 @@ from palimpsest.cli.consent import may_charge
 from palimpsest.cli.console import Rows, console, show
 from palimpsest.cli.context import Context, opened
 from palimpsest.cli.graph import stage_names, standings
-from palimpsest.cli.plan import Priced, balance_after, priced_one
+from palimpsest.cli.plan import Priced, balance_after, priced_one, rows_by_then
 from palimpsest.cli.render import render
 from palimpsest.cli.repro import STOPPED
 from palimpsest.cli.run import run_workspace
@@ -195,6 +195,7 @@ class Till:
     def __init__(self, asked: Sweep, params: Params) -> None:
         self._asked, self._params, self._prices = asked, params, Prices(params)
         self._charges = asked.context.ledger.charges(asked.context.asset.name)
+        self._rows = rows_by_then(asked.context, asked.found)
         self._items: dict[str, Priced] = {}
         self._total = balance_after(asked.context, [], self._charges).spent
 
@@ -216,7 +217,7 @@ class Till:
         """Whatever a point asks of private rows: its own questions, and those of what it builds on."""
         charged = self._params.run.dp_lm.get(point.name, point.name)
         found = [spender(self._params, name) for name in self._prices.chain(charged)]
-        return {each.stage: priced_one(self._prices, each, self._asked.found) for each in found}
+        return {each.stage: priced_one(self._prices, each, self._asked.found, self._rows) for each in found}
 
 
 def _infeasible(own: Mapping[str, Priced]) -> str:

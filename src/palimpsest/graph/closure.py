@@ -2,6 +2,9 @@
 
 Nothing is imported to find it, so it is known before anything heavy is loaded. What no import statement shows is
 declared here: modules that load something by its name, and the files that are shipped beside modules.
+
+By it a changed stage runs again, and no more: a charge is known by what is asked, not by code (`Run`), so what was paid
+for is made again, free.
 """
 
 import ast
@@ -16,34 +19,6 @@ from pathlib import Path
 _ROOTS = ("palimpsest", "stages")
 _IMPORT = re.compile(rb"^[ \t]*((?:import|from)[ \t][^\n(#]*(?:\([^)]*\))?)", re.MULTILINE)
 
-# Code that shapes no result, so that no stage runs again, and no budget is spent again, because it changed. What it
-# imports is not followed.
-PLUMBING: Mapping[str, str] = {
-    "palimpsest": "the version",
-    "palimpsest.graph.closure": "this module: it says what is counted, and runs in no stage but `inputs`",
-    "palimpsest.devices": "where torch computes: a workspace that moves buys nothing again",
-    "palimpsest.errors": "how a failure is told",
-    "palimpsest.files": "how a file is written whole",
-    "palimpsest.progress": "how progress is told",
-    "palimpsest.shards": "where parts of a work are done: a workspace that moves to a cluster buys nothing again",
-    "palimpsest.validate": "refuses arguments, changes none",
-    "palimpsest.methods.registry": "lists the methods; a run is held to the code of its own alone",
-    "palimpsest.methods.shared.columns": "what `palimpsest plan` shows",
-    "palimpsest.workspace": "names of files; the graph has those that a stage reads and writes",
-    "palimpsest.privacy.ledger.migrations": "brings a ledger's tables to their form of today, and rewrites no entry",
-    "palimpsest.params": "empty",
-    "palimpsest.params.load": "reads params.yaml, and the values that it stands for",
-    "palimpsest.params.file": "what a person writes there",
-    "palimpsest.params.schema": "checks params.yaml; what it says is in `params:` of each stage and in a run's key",
-    "stages": "has a stage start warm",
-    "stages.warm": "where a stage runs: in a fork instead of a process of its own",
-    "stages.common": "how a stage starts and fails",
-    "stages.together": "how processes that train together start and end",
-    "stages.runner": "that a stage ends with what runs it, and is alone at its files",
-    "stages.finished": "that what a run wrote is kept until DVC has noted it",
-    "stages.timing": "how long a stage took, for `palimpsest plan`",
-}
-
 # Modules that reach something otherwise than by an import statement -> the project's files among it, as patterns.
 DYNAMIC: Mapping[str, tuple[str, ...]] = {
     "palimpsest": (),  # what is used from Python; no stage uses it
@@ -52,6 +27,7 @@ DYNAMIC: Mapping[str, tuple[str, ...]] = {
     "palimpsest.cli.main": ("palimpsest/privacy/ledger/roles.sql",),  # printed for a database's owner
     "palimpsest.cli.run": (),  # starts DVC
     "palimpsest.cli.samples": (),  # starts the program that writes the sample browser
+    "palimpsest.methods.registry": (),  # the declarations of methods; a stage is held to its own
     "palimpsest.models.chat.wire": (),  # the package httpx
     "palimpsest.models.sources": (),  # the folder of a package with an encoder
     "palimpsest.parts": (),  # the modules of the accountants, each by itself
@@ -75,7 +51,7 @@ class Look:
         self._hashed = functools.cache(lambda path: hashlib.sha256(self._content(path)).digest())
 
     def code(self, *modules: str) -> dict[str, Path]:
-        """Name -> place of every file of the project that modules can run or read, they included, `PLUMBING` left out.
+        """Name -> place of every file of the project that modules can run or read, they included.
 
         Names are those in a checkout or an installation, `stages/dp_train.py` say; in order.
 
@@ -103,7 +79,7 @@ class Look:
         waiting = [*modules]
         while waiting:
             name = waiting.pop()
-            if name not in found and name not in PLUMBING and self._source(name) is not None:
+            if name not in found and self._source(name) is not None:
                 found.add(name)
                 waiting += self._needed(name)
         return found

@@ -1,37 +1,31 @@
-"""All methods, each declared in its own folder. A new one is a folder and a line here."""
+"""All methods, each declared in its own folder. A new one is a folder and a line here.
 
-from palimpsest.methods.baselines.custext.declaration import CUSTEXT
-from palimpsest.methods.baselines.fewshot.declaration import FEWSHOT
-from palimpsest.methods.baselines.sentdp.declaration import SENTDP
-from palimpsest.methods.choose.declaration import CHOOSE
-from palimpsest.methods.dp_lm.declaration import DP_LM
-from palimpsest.methods.dp_lm.judge_declaration import DISCRIMINATOR
-from palimpsest.methods.embed.declaration import EMBED
-from palimpsest.methods.evolve.declaration import EVOLVE
-from palimpsest.methods.phrases.declaration import PHRASES
-from palimpsest.methods.predict.declaration import PREDICT
-from palimpsest.methods.restate.declaration import RESTATE
-from palimpsest.methods.select.declaration import SELECT
+Declarations are loaded by name, so that a stage's code (`graph.closure`) is that of its own method and not of all.
+"""
+
+from importlib import import_module
+
 from palimpsest.methods.shared.method import Family, Method
-from palimpsest.methods.steer.declaration import STEER
-from palimpsest.methods.vote_select.declaration import VOTE_SELECT
 
 # Each stands behind those that it may build on.
-METHODS: tuple[Method, ...] = (
-    DP_LM,
-    DISCRIMINATOR,
-    PREDICT,
-    FEWSHOT,
-    PHRASES,
-    SELECT,
-    STEER,
-    EVOLVE,
-    EMBED,
-    SENTDP,
-    CUSTEXT,
-    VOTE_SELECT,
-    RESTATE,
-    CHOOSE,
+_DECLARED = (
+    ("dp_lm.declaration", "DP_LM"),
+    ("dp_lm.judge_declaration", "DISCRIMINATOR"),
+    ("predict.declaration", "PREDICT"),
+    ("baselines.fewshot.declaration", "FEWSHOT"),
+    ("phrases.declaration", "PHRASES"),
+    ("select.declaration", "SELECT"),
+    ("steer.declaration", "STEER"),
+    ("evolve.declaration", "EVOLVE"),
+    ("embed.declaration", "EMBED"),
+    ("baselines.sentdp.declaration", "SENTDP"),
+    ("baselines.custext.declaration", "CUSTEXT"),
+    ("vote_select.declaration", "VOTE_SELECT"),
+    ("restate.declaration", "RESTATE"),
+    ("choose.declaration", "CHOOSE"),
+)
+METHODS: tuple[Method, ...] = tuple(
+    getattr(import_module(f"palimpsest.methods.{module}"), name) for module, name in _DECLARED
 )
 # Those whose rows are charged as such: a variant of the method is asked for by itself.
 CHARGED = tuple(method for method in METHODS if method.family is not Family.TRAINS)

@@ -49,6 +49,7 @@ class KeptVectors:
 
     Attributes:
         dimension: length d of a vector.
+        fingerprint: of the encoder.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class KeptVectors:
         """
         validate.positive(dimension=dimension, batch=batch)
         self._encode_batch, self._batch = encode_batch, batch
-        self._folder, self.dimension = Path(folder), dimension
+        self._folder, self.dimension, self.fingerprint = Path(folder), dimension, fingerprint
         self._secret = hashlib.blake2b(fingerprint.encode(), digest_size=32).digest()
         alone, together = (self._marked(name) for name in (b"mark alone", b"mark"))
         self._mark = alone if batch == 1 else together

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from transformers import PreTrainedModel
@@ -104,6 +104,14 @@ class MeteredWriting:
     shape: Shape
     stride: int
     checkpoints: Path | None = None
+    reads_model: ClassVar[bool] = True
+
+    @property
+    def subject(self) -> object:
+        """The prompts that texts are written behind."""
+        prompts, frames = self.prompter, self.prompter.private.items()
+        private = {label: (frame.before, frame.after) for label, frame in frames}
+        return prompts.public, private, prompts.text_tokens, prompts.joint
 
     def run(self, rows: Sequence[PrivateRow], noise: NoiseSource) -> list[dict[str, Any]]:
         """Not without a meter.

@@ -46,10 +46,12 @@ class Choice(Stored):
     Attributes:
         classifiers: at least one, each n texts -> n labels.
         rho: what the choice costs.
+        among: of each classifier the public texts that it learned from, and their labels, by which its place is known.
     """
 
     classifiers: tuple[Classify, ...]
     rho: float
+    among: tuple[tuple[str, ...], ...] = ()
     name: str = "choice"
 
     def __post_init__(self) -> None:
@@ -57,6 +59,11 @@ class Choice(Stored):
         if self.rho != math.inf:
             validate.positive(rho=self.rho)
         validate.in_range(1, math.inf, number_of_classifiers=len(self.classifiers))
+
+    @property
+    def subject(self) -> object:
+        """What was chosen from."""
+        return self.among
 
     def event(self) -> DpEvent:
         return choice_event(self.rho)

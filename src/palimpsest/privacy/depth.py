@@ -16,7 +16,7 @@ from palimpsest import validate
 from palimpsest.privacy.gumbel import gumbel_scale
 from palimpsest.privacy.means import Encode, embedded, encode_ahead
 from palimpsest.privacy.mechanisms import gumbel_top_k
-from palimpsest.privacy.query import Stored, bounds_persons, registered
+from palimpsest.privacy.query import Stored, bounds_persons, mark_of, registered
 from palimpsest.privacy.rows import PrivateRow, one_each
 
 if TYPE_CHECKING:
@@ -75,6 +75,11 @@ class DepthPicks(Stored):
             validate.positive(rho=self.rho)
         if min(self.picks.values(), default=0) < 0:
             raise ValueError("picks must not be negative")
+
+    @property
+    def subject(self) -> object:
+        """The candidates, by whose places picks come out, and the space that they lie in."""
+        return self.picks, self.candidates, mark_of(self.encode)
 
     def event(self) -> DpEvent:
         return picks_event(self.rho)

@@ -10,7 +10,7 @@ from dp_accounting.dp_event import DpEvent, GaussianDpEvent, NonPrivateDpEvent
 
 from palimpsest import validate
 from palimpsest.errors import ModelError
-from palimpsest.privacy.query import Stored, bounds_persons, registered
+from palimpsest.privacy.query import Stored, bounds_persons, mark_of, registered
 from palimpsest.privacy.rows import PrivateRow, by_person
 from palimpsest.progress import track
 
@@ -74,6 +74,11 @@ class ClassMeans(Stored):
         validate.positive(batch=self.batch)
         if len(set(self.labels)) < len(self.labels):
             raise ValueError("labels must differ from each other")
+
+    @property
+    def subject(self) -> object:
+        """The labels, and the space that the sums lie in."""
+        return self.labels, self.dimensions, mark_of(self.encode)
 
     def event(self) -> DpEvent:
         return GaussianDpEvent(self.sigma) if self.sigma > 0 else NonPrivateDpEvent()

@@ -38,6 +38,11 @@ class KeyPhrases(Thresholded):
     name: str = "key_phrases"
 
     @property
+    def subject(self) -> object:
+        """The labels, by whose places phrases come out."""
+        return self.labels
+
+    @property
     def changed(self) -> int:
         return self.most
 

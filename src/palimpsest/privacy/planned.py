@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from dp_accounting.dp_event import DpEvent
 
+from palimpsest.privacy.versions import Versions
+
 ADJACENCY = "add_remove"  # neighbours differ by one unit of privacy more or less
 
 
@@ -19,6 +21,7 @@ class PlannedQuery:
         partition: (scheme, cell) where it reads one of disjoint parts of the data set; None where it reads all.
         own_delta: a delta that the event does not carry, that of all steps together.
         adjacency: the adjacency that the event is stated for.
+        versions: of the query and of the tools it uses; see `privacy.versions`.
     """
 
     name: str
@@ -27,3 +30,4 @@ class PlannedQuery:
     partition: tuple[str, str] | None = None
     own_delta: float = 0.0
     adjacency: str = ADJACENCY
+    versions: Versions = ()

@@ -41,6 +41,11 @@ class LabelHistogram(Stored):
         if len(set(self.labels)) < len(self.labels):
             raise ValueError("labels must differ from each other")
 
+    @property
+    def subject(self) -> object:
+        """The labels, in the order of the counts."""
+        return self.labels
+
     def event(self) -> DpEvent:
         return DiscreteGaussianDpEvent(self.sigma) if self.sigma > 0 else NonPrivateDpEvent()
 

@@ -1,10 +1,12 @@
 """The protocol of a metered query, the register of those that may be asked, and what a stopped one leaves."""
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+import numpy as np
 from dp_accounting.dp_event import DpEvent, NonPrivateDpEvent
 
 from palimpsest.errors import LedgerError
@@ -18,7 +20,11 @@ if TYPE_CHECKING:
 class Query(Protocol):
     """One metered look at private rows.
 
-    `event` and every field are public; the rows are an argument of `run` alone. A query that reads one of disjoint
+    `event` and every field are public; the rows are an argument of `run` alone. `subject` is what an answer refers to
+    and cannot be told without: labels, candidates, the grid of a count, the encoder of a mean. It is made of plain
+    values and arrays. A stored answer is replayed onto the same subject alone, and where the class says `reads_model`,
+    behind the same public sources: a model that the user named, or the texts that ours learned from. A query that reads
+    one of disjoint
     parts of the data set has an attribute `partition`, (scheme, cell), and reads the records of that cell alone. One
     that keeps to its event only up to some delta has an attribute `own_delta`.
 
@@ -46,6 +52,9 @@ class Query(Protocol):
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def subject(self) -> Any: ...
 
     def event(self) -> DpEvent: ...
 
@@ -104,7 +113,13 @@ _PERSONS: set[type] = set()
 
 
 def registered(query: QueryClass) -> QueryClass:
-    """Class decorator: admit a query to the private view."""
+    """Class decorator: admit a query to the private view.
+
+    Raises:
+        TypeError: it does not say what its answer refers to.
+    """
+    if not hasattr(query, "subject"):
+        raise TypeError(f"{query.__name__} has no subject")
     _REGISTER.add(query)
     return query
 
@@ -133,6 +148,49 @@ def is_prepared(query: Query) -> bool:
 def is_stepped(query: Query) -> bool:
     """Whether the query's class runs in steps that a meter counts."""
     return hasattr(type(query), "run_steps")
+
+
+def subject_digest(query: Query, provenance: str) -> str:
+    """SHA-256 of what the query's answer refers to: equal for equal plain values, whatever class holds them.
+
+    Args:
+        provenance: what tells the public sources of the run's model from others.
+    """
+    return plain_digest([query.subject, provenance if getattr(type(query), "reads_model", False) else ""])
+
+
+def plain_digest(value: Any) -> str:
+    """SHA-256 of plain values and arrays, in lists, tuples and mappings.
+
+    Raises:
+        TypeError: there is something else among them.
+    """
+    known = hashlib.sha256()
+    _take(known, value)
+    return known.hexdigest()
+
+
+def _take(known: "hashlib._Hash", value: Any) -> None:
+    """Add a plain value, each part behind its kind and length, so that no two values add the same bytes."""
+    if isinstance(value, Mapping):
+        _take(known, [[name, inner] for name, inner in value.items()])
+    elif isinstance(value, (list, tuple)):
+        known.update(f"[{len(value)}".encode())
+        for inner in value:
+            _take(known, inner)
+    elif isinstance(value, np.ndarray):
+        known.update(f"array {value.dtype.str} {value.shape}".encode())
+        known.update(np.ascontiguousarray(value).tobytes())
+    elif value is None or isinstance(value, (str, bool, int, float)):
+        text = repr(value).encode()
+        known.update(f"{type(value).__name__} {len(text)} ".encode() + text)
+    else:
+        raise TypeError(f"a subject has a {type(value).__name__} in it, which is no plain value")
+
+
+def mark_of(encode: Any) -> str:
+    """What tells an encoder from others: the fingerprint of its weights; empty for one that has none."""
+    return str(getattr(encode, "fingerprint", ""))
 
 
 @dataclass(frozen=True)

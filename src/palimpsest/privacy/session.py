@@ -41,13 +41,15 @@ def metered(
     team: str | None = None,
     *,
     invented: bool = False,
+    provenance: str = "",
 ) -> Iterator[Session]:
     """Reserve the plan's budget, then read and check the rows, then yield the view; commit when the block ends well.
 
     `resumable` says of a query in steps that an earlier attempt began whether this one has what it needs to continue
     it under the same charge. Under noise that a seed fixes nothing is continued: its draws would come again.
     `witnesses` are hashes of ledger entries that the workspace's receipts noted, `again` the owner's words for second
-    charges, `team` whose share of the asset it counts in, `invented` says that the rows are nobody's.
+    charges, `team` whose share of the asset it counts in, `invented` says that the rows are nobody's, and `provenance`
+    tells the public sources of its model from others.
 
     Guarantee: no row is read before the whole plan is reserved, and nothing is reserved in a ledger that is older than
     what was noted of it. No query sees other rows than those that the run is identified by: what a charge paid for is
@@ -68,12 +70,25 @@ def metered(
         reservation = ledger.reserve(schema.asset, run, planned, goes_on, witnesses, again, team, invented=invented)
         try:
             own = verified(rows(), run, ledger.asset(schema.asset).key)
-            view = PrivateView(own, schema, ledger, reservation, noise)
+            view = PrivateView(own, schema, ledger, reservation, noise, provenance)
             yield Session(reservation, time.monotonic(), view)
             ledger.commit(reservation)
         except BaseException:
             ledger.refund(reservation.charges)
             raise
+
+
+def replayed(ledger: Ledger, schema: PublicSchema, run: Run, provenance: str) -> Session | None:
+    """A committed run from its stored answers; None where they are not all there.
+
+    Guarantee: its view has no rows and its charges can begin nothing, so every answer is one that was paid for, onto
+    the subject that it was asked about.
+    """
+    reservation = ledger.answered(schema.asset, run)
+    if reservation is None:
+        return None
+    view = PrivateView((), schema, ledger, reservation, NoiseSource(), provenance)
+    return Session(reservation, time.monotonic(), view)
 
 
 def verified(rows: Sequence[PrivateRow], run: Run, key: bytes) -> Sequence[PrivateRow]:

@@ -50,6 +50,11 @@ class StatementPhrases(Thresholded):
     name: str = "statement_phrases"
 
     @property
+    def subject(self) -> object:
+        """The attributes, by whose places values come out."""
+        return self.labels, tuple(attribute.name for attribute in self.attributes)
+
+    @property
     def changed(self) -> int:
         """The most counts that one unit changes, c."""
         return self.most * len(_open(self.attributes))
@@ -107,6 +112,11 @@ class StatementCounts(Stored):
     def shape(self) -> tuple[int, ...]:
         """(labels, values of the first attribute, ...)."""
         return len(self.labels), *(len(own) for own in self.values)
+
+    @property
+    def subject(self) -> object:
+        """The cells of both tables."""
+        return self.labels, self.values, tuple(attribute.name for attribute in self.attributes)
 
     def event(self) -> DpEvent:
         return GaussianDpEvent(self.sigma) if self.sigma > 0 else NonPrivateDpEvent()

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-from palimpsest.errors import LedgerError
+from palimpsest.errors import LedgerError, OtherSubject
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.events import to_json
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Charge, Reservation
-from palimpsest.privacy.query import Query, is_for_persons, is_prepared, is_registered, is_stepped
+from palimpsest.privacy.query import Query, is_for_persons, is_prepared, is_registered, is_stepped, subject_digest
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.records.packed import Packed
 from palimpsest.records.schema import PublicSchema
@@ -32,6 +32,7 @@ class PrivateView:
         ledger: Ledger,
         reservation: Reservation,
         noise: NoiseSource,
+        provenance: str = "",
     ) -> None:
         """Raise LedgerError where rows are not of the schema's unit of privacy."""
         if any((row.person is None) != (schema.unit == "record") for row in rows):
@@ -43,17 +44,19 @@ class PrivateView:
         self.__rows = rows if isinstance(rows, Packed) else tuple(rows)
         self.__ledger = ledger
         self.__noise = noise
+        self.__provenance = provenance
         self.__replays = dict(reservation.replays)
         self.__waiting = list(reservation.charges)
 
     def ask(self, query: Query) -> Any:
         """Run one query against the rows and return its noisy answer.
 
-        An answer that an earlier, killed attempt of the same plan paid for and stored is returned as it was. A charge
-        that an earlier attempt began and the reservation kept is continued: it is not begun a second time. A Ctrl-C
-        while the query prepares is no answer, and nothing has begun by then.
+        An answer that an earlier attempt of the same plan paid for and stored is returned as it was. A charge that an
+        earlier attempt began and the reservation kept is continued: it is not begun a second time. Both need the
+        subject that the charge began on. A Ctrl-C while the query prepares is no answer, and nothing has begun by then.
 
         Raises:
+            OtherSubject: an earlier attempt asked about other candidates, prompts, labels or sources.
             LedgerError: if the query is not registered, does not bound a person where that is the unit, or has no
                 reservation of the same name, event, delta beside it and part of the data set, or if it would continue
                 an earlier attempt with noise that a seed fixes.
@@ -68,11 +71,18 @@ class PrivateView:
                 f"Query {query.name!r} bounds what one record changes, not what one person does who has several.",
                 "Nothing began. Use a method that bounds persons, or another data set, without dataset.unit.column.",
             )
-        charge = self.__take(query)
+        charge, subject = self.__take(query), subject_digest(query, self.__provenance)
+        if charge.looked and charge.subject != subject:
+            raise OtherSubject(
+                f"Query {charge.query!r} was answered about other candidates, prompts, labels or public sources than "
+                "it is asked about now.",
+                "Nothing was asked now. Put back the public files and the version of palimpsest that asked, or give "
+                "the variant another name: it is then asked, and charged, anew.",
+            )
         if charge.id in self.__replays:
             return self.__replays.pop(charge.id)
         failed = self.__prepare(query)
-        self.__begin(charge)
+        self.__begin(charge, subject)
         if failed is not None:
             raise failed
         answer = self.__run(query, charge)
@@ -95,9 +105,9 @@ class PrivateView:
             return error
         return None
 
-    def __begin(self, charge: Charge) -> None:
+    def __begin(self, charge: Charge, subject: str) -> None:
         if charge.state != "begun":
-            self.__ledger.begin(charge, self.__noise.fixed)
+            self.__ledger.begin(charge, subject, self.__noise.fixed)
         elif self.__noise.fixed:
             raise LedgerError(
                 f"Query {charge.query!r} would continue an earlier attempt, and a seed fixes its noise.",

@@ -16,7 +16,7 @@ from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.limited_domain import LimitedDomain
 from palimpsest.privacy.means import Encode, embedded, encode_ahead
 from palimpsest.privacy.nearest import nearest
-from palimpsest.privacy.query import Kept, Meter, Stored, bounds_persons, registered
+from palimpsest.privacy.query import Kept, Meter, Stored, bounds_persons, mark_of, plain_digest, registered
 from palimpsest.privacy.rows import PrivateRow, by_person, one_each
 from palimpsest.records.schema import PublicSchema
 
@@ -48,6 +48,15 @@ class Slate:
             if vectors.ndim != 2 or len(vectors) != count:
                 raise ValueError(f"got {count} candidates and vectors of shape {vectors.shape!r}")
 
+    @property
+    def plain(self) -> Mapping[str, Any]:
+        """What its candidates are known again by: their texts, or their vectors where they are no texts."""
+        return self.texts or self.vectors
+
+    @property
+    def digest(self) -> str:
+        return plain_digest(self.plain)
+
 
 @dataclass(frozen=True)
 class Round:
@@ -58,10 +67,12 @@ class Round:
         counts: label -> what the ballot answered. A `Ballot`: noisy counts in the candidates' order, in votes: whole
             ones, or floats of whole parts where a person's rows share a vote (`parts_of`); each unit gave up to
             `neighbours` of them. A `DomainBallot`: indices of the candidates picked.
+        slate: digest of the candidates.
     """
 
     texts: Mapping[str, Sequence[str]]
     counts: Counts
+    slate: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,6 +227,11 @@ class Vote(Stored):
     def __post_init__(self) -> None:
         _check_kind(self.ballot, Ballot)
 
+    @property
+    def subject(self) -> object:
+        """The candidates, and the space in which they are near to rows."""
+        return self.slate.plain, mark_of(self.ballot.encode)
+
     def event(self) -> DpEvent:
         return self.ballot.event()
 
@@ -241,7 +257,7 @@ class VoteRounds:
     store is lost: it stays counted and its counts are nowhere. All attempts together hold at most T votes.
 
     Records are encoded before the first round is counted; nothing of that leaves. Exact answers are not kept.
-    The ledger does not store the answer, which holds every candidate of every round: a retry finds it in `checkpoints`.
+    A stopped run finds its finished rounds in `checkpoints`; once all are held, the answer is stored like any other.
 
     Attributes:
         labels: the labels that have candidates.
@@ -271,6 +287,16 @@ class VoteRounds:
         """What T votes add to delta beside their event."""
         return self.rounds * self.ballot.own_delta
 
+    @property
+    def subject(self) -> object:
+        """The first candidates, and the space in which they are near to rows."""
+        return self.labels, self.first.digest, mark_of(self.ballot.encode)
+
+    @property
+    def stores_answer(self) -> bool:
+        """Noisy rounds are kept for a retry; exact ones are not private."""
+        return self.ballot.noisy
+
     def event(self) -> DpEvent:
         return SelfComposedDpEvent(self.ballot.event(), self.rounds)
 
@@ -287,14 +313,14 @@ class VoteRounds:
         raise LedgerError("Rounds of votes are steps that a meter counts.", "Ask for them through a view.")
 
     def run_steps(self, rows: Sequence[PrivateRow], noise: NoiseSource, meter: Meter) -> list[dict[str, Any]]:
-        """The finished rounds, each {"texts", "counts"} of `Round`; fewer than T where a stopped attempt lost some."""
+        """The finished rounds, each a `Round` as a mapping; fewer than T where a stopped attempt lost some."""
         kept = Kept(self.checkpoints if self.ballot.noisy else None, meter)
         done = [Round(**body) for body in kept.load() or []]
         vectors = self.ballot.vectors(rows, self.labels) if meter.begun < meter.limit else {}
         while meter.begun < meter.limit:
             slate = self.propose(done) if done else self.first
             meter.begin(1)
-            done.append(Round(dict(slate.texts), self.ballot.held(vectors, slate, noise)))
+            done.append(Round(dict(slate.texts), self.ballot.held(vectors, slate, noise), slate.digest))
             kept.save([_body(one) for one in done])
         return [_body(one) for one in done]
 
@@ -370,4 +396,5 @@ def _check_kind(part: object, *known: type) -> None:
 
 
 def _body(one: Round) -> dict[str, Any]:
-    return {"texts": {label: list(texts) for label, texts in one.texts.items()}, "counts": one.counts}
+    texts = {label: list(own) for label, own in one.texts.items()}
+    return {"texts": texts, "counts": one.counts, "slate": one.slate}

@@ -93,6 +93,11 @@ class ReplacedWords:
     def __post_init__(self) -> None:
         validate.positive(token_epsilon=self.token_epsilon)
 
+    @property
+    def subject(self) -> object:
+        """The public words that are drawn."""
+        return self.sets.words
+
     def event(self) -> DpEvent:
         """Not private, whatever token_epsilon is."""
         return NonPrivateDpEvent()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import dp_accounting.dp_event as dpa
 import numpy as np
@@ -97,6 +97,7 @@ class TrainQuery:
     precision: str = FULL
     checkpoints: Path | None = None
     checkpoint_steps: int = 50
+    reads_model: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         validate.positive(micro_batch=self.micro_batch, checkpoint_steps=self.checkpoint_steps)
@@ -107,6 +108,11 @@ class TrainQuery:
     def steps(self) -> int:
         """How many mechanisms `event` composes."""
         return self.plan.steps
+
+    @property
+    def subject(self) -> object:
+        """Nothing but the sources of the model."""
+        return ()
 
     def event(self) -> dpa.DpEvent:
         """What the accountant is told."""

@@ -46,7 +46,9 @@ class Choose:
     def ask(self, view: View) -> str:
         """Ask once which variant's classifier is right most often: its name."""
         classifiers = tuple(classifier(own, self.settings.ngrams) for own in self.rows.values())
-        return list(self.rows)[view.ask(Choice(classifiers, gumbel_rho(1, float(self.plan.numbers["scale"]))))]
+        among = tuple(tuple(f"{row.label}\0{row.text}" for row in own) for own in self.rows.values())
+        rho = gumbel_rho(1, float(self.plan.numbers["scale"]))
+        return list(self.rows)[view.ask(Choice(classifiers, rho, among))]
 
     def made(self, artifact: str) -> Made:
         """The rows of the variant that was chosen, and its name."""

@@ -11,6 +11,7 @@ from palimpsest.privacy.choice import Choice, choice_event
 from palimpsest.privacy.gumbel import gumbel_rho
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.shown import up
+from palimpsest.privacy.versions import versions_of
 
 _WIDE = 1e6  # a scale at which a choice costs next to nothing: its event decides which accountant counts
 
@@ -23,7 +24,8 @@ def plan(budget: Budget, before: DpEvent) -> Plan:
     """
     scale = _scale(budget, before)
     event = choice_event(gumbel_rho(1, scale))
-    return Plan("choose", budget, (PlannedQuery(Choice.name, event),), {"scale": scale, "rounds": 1})
+    query = PlannedQuery(Choice.name, event, versions=versions_of(Choice.name))
+    return Plan("choose", budget, (query,), {"scale": scale, "rounds": 1})
 
 
 def _scale(budget: Budget, before: DpEvent) -> float:

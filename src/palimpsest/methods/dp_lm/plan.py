@@ -12,6 +12,7 @@ from palimpsest.methods.shared.shares import planned_histogram, planned_query, r
 from palimpsest.privacy.accounting import calibrate_noise, epsilon
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.queries import LabelHistogram
+from palimpsest.privacy.versions import versions_of
 from palimpsest.records.schema import PublicSchema
 from palimpsest.training.plan import TrainingPlan
 from palimpsest.training.rounding import MOST_PASSES, eta, passes
@@ -63,7 +64,7 @@ def plan_discriminator(settings: DiscriminatorTrain, schema: PublicSchema, budge
         raise ParamsError("A discriminator needs two labels or more.", "Take it out of `run`.")
     noise = 0.0 if math.isinf(budget.epsilon) else _noise(settings, schema, budget, before)
     training = training_plan(settings, schema, noise)
-    query = PlannedQuery(DISCRIMINATOR, training.event(), training.steps)
+    query = _planned(DISCRIMINATOR, training)
     return Plan("dp_lm", budget, (query,), shown(training))
 
 
@@ -85,7 +86,11 @@ def _queries(
     settings: DpLmTrain, schema: PublicSchema, histogram: LabelHistogram | None, noise: float
 ) -> tuple[PlannedQuery, ...]:
     training = language_model(settings, schema, noise)
-    return (*planned_query(histogram), PlannedQuery("train", training.event(), training.steps))
+    return (*planned_query(histogram), _planned("train", training))
+
+
+def _planned(name: str, training: TrainingPlan) -> PlannedQuery:
+    return PlannedQuery(name, training.event(), training.steps, versions=versions_of(name))
 
 
 def language_model(settings: DpLmTrain, schema: PublicSchema, noise: float) -> TrainingPlan:

@@ -8,12 +8,11 @@ from dp_accounting.dp_event import DpEvent, SelfComposedDpEvent
 
 from palimpsest.methods.embed.settings import EmbedSettings, GaussianHistogram, LimitedDomainSettings
 from palimpsest.methods.shared.base import Budget, Plan
-from palimpsest.methods.shared.rounds import FAINT, MARGIN, ROUNDS, RoundCosts, gaussian_costs, require_fit
+from palimpsest.methods.shared.rounds import FAINT, MARGIN, RoundCosts, gaussian_costs, planned_rounds, require_fit
 from palimpsest.methods.shared.shares import gaussian, planned_histogram, whole_rho
 from palimpsest.privacy import limited_domain
 from palimpsest.privacy.accounting import gdp_sigma
 from palimpsest.privacy.gumbel import gumbel_scale
-from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.records.schema import PublicSchema
 
 
@@ -28,7 +27,7 @@ def plan(settings: EmbedSettings, schema: PublicSchema, budget: Budget) -> Plan:
     require_fit("embed", settings, schema)
     costs = costs_of(settings, schema, budget)
     event, own_delta = rounds_cost(settings, costs)
-    rounds = PlannedQuery(ROUNDS, event, settings.rounds, own_delta=own_delta)
+    rounds = planned_rounds(event, settings.rounds, own_delta)
     numbers, told = _numbers(settings, schema, costs), tuple(notes(settings, schema, budget, costs))
     return Plan("embed", budget, costs.planned(rounds), numbers, feasible(settings, schema, costs), told)
 

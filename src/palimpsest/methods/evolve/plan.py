@@ -7,9 +7,15 @@ from palimpsest.methods.evolve.authors import Author
 from palimpsest.methods.evolve.instructed import expected_calls
 from palimpsest.methods.evolve.settings import EvolveSettings
 from palimpsest.methods.shared.base import Budget, Plan
-from palimpsest.methods.shared.rounds import FAINT, ROUNDS, RoundCosts, gaussian_costs, require_fit, rounds_event
+from palimpsest.methods.shared.rounds import (
+    FAINT,
+    RoundCosts,
+    gaussian_costs,
+    planned_rounds,
+    require_fit,
+    rounds_event,
+)
 from palimpsest.models.chat.settings import Endpoint, LocalChatSettings
-from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.records.schema import PublicSchema
 
 
@@ -25,7 +31,7 @@ def plan(settings: EvolveSettings, schema: PublicSchema, budget: Budget, author:
     """
     require_fit("evolve", settings, schema)
     costs = gaussian_costs(settings, schema, budget)
-    rounds = PlannedQuery(ROUNDS, rounds_event(costs.votes, settings.rounds), settings.rounds)
+    rounds = planned_rounds(rounds_event(costs.votes, settings.rounds), settings.rounds)
     expected = {} if author is None else _expected(author, settings, schema)
     told = () if author is None else tuple(_warnings(author, expected))
     return Plan(

@@ -11,6 +11,7 @@ from palimpsest.privacy.accounting import calibrate_noise
 from palimpsest.privacy.phrases import KeyPhrases
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.queries import LabelHistogram
+from palimpsest.privacy.versions import versions_of
 from palimpsest.records.phrases import PublicWords
 from palimpsest.records.schema import PublicSchema
 
@@ -35,7 +36,7 @@ def plan(settings: PhrasesSettings, schema: PublicSchema, budget: Budget) -> Pla
     return Plan(
         "phrases",
         budget,
-        (*planned_query(histogram), PlannedQuery(phrases.name, phrases.event(), own_delta=phrases.own_delta)),
+        (*planned_query(histogram), _planned(phrases)),
         numbers,
         feasible=feasible,
         notes=() if feasible else (_drowned(phrases.threshold, room, schema.unit),),
@@ -70,3 +71,8 @@ def _drowned(threshold: int, room: float, unit: str) -> str:
         f"A phrase comes out where about {threshold} {unit}s have it, and a class of average size has {room:.0f}: "
         "raise epsilon, or lower phrases.most."
     )
+
+
+def _planned(phrases: KeyPhrases) -> PlannedQuery:
+    name = phrases.name
+    return PlannedQuery(name, phrases.event(), own_delta=phrases.own_delta, versions=versions_of(name))

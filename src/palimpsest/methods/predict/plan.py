@@ -30,6 +30,7 @@ from palimpsest.prediction.mechanism import (
 )
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.queries import LabelHistogram
+from palimpsest.privacy.versions import versions_of
 from palimpsest.records.schema import PublicSchema
 
 UNCLIPPED = 1e4  # of a reference run: no difference of logits is as large
@@ -78,7 +79,7 @@ def plan(settings: PredictSettings, schema: PublicSchema, budget: Budget) -> Pla
     clipping, vector = mechanisms(settings, spending.clip)
     event = wave_event(clipping, vector, spending.tokens, math.isinf(costs.rho), costs.rounding)
     asked = [
-        PlannedQuery(wave_name(number), event, spending.tokens, part(*wave))
+        PlannedQuery(wave_name(number), event, spending.tokens, part(*wave), versions=versions_of("wave"))
         for number, wave in enumerate(waves(settings, schema))
     ]
     means = [] if costs.means is None else [planned_means(costs.means)]

@@ -10,6 +10,7 @@ from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.shared.shares import gaussian, noise_after
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.statements import MOST_CELLS, StatementCounts, StatementPhrases
+from palimpsest.privacy.versions import versions_of
 from palimpsest.records.schema import PublicSchema
 
 
@@ -28,11 +29,11 @@ def plan(settings: RestateSettings, schema: PublicSchema, budget: Budget, before
     left = Budget(budget.epsilon, budget.delta - delta)
     sigma = noise_after(before, left, lambda sigma: map(gaussian, _parts(settings, sigma)))
     counts = counts_query(settings, schema, _parts(settings, sigma)[-1], ())
-    asked = [PlannedQuery(counts.name, counts.event())]
+    asked = [PlannedQuery(counts.name, counts.event(), versions=versions_of(counts.name))]
     numbers: dict[str, float | int | str] = {"sigma": counts.sigma, "rounds": 1, "cells": settings.most_cells()}
     if is_open(settings):
         phrases = phrases_query(settings, schema, _parts(settings, sigma)[0], delta)
-        asked.insert(0, PlannedQuery(phrases.name, phrases.event(), own_delta=phrases.own_delta))
+        asked.insert(0, _planned(phrases))
         numbers |= {"phrases_sigma": phrases.sigma, "phrases_delta": delta}
     drowned = counts.stds[0] > schema.n_units
     note = f"The noise on each count, {counts.stds[0]:.0f}, is more than there are {schema.unit}s: raise epsilon."
@@ -68,3 +69,8 @@ def _parts(settings: RestateSettings, sigma: float) -> tuple[float, ...]:
     if not is_open(settings):
         return (sigma,)
     return sigma / math.sqrt(settings.phrases_share), sigma / math.sqrt(1.0 - settings.phrases_share)
+
+
+def _planned(phrases: StatementPhrases) -> PlannedQuery:
+    name = phrases.name
+    return PlannedQuery(name, phrases.event(), own_delta=phrases.own_delta, versions=versions_of(name))

@@ -19,6 +19,7 @@ from palimpsest.privacy.means import ClassMeans, Encode, unit_rows
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.query import View
+from palimpsest.privacy.versions import versions_of
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
 
@@ -118,7 +119,7 @@ def _drowned(sigma: float, most: float, unit: str) -> str:
 
 def planned_means(sigma: float) -> PlannedQuery:
     """The look at class means with such noise."""
-    return PlannedQuery(ClassMeans.name, gaussian(sigma))
+    return PlannedQuery(ClassMeans.name, gaussian(sigma), versions=versions_of(ClassMeans.name))
 
 
 def class_sums(view: View, labels: tuple[str, ...], encode: Encode, dimensions: int, sigma: float) -> ClassSums:

@@ -9,13 +9,14 @@ Guarantee: a chain is a function of its settings and of the sequence of candidat
 cut into calls does not matter, so a run that stopped is resumed by giving a new chain the same candidates again.
 """
 
+import random
 import re
 from array import array
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from itertools import compress
 from math import inf, isnan
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -26,6 +27,9 @@ from palimpsest.records.duplicates import Shingle, shingles_of, words
 from palimpsest.records.keyed import normalise
 from palimpsest.records.record import Record
 from palimpsest.records.structured import texts_of
+
+_MOST_NOTED = 30  # rows of each filter
+_NOTED = "removed_samples"  # in generation.json
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,7 @@ class Filter(Protocol):
 
 
 class FilterChain:
-    """Filters in order; each sees only what the ones before it kept.
+    """Filters in order; each sees only what the ones before it kept. Some of what each removes is noted.
 
     >>> chain = FilterChain([LengthFilter(2, None), PersonalData()])
     >>> texts = ["Call +44 20 7946 0958", "Lovely", "Lovely since 1998"]
@@ -70,6 +74,7 @@ class FilterChain:
         self._filters = tuple(filters)
         self._seen = 0
         self._removed = {each.name: 0 for each in self._filters}
+        self._noted = {each.name: _Reservoir() for each in self._filters}
         if len(self._removed) < len(self._filters):
             raise ValueError(f"filters must have different names, got {[each.name for each in self._filters]!r}")
 
@@ -88,9 +93,47 @@ class FilterChain:
         kept = list(candidates)
         self._seen += len(kept)
         for each in self._filters:
-            before, kept = kept, list(compress(kept, each.keeps(kept)))
+            before, keeps = kept, each.keeps(kept)
+            kept = list(compress(before, keeps))
             self._removed[each.name] += len(before) - len(kept)
+            self._noted[each.name].take(one.record for one, keep in zip(before, keeps, strict=True) if not keep)
         return kept
+
+    @property
+    def noted(self) -> dict[str, list[Record]]:
+        """Filter name -> at most 30 of the rows that it removed so far, any of them as likely as another.
+
+        They stay in the private zone: a filter may have removed a row because it names one person.
+        """
+        return {name: one.rows for name, one in self._noted.items() if one.rows}
+
+    def noted_as_json(self) -> dict[str, Any]:
+        """What generation.json has of it; `noted_in` reads it."""
+        return {_NOTED: {name: [asdict(row) for row in rows] for name, rows in self.noted.items()}}
+
+
+def noted_in(document: Mapping[str, Any]) -> dict[str, list[Record]]:
+    """Filter name -> some of the rows that it removed, of a generation.json; none where it has none."""
+    return {name: [Record(**row) for row in rows] for name, rows in document.get(_NOTED, {}).items()}
+
+
+class _Reservoir:
+    """Some of a sequence of rows, each as likely as another (Vitter 1985, algorithm R).
+
+    The draws have a seed of their own: which rows are kept follows from the sequence alone.
+    """
+
+    def __init__(self) -> None:
+        self.rows = list[Record]()
+        self._seen, self._draw = 0, random.Random(0)
+
+    def take(self, rows: Iterable[Record]) -> None:
+        for row in rows:
+            self._seen += 1
+            if self._seen <= _MOST_NOTED:
+                self.rows.append(row)
+            elif (place := self._draw.randrange(self._seen)) < _MOST_NOTED:
+                self.rows[place] = row
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from dp_accounting.dp_event import ComposedDpEvent, DpEvent, SelfComposedDpEvent
 
-from palimpsest.errors import LedgerError, ParamsError
+from palimpsest.errors import LedgerError, OtherSubject, ParamsError
 from palimpsest.methods.shared.base import Budget
 from palimpsest.methods.shared.means import ClassSums, class_sums, planned_means
 from palimpsest.methods.shared.settings import InRounds, Votes
@@ -26,6 +26,7 @@ from palimpsest.privacy.accounting import calibrate_noise, gdp_sigma
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.query import View
+from palimpsest.privacy.versions import versions_of
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
 
@@ -104,6 +105,11 @@ def gaussian_costs(settings: InRounds, schema: PublicSchema, budget: Budget) -> 
     return RoundCosts(histogram, means, calibrate_noise(composed, budget.epsilon, budget.delta))
 
 
+def planned_rounds(event: DpEvent, rounds: int, own_delta: float = 0.0) -> PlannedQuery:
+    """The look that so many rounds of votes are, of that event in all."""
+    return PlannedQuery(ROUNDS, event, rounds, own_delta=own_delta, versions=versions_of(ROUNDS))
+
+
 def rounds_event(sigma: float, rounds: int) -> DpEvent:
     """What so many rounds of votes cost."""
     return SelfComposedDpEvent(gaussian(sigma), rounds)
@@ -114,6 +120,7 @@ def answered(view: View, query: "VoteRounds") -> "list[Round]":
 
     Raises:
         LedgerError: every round was begun by stopped attempts and none was finished.
+        OtherSubject: candidates that are no texts came out otherwise than those that a round was held over.
     """
     from palimpsest.privacy.votes import Round
 
@@ -123,6 +130,13 @@ def answered(view: View, query: "VoteRounds") -> "list[Round]":
             "Every round of votes was begun by an attempt that was stopped before it stored one.",
             "Run again: the rounds are charged again.",
         )
+    for turn, one in enumerate(done[1:], 1):
+        if not one.texts and query.propose(done[:turn]).digest != one.slate:
+            raise OtherSubject(
+                f"The candidates of round {turn + 1} are not those that the records voted over.",
+                "Nothing was asked now. Put back the version of palimpsest, and the machine, that made them, or give "
+                "the variant another name: it is then asked, and charged, anew.",
+            )
     return done
 
 

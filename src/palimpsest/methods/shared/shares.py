@@ -16,6 +16,7 @@ from palimpsest.privacy.accounting import calibrate_noise, is_private, zcdp_rho
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.query import View
+from palimpsest.privacy.versions import versions_of
 from palimpsest.records.schema import PublicSchema
 
 
@@ -96,7 +97,9 @@ def noise_after(before: DpEvent, budget: Budget, asked: Callable[[float], Iterab
 
 def planned_query(histogram: LabelHistogram | None) -> list[PlannedQuery]:
     """The look that the histogram is; none where there is none."""
-    return [] if histogram is None else [PlannedQuery(histogram.name, histogram.event())]
+    if histogram is None:
+        return []
+    return [PlannedQuery(histogram.name, histogram.event(), versions=versions_of(histogram.name))]
 
 
 def label_shares(

@@ -6,6 +6,7 @@ from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.shared.shares import gaussian, noise_after
 from palimpsest.methods.vote_select.declaration import VoteSelectSettings
 from palimpsest.privacy.planned import PlannedQuery
+from palimpsest.privacy.versions import versions_of
 
 QUERY = "vote"
 
@@ -23,4 +24,4 @@ def plan(settings: VoteSelectSettings, budget: Budget, before: DpEvent) -> Plan:
         "keep": settings.keep,
         "neighbours": settings.votes.neighbours,
     }
-    return Plan("vote_select", budget, (PlannedQuery(QUERY, gaussian(sigma)),), numbers)
+    return Plan("vote_select", budget, (PlannedQuery(QUERY, gaussian(sigma), versions=versions_of(QUERY)),), numbers)

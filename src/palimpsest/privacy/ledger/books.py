@@ -197,6 +197,7 @@ def reservation(
         "own_delta": query.own_delta,
         "adjacency": query.adjacency,
         "partition": query.partition,
+        "versions": dict(query.versions),
         **steps,
         **({} if share is None else {"share": share._asdict()}),
         **({} if team is None else {"team": team}),
@@ -215,6 +216,7 @@ def charge_of(entry: Entry) -> Charge:
         partition=tuple(body["partition"]) if body["partition"] else None,
         steps=body.get("steps"),
         team=body.get("team"),
+        versions=tuple(sorted(body["versions"].items())),
         share=Share(**body["share"]) if "share" in body else None,
         state=MOVES[entry.kind].after,
         time=entry.time,
@@ -241,4 +243,5 @@ def _moved(charge: Charge, entry: Entry) -> Charge:
         noise_fixed=bool(body.get("noise_fixed", charge.noise_fixed)),
         steps_begun=int(body.get("begun", charge.steps_begun)),
         answer_hash=body.get("answer_hash", charge.answer_hash),
+        subject=body.get("subject", charge.subject),
     )

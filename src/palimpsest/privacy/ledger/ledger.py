@@ -269,14 +269,17 @@ class Ledger:
             lost = now.begun - {charge.id for charge in used}
             return Reservation(used, now.number, writing.replays(used), len(lost))
 
-    def begin(self, charge: Charge, noise_fixed: bool = False) -> None:
+    def begin(self, charge: Charge, subject: str, noise_fixed: bool = False) -> None:
         """Write durably, before the first noise is drawn, that the query has begun: from here it is spent.
+
+        Args:
+            subject: digest of what the query is asked about.
 
         Raises:
             LedgerError: unless the charge is reserved and nothing has begun.
         """
         with self._store.write() as writing:
-            writing.move(charge, "begin", noise_fixed=noise_fixed)
+            writing.move(charge, "begin", noise_fixed=noise_fixed, subject=subject)
 
     def advance(self, charge: Charge, begun: int, steps: int) -> None:
         """Write durably, before their batches and noise are drawn, that `steps` more steps of a begun charge begin.
@@ -298,18 +301,32 @@ class Ledger:
             writing.move(charge, "advance", begun=begun + steps)
 
     def answer(self, charge: Charge, body: Any) -> None:
-        """Store a query's noisy answer, so that a retry of a killed run replays it, free; its hash is in the chain."""
+        """Store a query's noisy answer for good: rows are made again from it, free; its hash is in the chain."""
         text = json.dumps(body)
         with self._store.write() as writing:
             writing.move(charge, "answer", answer_hash=digest_of(text))
             writing.keep_answer(charge, text)
 
     def commit(self, reservation: Reservation) -> None:
-        """Close a run: its outputs are whole, and its stored answers are no longer needed."""
+        """Close a run: its outputs are whole. What was answered stays."""
         with self._store.write() as writing:
             for charge in reservation.charges:
                 writing.move(charge, "commit")
-                writing.forget_answer(charge)
+
+    def answered(self, name: str, run: Run) -> Reservation | None:
+        """The newest run of this key with all its answers, if it was committed and each of them is stored.
+
+        Guarantee: nothing is reserved. Its charges can begin nothing more, so a view on it replays what they paid for
+        and asks nothing.
+
+        Raises:
+            LedgerError: a stored answer is not the one that the chain has the hash of.
+        """
+        with self._store.write() as writing:
+            own = rules.committed(run.key, writing.books().charges(name))
+            if not own or any(charge.answer_hash is None for charge in own):
+                return None
+            return Reservation(tuple(own), own[0].run, writing.replays(own))
 
     def refund(self, charges: Iterable[Charge]) -> int:
         """Give back what never began; what has begun stays charged for ever. Returns how many were given back.

@@ -14,6 +14,7 @@ from palimpsest.errors import LedgerError
 from palimpsest.privacy import accounting
 from palimpsest.privacy.gaussian_share import Share
 from palimpsest.privacy.planned import ADJACENCY
+from palimpsest.privacy.versions import Versions
 
 UNITS = ("record", "person")
 FILTERS = ("renyi", "gdp")
@@ -164,13 +165,12 @@ class Cap:
 
 @dataclass(frozen=True)
 class Run:
-    """What binds a plan to its rows and its code, so that a retry is known as one.
+    """What binds a plan to its rows, so that a retry is known as one, whatever version of palimpsest makes it.
 
     Attributes:
         purpose: "release", or "reference" for what stays in the private zone and outside the total.
         fingerprint: keyed hash of the rows that it reads; see `records.keyed.fingerprint`.
-        plan: its digest.
-        code: its digest.
+        plan: digest of the settings that are no defaults, and of the queries with their declared versions.
     """
 
     stage: str
@@ -178,7 +178,6 @@ class Run:
     purpose: str
     fingerprint: str
     plan: str
-    code: str
 
     @property
     def key(self) -> str:
@@ -211,6 +210,8 @@ class Charge:
     answer_hash: str | None = None
     share: Share | None = None  # what it takes of a Gaussian budget, fixed when it was reserved
     team: str | None = None  # whose share of the asset it counts in
+    subject: str | None = None  # digest of what it was asked about, once it began
+    versions: Versions = ()
 
     @property
     def counted(self) -> bool:
@@ -246,7 +247,7 @@ class Reservation:
     Attributes:
         charges: one per planned query, in the plan's order.
         run: 1 for the first run under this key, 2 when a finished run is repeated, ...
-        replays: charge id -> the stored answer of a query that an earlier, killed attempt paid for.
+        replays: charge id -> the stored answer of a query that an earlier attempt paid for.
         lost: how many queries earlier attempts began and lost; they stay charged and are charged again.
     """
 

@@ -25,8 +25,8 @@ REVOKE ALL ON palimpsest_asset, palimpsest_entry, palimpsest_answer, palimpsest_
   FROM PUBLIC, palimpsest_analyst, palimpsest_auditor;
 GRANT SELECT ON palimpsest_asset, palimpsest_entry, palimpsest_version TO palimpsest_analyst, palimpsest_auditor;
 GRANT INSERT ON palimpsest_entry TO palimpsest_analyst;
--- Answers are forgotten with the commit; the chain has their hashes. An auditor sees none: a reference's has no noise.
-GRANT SELECT, INSERT, DELETE ON palimpsest_answer TO palimpsest_analyst;
+-- Answers stay, so that rows can be made again from them; the chain has their hashes. An auditor needs none.
+GRANT SELECT, INSERT ON palimpsest_answer TO palimpsest_analyst;
 
 -- Which entries an analyst may add: those of charges, and what a run knows a data set's rows again by. Terms, caps, and
 -- the word for rows of another data set are the owner's.

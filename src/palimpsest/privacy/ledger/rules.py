@@ -196,25 +196,53 @@ def require_consent(
 ) -> None:
     """Raise ConsentNeeded where a run's further queries would be charged again, and nobody said yes to that.
 
-    Guarantee: a query of a release that has begun is reserved again for the same run only with the owner's word for
-    that one charge. What goes on under its own charge, is replayed or never began needs none.
+    Guarantee: where a query of this stage and variant began on these rows before, whatever its version and settings
+    were, another release is reserved only with the owner's word for that one charge. What goes on under its own charge,
+    is replayed or never began needs none.
 
     Args:
         charges: all of the asset.
         wanted: index of a planned query -> what the run has no charge for yet.
         consented: the words that were given (`again.word`).
     """
-    if not now.repeats(wanted) or (word := again.word(run.stage, run.variant, run.key, charges)) in consented:
+    if not charges_again(charges, wanted, run, now) or (word := again.word(run, charges)) in consented:
         return
     before = balance(asset, charges)
     after = preview(asset, charges, {(run.key, now.number): list(wanted.values())})
-    why = "this plan already ran on these data" if now.number > 1 else "an attempt was stopped after queries had begun"
+    why = _why_again(charges, wanted, run, now)
     raise ConsentNeeded(
         f"Stage {run.stage!r} ({run.variant}) would be charged again: {why}. The total of asset {asset.name!r} would "
         f"go from epsilon {up(before.spent)} to {up(after.spent)} of {asset.epsilon:g}.",
         "Nothing was charged and no row was read. Say yes to `palimpsest run` at a terminal, or give it --yes; for "
         f"`dvc repro` or a schedule set {again.VARIABLE}={word} in its environment, which holds for this one charge.",
     )
+
+
+def charges_again(charges: Iterable[Charge], wanted: Collection[int], run: Run, now: "Attempt") -> bool:
+    """Whether further charges for a run would be second ones for its stage and variant on these rows."""
+    return bool(wanted) and (now.repeats(wanted) or any(one.run_key != run.key for one in again.looks(run, charges)))
+
+
+def _why_again(charges: Sequence[Charge], wanted: Mapping[int, PlannedQuery], run: Run, now: "Attempt") -> str:
+    if now.number > 1:
+        return "this plan already ran on these data, and its answers cannot be replayed"
+    if now.repeats(wanted):
+        return "an attempt was stopped after queries had begun"
+    if raised := raised_versions(charges, wanted.values(), run.fingerprint):
+        return f"what is asked changed since these data were charged ({', '.join(raised)})"
+    return "it was charged on these data before, with other settings"
+
+
+def raised_versions(charges: Iterable[Charge], wanted: Iterable[PlannedQuery], fingerprint: str) -> list[str]:
+    """In words, each version that differs from that of the newest charge of the same query on these rows."""
+    newest = {charge.query: dict(charge.versions) for charge in charges if charge.fingerprint == fingerprint}
+    told = {
+        f"{part} is version {number} now and was {before[part]}": None
+        for query in wanted
+        for part, number in query.versions
+        if (before := newest.get(query.name, {})).get(part, number) != number
+    }
+    return list(told)
 
 
 def _counted(charges: Iterable[Charge]) -> list[Asked]:
@@ -381,6 +409,15 @@ def _usable(charge: Charge, resumable: Callable[[Charge], bool]) -> bool:
     if charge.state == "begun":
         return charge.steps is not None and not charge.noise_fixed and resumable(charge)
     return charge.state == "reserved" or (charge.state == "answered" and charge.answer_hash is not None)
+
+
+def committed(run_key: str, charges: Iterable[Charge]) -> list[Charge]:
+    """The charges of the newest run of this key, in the plan's order, if it was committed; else none."""
+    own = [charge for charge in charges if charge.run_key == run_key and charge.state != "refunded"]
+    number = max((charge.run for charge in own), default=1)
+    newest = {charge.index: charge for charge in sorted(own, key=lambda charge: charge.seq) if charge.run == number}
+    whole = all(charge.state == "committed" for charge in newest.values())
+    return [newest[index] for index in sorted(newest)] if whole else []
 
 
 def check_move(charge: Charge, standing: Standing, kind: str) -> None:

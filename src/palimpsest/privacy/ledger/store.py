@@ -263,12 +263,9 @@ class Transaction:
         """Store an answer beside the chain, which has its hash."""
         self.connection.execute(answers.insert().values(charge=charge.id, body=text))
 
-    def forget_answer(self, charge: Charge) -> None:
-        self.connection.execute(answers.delete().where(answers.c.charge == charge.id))
-
     def replays(self, charges: Iterable[Charge]) -> dict[str, Any]:
         """Charge id -> stored answer; LedgerError where one is not that which the chain holds the hash of."""
-        answered = {charge.id: charge for charge in charges if charge.state == "answered"}
+        answered = {charge.id: charge for charge in charges if charge.answer_hash is not None}
         rows = self.connection.execute(sa.select(answers).where(answers.c.charge.in_(answered))).all()
         stored = {row.charge: str(row.body) for row in rows}
         for key, charge in answered.items():
@@ -340,7 +337,7 @@ def _server_lock(engine: Engine, place: str, number: int) -> Iterator[None]:
 
 def _busy() -> LedgerError:
     return LedgerError(
-        "Another process is at this run: the same stage, settings, data and code.",
+        "Another process is at this run: the same stage, settings and data.",
         "Wait for it to end, or end it, and run again; nothing was reserved or given back now.",
     )
 

@@ -14,6 +14,7 @@ from palimpsest.methods.baselines.custext.declaration import CusTextSettings
 from palimpsest.methods.shared.base import Budget, Made, Plan
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.query import View
+from palimpsest.privacy.versions import versions_of
 from palimpsest.privacy.words import ReplacedWords, WordSets
 from palimpsest.records.record import Record
 
@@ -41,7 +42,7 @@ def plan(settings: CusTextSettings, budget: Budget) -> Plan:
         "neighbours": settings.neighbours,
         "vocabulary": settings.vocabulary,
     }
-    return Plan("custext", budget, (PlannedQuery(_QUERY, NonPrivateDpEvent()),), numbers)
+    return Plan("custext", budget, (PlannedQuery(_QUERY, NonPrivateDpEvent(), versions=versions_of(_QUERY)),), numbers)
 
 
 @dataclass(frozen=True)

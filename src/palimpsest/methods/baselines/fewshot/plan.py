@@ -8,6 +8,7 @@ from palimpsest.methods.shared.shares import require_prior
 from palimpsest.prediction.sampling import SCHEME, SENSITIVITY, UNLABELLED, Sampling
 from palimpsest.privacy.accounting import calibrate_noise
 from palimpsest.privacy.planned import PlannedQuery
+from palimpsest.privacy.versions import versions_of
 from palimpsest.records.schema import PublicSchema
 
 
@@ -25,7 +26,13 @@ def plan(settings: FewShotSettings, schema: PublicSchema, budget: Budget) -> Pla
         return Plan("fewshot", budget, (), {}, False, (_spoilt(settings),))
     planned = samplings(settings, schema, _noise(settings, budget, most))
     queries = tuple(
-        PlannedQuery(query_name(label), sampling.event(), sampling.steps, (SCHEME, label) if label else None)
+        PlannedQuery(
+            query_name(label),
+            sampling.event(),
+            sampling.steps,
+            (SCHEME, label) if label else None,
+            versions=versions_of("shots"),
+        )
         for label, sampling in planned.items()
     )
     widest = max(planned.values(), key=lambda sampling: sampling.rate)

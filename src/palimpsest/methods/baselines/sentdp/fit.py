@@ -20,6 +20,7 @@ from palimpsest.privacy.means import Encode
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.query import View
+from palimpsest.privacy.versions import versions_of
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
 
@@ -41,11 +42,12 @@ def plan(settings: SentDpSettings, schema: PublicSchema, budget: Budget) -> Plan
     histogram, rho = costs_of(settings, schema, budget)
     each = math.ceil(settings.rows / len(schema.label_names))
     scale, deepest = gumbel_scale(each, rho), schema.n_units / len(schema.label_names) / 2.0
+    name = DepthPicks.name
     numbers: dict[str, float | int | str] = {"scale": scale, "rows": settings.rows, "directions": settings.directions}
     return Plan(
         "sentdp",
         budget,
-        (*planned_query(histogram), PlannedQuery(DepthPicks.name, picks_event(rho))),
+        (*planned_query(histogram), PlannedQuery(name, picks_event(rho), versions=versions_of(name))),
         numbers if histogram is None else {**numbers, "histogram_sigma": histogram.sigma},
         feasible=scale <= deepest,
         notes=() if scale <= deepest else (_drowned(scale, deepest),),
