@@ -77,7 +77,7 @@ def _ask(url: str, writer: int, rounds: int, start: Barrier, outcomes: "multipro
         start.wait()
         before = time.perf_counter()
         try:
-            run = Run("fit", f"w{writer}", "release", "f", "p", "c")
+            run = Run("fit", f"w{writer}", "release", "f", "p")
             ledger.reserve(f"round{number}", run, ASKED, invented=True)  # every race has a ledger of its own
             admitted += 1
         except BudgetExceeded:

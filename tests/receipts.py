@@ -12,7 +12,7 @@ EVENT = dpa.ZCDpEvent(0.03)  # the Fourier accountant has no opinion on it: epsi
 
 def a_line(charge: str = "a7c1", **changes: Any) -> QueryLine:
     """One charge of a release."""
-    found = QueryLine("votes", "dp3", "release", EVENT, 0.0, None, charge, "committed")
+    found = QueryLine("votes", "dp3", "release", EVENT, 0.0, None, {"vote": 1}, charge, "committed")
     return replace(found, **changes)
 
 

@@ -365,7 +365,7 @@ def test_a_training_begun_on_some_rows_does_not_go_on_with_others(place: Place, 
     place.split()
     begun = identify(load(), spender(load(), "dp3"), PLAN)
     first = place.ledger.reserve("demo", begun, wanted).charges[0]
-    place.ledger.begin(first, "weights")
+    place.ledger.begin(first)
     place.ledger.advance(first, 0, 5)
     many = len(private_rows())
     place.split(edit)

@@ -37,7 +37,7 @@ from stages import spending
 from tests.privacy.changed import COLUMNS, copied, execute, kinds, put_back, rehash
 from tests.reading import reading
 
-RUN = Run("dp_train", "dp3", "release", "data", "plan", "code")
+RUN = Run("dp_train", "dp3", "release", "data", "plan")
 QUERY = LabelHistogram(("a", "b"), 4.0)
 ASKED = PlannedQuery(QUERY.name, QUERY.event())
 RECEIPT = Path("reports/receipts/models/dp3.json")
@@ -64,8 +64,8 @@ def lived(ledger: Path) -> Ledger:
         made.begin(charge)
     made.answer(reservation.charges[0], 1)
     made.commit(reservation)
-    made.refund(made.reserve("notes", Run("dp_train", "dp1", "release", "data", "plan", "code"), [ASKED]).charges)
-    made.reserve("notes", Run("dp_train", "dp2", "release", "data", "plan", "code"), [ASKED])
+    made.refund(made.reserve("notes", Run("dp_train", "dp1", "release", "data", "plan"), [ASKED]).charges)
+    made.reserve("notes", Run("dp_train", "dp2", "release", "data", "plan"), [ASKED])
     made.amend("notes", 9.0)
     return made
 
@@ -279,7 +279,7 @@ def mutations(place: Place) -> list[tuple[str, list[str]]]:
 
 def read(ledger: Ledger) -> list[object]:
     """Everything that commands and stages ask of a ledger."""
-    said = again.word(RUN.stage, RUN.variant, RUN.key, ledger.charges("notes"))  # what ran may be charged again
+    said = again.word(RUN, ledger.charges("notes"))  # what ran may be charged again
     reserved = ledger.reserve("notes", RUN, [ASKED], again=(said,))
     return [ledger.asset("notes"), ledger_summary(ledger.books(), "notes"), ledger.charges("notes"), reserved]
 

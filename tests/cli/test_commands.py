@@ -48,7 +48,7 @@ from palimpsest.workspace import SEEN, SUMMARY
 from stages.timing import note
 from tests.reading import reading
 
-RUN = Run("dp_train", "dp3", "release", "data", "plan", "code")
+RUN = Run("dp_train", "dp3", "release", "data", "plan")
 
 
 def charged(place: Place) -> Path:

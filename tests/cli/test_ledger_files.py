@@ -19,7 +19,7 @@ ASKED = [PlannedQuery("votes", LabelHistogram(("a", "b"), 8.0).event())]
 
 
 def charge(ledger: Path, variant: str) -> None:
-    Ledger.open(f"sqlite:///{ledger}").reserve("notes", Run("fit", variant, "release", "d", "p", "c"), ASKED)
+    Ledger.open(f"sqlite:///{ledger}").reserve("notes", Run("fit", variant, "release", "d", "p"), ASKED)
 
 
 def test_a_ledger_is_exported_and_goes_on_elsewhere(place: Place) -> None:

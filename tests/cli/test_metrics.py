@@ -13,7 +13,7 @@ from palimpsest.privacy.ledger.records import Run
 from palimpsest.privacy.planned import PlannedQuery
 from stages.timing import place as seconds_of
 
-RUN = Run("select", "select3", "release", "data", "plan", "code")
+RUN = Run("select", "select3", "release", "data", "plan")
 
 
 def told(output: str) -> dict[str, list[tuple[dict[str, str], float]]]:

@@ -47,7 +47,7 @@ def made(home: Path) -> Iterator[Path]:
         assert done.exit_code == 0, done.output
         ledger, asked = Ledger.open(os.environ[LEDGER_VARIABLE]), [PlannedQuery("votes", dpa.ZCDpEvent(0.03))]
         for variant in ("first", "given_back", "last"):
-            reserved = ledger.reserve("notes", Run("select", variant, "release", "data", "plan", "code"), asked)
+            reserved = ledger.reserve("notes", Run("select", variant, "release", "data", "plan"), asked)
             if variant == "given_back":
                 ledger.refund(reserved.charges)
         yield home

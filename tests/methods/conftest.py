@@ -97,7 +97,7 @@ def open_view(ledger: Ledger, schema: PublicSchema) -> OpenView:
     @contextmanager
     def opened(plan: Plan, purpose: str) -> Iterator[PrivateView]:
         rows = [PrivateRow(record.text, record.label) for record in two_class_records()]
-        run = reading(Run("dp_train", "v", purpose, "", "p", "c"), ledger, schema.asset, rows)
+        run = reading(Run("dp_train", "v", purpose, "", "p"), ledger, schema.asset, rows)
         with metered(ledger, schema, run, plan.queries, lambda: rows, NoiseSource(), again=EVERYTHING) as session:
             yield session.view
 

@@ -58,6 +58,6 @@ def opened(ledger: Ledger, schema: PublicSchema, plan: Plan, purpose: str = "rel
     def always(_charge: Charge) -> bool:
         return True
 
-    run = reading(Run("private_predict", "v", purpose, "", "p", "c"), ledger, schema.asset, ROWS)
+    run = reading(Run("private_predict", "v", purpose, "", "p"), ledger, schema.asset, ROWS)
     with metered(ledger, schema, run, plan.queries, lambda: ROWS, NoiseSource(), always, again=EVERYTHING) as session:
         yield session.view

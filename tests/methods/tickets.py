@@ -43,6 +43,6 @@ def opened_by(
     stage: str, rows: Sequence[PrivateRow], ledger: Ledger, schema: PublicSchema, plan: Plan, purpose: str = "release"
 ) -> Iterator[PrivateView]:
     """A view as the stage opens it, with the plan reserved; begun steps are continued."""
-    run = reading(Run(stage, "v", purpose, "", "p", "c"), ledger, schema.asset, rows)
+    run = reading(Run(stage, "v", purpose, "", "p"), ledger, schema.asset, rows)
     with metered(ledger, schema, run, plan.queries, lambda: rows, NoiseSource(), always, again=EVERYTHING) as session:
         yield session.view

@@ -1,6 +1,5 @@
-"""A run that was committed and that DVC did not note: what it wrote is put back, and only that."""
+"""A fitted model that was paid for is put back whenever its stage runs again, and only that."""
 
-import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,8 +12,8 @@ from palimpsest.privacy.planned import PlannedQuery
 from stages import finished
 
 PLAN = [PlannedQuery("first", dpa.GaussianDpEvent(20.0)), PlannedQuery("second", dpa.GaussianDpEvent(20.0))]
-RUN = Run(stage="fit", variant="a", purpose="release", fingerprint="f", plan="p", code="c")
-ROWS, MODEL, RECEIPT = Path("data/synthetic/a.jsonl"), Path("models/a"), Path("reports/receipts/a.json")
+RUN = Run(stage="fit", variant="a", purpose="release", fingerprint="f", plan="p")
+ROWS, MODEL = Path("data/synthetic/a.jsonl"), Path("models/a")
 
 
 @pytest.fixture
@@ -36,7 +35,7 @@ def begun(ledger: Ledger) -> Reservation:
     ROWS.write_text("rows")
     MODEL.mkdir(parents=True)
     (MODEL / "weights").write_text("weights")
-    finished.keep(RUN, [ROWS, MODEL], {"rows": 3})
+    finished.keep(RUN, [ROWS, MODEL], {"rows": 3}, "base", "code")
     return reservation
 
 
@@ -51,8 +50,8 @@ def test_what_a_committed_run_wrote_comes_back_whole_with_its_charges(ledger: Le
     reservation = begun(ledger)
     ledger.commit(reservation)
     removed()
-    assert finished.waiting(Path()) == {"fit@a": {RUN.key}}
-    again = finished.restored(RUN, ledger.charges("tickets"))
+    assert finished.is_kept(RUN)
+    again = finished.restored(RUN, ledger.charges("tickets"), "base", "code")
     assert again is not None
     assert (ROWS.read_text(), (MODEL / "weights").read_text(), again.facts) == ("rows", "weights", {"rows": 3})
     assert [charge.id for charge in again.session.reservation.charges] == [one.id for one in reservation.charges]
@@ -71,22 +70,28 @@ def _torn(ledger: Ledger, reservation: Reservation) -> Run:
     return RUN
 
 
-def _noted(ledger: Ledger, reservation: Reservation) -> Run:
-    ledger.commit(reservation)
-    RECEIPT.parent.mkdir(parents=True)
-    RECEIPT.write_text("receipt")
-    finished.note(RUN, RECEIPT)
-    Path("dvc.lock").write_text(f"md5: {hashlib.md5(b'receipt').hexdigest()}\n")
-    return RUN
-
-
-@pytest.mark.parametrize("how", [_uncommitted, _torn, _noted])
-def test_nothing_else_comes_back_and_it_is_not_kept(ledger: Ledger, how: Callable[[Ledger, Reservation], Run]) -> None:
+@pytest.mark.parametrize("how", [_uncommitted, _torn])
+def test_nothing_else_comes_back(ledger: Ledger, how: Callable[[Ledger, Reservation], Run]) -> None:
     run = how(ledger, begun(ledger))
     removed()
-    assert finished.restored(run, ledger.charges("tickets")) is None
+    assert finished.restored(run, ledger.charges("tickets"), "base", "code") is None
     assert not ROWS.exists()
-    assert not list(Path("models/checkpoints").rglob("*.json*"))
+
+
+def test_a_model_of_older_code_is_kept_and_said_to_be(ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> None:
+    ledger.commit(begun(ledger))
+    for code, older in (("code", False), ("newer", True)):
+        removed()
+        assert finished.restored(RUN, ledger.charges("tickets"), "base", code) is not None
+        assert ("It was made by older code" in capsys.readouterr().out) == older
+        assert ROWS.read_text() == "rows"
+
+
+def test_a_model_behind_another_public_source_does_not_come_back(ledger: Ledger) -> None:
+    ledger.commit(begun(ledger))
+    removed()
+    assert finished.restored(RUN, ledger.charges("tickets"), "another base", "code") is None
+    assert not ROWS.exists()
 
 
 def test_a_run_with_other_settings_takes_nothing_away_that_was_paid_for(ledger: Ledger) -> None:
@@ -94,26 +99,8 @@ def test_a_run_with_other_settings_takes_nothing_away_that_was_paid_for(ledger: 
     ledger.commit(begun(ledger))
     removed()
     other = Run(**{**RUN.__dict__, "plan": "another"})
-    assert finished.restored(other, ledger.charges("tickets")) is None
+    assert finished.restored(other, ledger.charges("tickets"), "base", "code") is None
     assert not ROWS.exists()
-    assert finished.waiting(Path()) == {"fit@a": {RUN.key}}
-    assert finished.restored(RUN, ledger.charges("tickets")) is not None
+    assert finished.is_kept(RUN)
+    assert finished.restored(RUN, ledger.charges("tickets"), "base", "code") is not None
     assert ROWS.read_text() == "rows"
-
-
-def test_what_is_foretold_as_free_was_committed(ledger: Ledger) -> None:
-    """Of the charges of a key: none of a run that was killed between keeping its rows and its commit."""
-    reservation = begun(ledger)
-    assert finished.committed(RUN.key, ledger.charges("tickets")) == []
-    ledger.commit(reservation)
-    assert len(finished.committed(RUN.key, ledger.charges("tickets"))) == len(PLAN)
-
-
-def test_a_run_without_its_receipt_in_the_lock_file_waits(ledger: Ledger) -> None:
-    ledger.commit(begun(ledger))
-    RECEIPT.parent.mkdir(parents=True)
-    RECEIPT.write_text("receipt")
-    finished.note(RUN, RECEIPT)
-    Path("dvc.lock").write_text("md5: another\n")
-    finished.forget_noted()
-    assert finished.waiting(Path()) == {"fit@a": {RUN.key}}

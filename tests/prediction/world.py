@@ -28,7 +28,7 @@ from tests.reading import EVERYTHING, reading
 
 LABELS = {"praise": "Nice words.", "a complaint": "Harsh words."}
 SCHEMA = PublicSchema("tiny", "classify", "text", n_public=30, max_length=200, label="label", labels=LABELS)
-RUN = Run("private_predict", "v", "release", "f", "p", "c")
+RUN = Run("private_predict", "v", "release", "f", "p")
 KEY = bytes(range(32))
 FIXED = FixedClipping(2.0, 1.0, 4)
 DIFFERENCE = DifferenceClipping(0.5, 1.0, 4, 20)

@@ -75,7 +75,6 @@ def run() -> Callable[..., Run]:
             "purpose": "release",
             "fingerprint": "f",
             "plan": "p",
-            "code": "c",
             **changes,
         }
     )

@@ -1,5 +1,6 @@
-"""A second charge of one run needs the owner's word, which holds once: all states and points at which a run stops."""
+"""A second charge of one variant on the same rows needs the owner's word, which holds once, wherever a run stops."""
 
+from dataclasses import replace
 from typing import Any
 
 import dp_accounting as dpa
@@ -9,7 +10,7 @@ from palimpsest.errors import BudgetExceeded, ConsentNeeded
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.ledger import again
 from palimpsest.privacy.ledger.ledger import Ledger
-from palimpsest.privacy.ledger.records import Charge, Run
+from palimpsest.privacy.ledger.records import Charge, Reservation, Run
 from palimpsest.privacy.ledger.rules import never
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.session import metered
@@ -39,7 +40,7 @@ def left(ledger: Ledger, run: Run, states: tuple[str, str]) -> None:
 
 
 def word_of(ledger: Ledger, run: Run) -> str:
-    return again.word(run.stage, run.variant, run.key, ledger.charges("tickets"))
+    return again.word(run, ledger.charges("tickets"))
 
 
 STATES = ("reserved", "refunded", "begun", "answered")
@@ -91,12 +92,35 @@ def test_a_word_holds_until_its_charge_has_begun(small, run):
         small.reserve("tickets", run(), PLAN[:1], again={word})
 
 
-@pytest.mark.parametrize("other", [{"variant": "dp1"}, {"fingerprint": "another"}, {"plan": "another"}])
-def test_the_word_for_one_run_is_none_for_another(small, run, other):
+@pytest.mark.parametrize("other", [{"variant": "dp1"}, {"fingerprint": "another"}])
+def test_another_variant_and_other_rows_need_no_word_once(small, run, other):
     finished(small, run())
     finished(small, run(**other))
     with pytest.raises(ConsentNeeded):
         finished(small, run(**other), {word_of(small, run())})
+
+
+def test_other_settings_of_a_variant_need_a_word_on_the_same_rows(small, run):
+    """Whatever version or setting changed: what was charged stays charged, and a schedule can ask nobody."""
+    finished(small, run())
+    with pytest.raises(ConsentNeeded, match="with other settings"):
+        finished(small, run(plan="another"))
+    with pytest.raises(ConsentNeeded):
+        finished(small, run(plan="another"), {word_of(small, run())})
+    finished(small, run(plan="another"), {word_of(small, run(plan="another"))})
+
+
+def test_a_raised_version_is_named(small, run):
+    old, new = (replace(PLAN[0], versions=(("encoder", 2), ("votes", number))) for number in (1, 2))
+    small.commit(began(small, small.reserve("tickets", run(), [old])))
+    with pytest.raises(ConsentNeeded, match=r"\(votes is version 2 now and was 1\)"):
+        small.reserve("tickets", run(plan="another"), [new])
+
+
+def began(ledger: Ledger, reservation: Reservation) -> Reservation:
+    for charge in reservation.charges:
+        ledger.begin(charge)
+    return reservation
 
 
 def test_the_error_says_what_it_costs_and_which_word_to_give(small, run):

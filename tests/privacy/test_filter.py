@@ -31,7 +31,7 @@ def admitted(ledger: Ledger, cap: float, events: list[dpa.DpEvent], counted: str
     name = f"asset{len(ledger.books().chain.keys)}"
     ledger.register(Asset(name, DELTA, cap, 1000, filter=counted))
     for number, event in enumerate(events):
-        run = Run("fit", f"v{number}", "release", "f", "p", "c")
+        run = Run("fit", f"v{number}", "release", "f", "p")
         try:
             ledger.begin(ledger.reserve(name, run, [PlannedQuery("query", event)]).charges[0])
         except BudgetExceeded:

@@ -243,7 +243,7 @@ def gaussian_ledger(url: str) -> Ledger:
 
 
 def run(variant: str, purpose: str = "release") -> Run:
-    return Run("fit", variant, purpose, "f", "p", "c")
+    return Run("fit", variant, purpose, "f", "p")
 
 
 def reserve(ledger: Ledger, variant: str, *names: str) -> list[Charge]:

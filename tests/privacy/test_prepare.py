@@ -41,6 +41,7 @@ class Prepared:
     running: Callable[[], Any] = nothing
     name: str = "prepared"
     stores_answer: bool = True
+    subject: str = ""
 
     def event(self) -> dpa.DpEvent:
         return dpa.GaussianDpEvent(9.0)

@@ -25,7 +25,7 @@ from palimpsest.records.schema import PublicSchema
 from tests.reading import EVERYTHING, reading
 
 SCHEMA = PublicSchema("tickets", "classify", "text", n_public=1000, max_length=99, label="label", labels={"a": "a"})
-RUN = Run("fit", "dp3", "release", "f", "p", "c")
+RUN = Run("fit", "dp3", "release", "f", "p")
 QUERY = LabelHistogram(("a",), 10.0)
 ASKED = [PlannedQuery(QUERY.name, QUERY.event()), PlannedQuery("votes", dpa.GaussianDpEvent(20.0))]
 ROWS = [PrivateRow("text", "a")]
@@ -104,7 +104,7 @@ def test_a_second_process_takes_nothing_from_the_first(place):
 
 
 def test_another_run_is_not_in_the_way(place):
-    run = Run("fit", "dp1", "release", "f", "p", "c")
+    run = Run("fit", "dp1", "release", "f", "p")
     with another(_asks_when_told, place), entered(place, run, ASKED[:1]) as session:
         session.view.ask(QUERY)
     assert states(place) == ["reserved", "committed"]
@@ -191,7 +191,7 @@ def test_where_no_lock_can_be_made_nothing_is_reserved(small, sqlite_url):
 def _race(url: str, pipe: Connection) -> None:
     pipe.send("inside")
     while (number := pipe.recv()) is not None:
-        run = Run("fit", f"dp{number}", "release", "f", "p", "c")
+        run = Run("fit", f"dp{number}", "release", "f", "p")
         try:
             with entered(url, run, ASKED[:1]) as session:
                 pipe.send("entered")
@@ -208,7 +208,7 @@ def test_of_two_processes_one_runs_and_one_is_told(url):
     with another(_race, url) as (_, first), another(_race, url) as (_, second):
         for number in range(ROUNDS):
             told = raced(number, first, second)
-            assert sorted(told) == ["Another process is at this run: the same stage, settings, data and code.", "done"]
+            assert sorted(told) == ["Another process is at this run: the same stage, settings and data.", "done"]
         for pipe in (first, second):
             pipe.send(None)
     assert states(url) == ["committed"] * ROUNDS

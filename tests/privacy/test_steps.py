@@ -40,7 +40,7 @@ STEP = dpa.PoissonSampledDpEvent(0.1, dpa.GaussianDpEvent(4.0))
 WALK = dpa.SelfComposedDpEvent(STEP, LIMIT)
 ROWS = [PrivateRow("a ticket", "refund")] * 3
 SCHEMA = PublicSchema("tickets", "classify", "text", 1000, 200, "label", {"refund": ""})
-RUN = Run("fit", "dp3", "release", "f", "p", "c")
+RUN = Run("fit", "dp3", "release", "f", "p")
 
 
 class Crash(Exception):
@@ -61,6 +61,7 @@ class Walk:
     name: str = "walk"
     steps: int = LIMIT
     drawn: list[float] = field(default_factory=list)
+    subject: str = ""
 
     def event(self) -> dpa.DpEvent:
         return WALK
@@ -84,6 +85,7 @@ class Handed:
 
     name: str = "walk"
     steps: int = LIMIT
+    subject: str = ""
 
     def event(self) -> dpa.DpEvent:
         return WALK

@@ -22,7 +22,7 @@ def ask(ledger: Ledger, number: int, sigma: float, team: str | None, purpose: st
     """Whether a run of its own was admitted."""
     query = EXACT if purpose == "reference" else PlannedQuery("votes", dpa.GaussianDpEvent(sigma))
     try:
-        ledger.reserve("tickets", Run("fit", f"v{number}", purpose, "f", "p", "c"), [query], team=team)
+        ledger.reserve("tickets", Run("fit", f"v{number}", purpose, "f", "p"), [query], team=team)
     except BudgetExceeded:
         return False
     return True

@@ -42,6 +42,7 @@ class OfRecords:
     """A query whose event holds for records."""
 
     name: str = "counted"
+    subject: str = ""
 
     def event(self) -> dpa.DpEvent:
         return EVENT

@@ -40,6 +40,7 @@ class Watched:
 
     seen: Callable[[], Any]
     name: str = "watched"
+    subject: str = "seen"
 
     def event(self) -> dpa.DpEvent:
         return dpa.ComposedDpEvent((dpa.GaussianDpEvent(9.0),))
@@ -54,6 +55,7 @@ class AtOnce:
     """Composed of two steps, and counts neither."""
 
     name: str = "stepped"
+    subject: str = ""
 
     def event(self) -> dpa.DpEvent:
         return dpa.SelfComposedDpEvent(dpa.GaussianDpEvent(9.0), 2)
@@ -81,6 +83,7 @@ class Failing:
 
     own_delta: float
     name: str = "failing"
+    subject: str = ""
 
     def event(self) -> dpa.DpEvent:
         return dpa.ZCDpEvent(0.001)

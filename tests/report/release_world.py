@@ -185,7 +185,7 @@ class Workspace:
         query = LabelHistogram(labels=tuple(params.dataset.labels), sigma=4.0)
         persons = ["ab" * 32, "ab" * 32, "cd" * 32] if params.schema_of_data.unit == "person" else [None] * 3
         rows = [PrivateRow("the vase arrived in shards", "returns", person) for person in persons]
-        run = Run("select", variant, purpose, "", f"plan of {variant} {seed}", "code")
+        run = Run("select", variant, purpose, "", f"plan of {variant} {seed}")
         run = reading(run, ledger, params.dataset.asset, rows)
         asked = [PlannedQuery(query.name, query.event())]
         noise = NoiseSource(seed)

@@ -230,7 +230,7 @@ def leaving(made: Workspace, home: Path, *looks: str) -> dict[str, str]:
     own, before = copied(made, home), made.ledger.charges("demo")
     for rows in looks:
         own.ledger.know_rows("demo", rows)
-        run = Run("select", "another3", "release", fingerprint=rows, plan="p", code="c")
+        run = Run("select", "another3", "release", fingerprint=rows, plan="p")
         asked = own.ledger.reserve("demo", run, [PlannedQuery("sums", dpa.GaussianDpEvent(60.0))], again=EVERYTHING)
         own.ledger.begin(asked.charges[0])
         own.ledger.commit(asked)
@@ -271,7 +271,7 @@ def test_every_look_and_every_cap_is_shown(own: Workspace):
     """What does not count is a look, too: a reference, a refund, and a run that began and was lost."""
     ledger, first = own.ledger, own.ledger.asset("demo").epsilon
     asked = [PlannedQuery("histogram", dpa.GaussianDpEvent(50.0))]
-    run = partial(Run, "select", fingerprint="f", code="c")
+    run = partial(Run, "select", fingerprint="f")
     ledger.refund(ledger.reserve("demo", run(VARIANT, "release", plan="given back"), asked).charges)
     ledger.refund(ledger.reserve("demo", run(REFERENCE, "reference", plan="given back"), asked).charges)
     ledger.begin(ledger.reserve("demo", run(VARIANT, "release", plan="lost"), asked).charges[0])

@@ -167,7 +167,7 @@ def test_what_a_data_set_was_charged_before_is_in_its_total(home: Path) -> None:
     alone = total()
     assert total("one part", "another") > alone + 1.0  # of one data set, so of one budget
     made(home, "table1", "trec/sentdp5")
-    run = Run("fit@other", "other", "release", "data", "plan", "code")
+    run = Run("fit@other", "other", "release", "data", "plan")
     Ledger.open(f"sqlite:///{home / 'ledger.db'}").reserve("trec", run, [PlannedQuery("walk", GaussianDpEvent(1.0))])
     assert total() > alone + 1.0
 

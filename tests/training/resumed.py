@@ -26,7 +26,7 @@ STEPS, BETWEEN, WIDTH = 10, 3, 400
 PLAN = TrainingPlan(0.5, STEPS, 0.5, 4.0, 10.0, "joint", 1)
 ROWS = [PrivateRow(str(index), "a") for index in range(40)]
 SCHEMA = PublicSchema("notes", "generate", "text", n_public=40, max_length=9, label=None, labels={})
-RUN = Run("dp_train", "dp3", "release", "data", "plan", "code")
+RUN = Run("dp_train", "dp3", "release", "data", "plan")
 
 
 class Watched(NoiseSource):

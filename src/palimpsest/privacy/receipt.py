@@ -7,7 +7,7 @@ gates of a release, for the statement and for whoever checks a release elsewhere
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,6 +22,7 @@ from palimpsest.privacy.accounting import NAMES
 from palimpsest.privacy.ledger.records import PURPOSES, STATES, UNITS, Asset, Charge
 from palimpsest.privacy.ledger.rules import composed
 from palimpsest.privacy.planned import ADJACENCY
+from palimpsest.privacy.versions import withdrawn_among
 from palimpsest.workspace import INTERNAL, Zone
 
 GROUPS = (1, 2, 5, 10)  # units of privacy: records of one person, or persons where the person is the unit
@@ -82,6 +83,7 @@ class QueryLine(_Strict):
         event: what it may have cost at most.
         own_delta: a delta that the event does not carry.
         partition: (scheme, cell) of a disjoint part of the data set; None for all of it.
+        versions: of the query and the tools it used; see `privacy.versions`.
         charge: its id in the ledger.
     """
 
@@ -91,6 +93,7 @@ class QueryLine(_Strict):
     event: Event
     own_delta: Share
     partition: tuple[str, str] | None
+    versions: Mapping[Word, Count]
     charge: Word
     state: Annotated[str, _that(STATES.__contains__)]
 
@@ -103,7 +106,7 @@ class QueryLine(_Strict):
     def of(cls, charge: Charge) -> "QueryLine":
         """What is said of a charge."""
         own = (charge.query, charge.variant, charge.purpose, charge.event, charge.own_delta, charge.partition)
-        return cls(*own, charge=charge.id, state=charge.state)
+        return cls(*own, versions=dict(charge.versions), charge=charge.id, state=charge.state)
 
 
 @dataclass(frozen=True)
@@ -290,7 +293,7 @@ class Receipt(_Strict):
         beside = {c.id for c in charges if (c.run_key, c.run) in runs and c.state == "committed"}
         if beside != self.charges:
             wrong.append("it does not list every charge of its runs")
-        return [*wrong, *_other_epsilons(self, asset, own)]
+        return [*wrong, *_other_epsilons(self, asset, own), *_withdrawn(own)]
 
 
 _RECEIPT = TypeAdapter(Receipt)
@@ -311,6 +314,12 @@ def stated(asset: Asset, own: Sequence[Charge]) -> dict[str, Any]:
         "noise_fixed": any(charge.noise_fixed for charge in own),
         "accountant": accounting.primary(composed(own)),
     }
+
+
+def _withdrawn(own: Iterable[Charge]) -> Iterator[str]:
+    """Versions that were withdrawn since: what they were charged is not what they cost."""
+    found = dict.fromkeys(one for charge in own for one in withdrawn_among(charge.versions))
+    yield from (f"version {one.version} of {one.part} was withdrawn: {one.why}" for one in found)
 
 
 def _other_terms(receipt: Receipt, terms: Mapping[str, Any]) -> Iterator[str]:

@@ -21,7 +21,7 @@ from dp_accounting.dp_event import DpEvent
 Versions: TypeAlias = tuple[tuple[str, int], ...]  # (part, its version), in the order of the parts' names
 
 # Tools that several queries share.
-_TOOLS: Mapping[str, int] = {"encoder": 1, "engine": 1, "prompts": 1, "tokenizer": 1}
+TOOLS: Mapping[str, int] = {"encoder": 1, "engine": 1, "prompts": 1, "tokenizer": 1}
 # Query -> its own version and the tools that its answer depends on.
 _QUERIES: Mapping[str, tuple[int, tuple[str, ...]]] = {
     "choice": (1, ()),
@@ -49,7 +49,7 @@ def versions_of(query: str) -> Versions:
         KeyError: no query of this kind is declared here.
     """
     own, tools = _QUERIES[query]
-    return tuple(sorted({query: own, **{tool: _TOOLS[tool] for tool in tools}}.items()))
+    return tuple(sorted({query: own, **{tool: TOOLS[tool] for tool in tools}}.items()))
 
 
 @dataclass(frozen=True)

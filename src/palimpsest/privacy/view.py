@@ -107,7 +107,7 @@ class PrivateView:
 
     def __begin(self, charge: Charge, subject: str) -> None:
         if charge.state != "begun":
-            self.__ledger.begin(charge, subject, self.__noise.fixed)
+            self.__ledger.begin(charge, self.__noise.fixed, subject)
         elif self.__noise.fixed:
             raise LedgerError(
                 f"Query {charge.query!r} would continue an earlier attempt, and a seed fixes its noise.",

@@ -269,7 +269,7 @@ class Ledger:
             lost = now.begun - {charge.id for charge in used}
             return Reservation(used, now.number, writing.replays(used), len(lost))
 
-    def begin(self, charge: Charge, subject: str, noise_fixed: bool = False) -> None:
+    def begin(self, charge: Charge, noise_fixed: bool = False, subject: str = "") -> None:
         """Write durably, before the first noise is drawn, that the query has begun: from here it is spent.
 
         Args:

@@ -14,7 +14,7 @@ from palimpsest.errors import LedgerError
 from palimpsest.privacy import accounting
 from palimpsest.privacy.gaussian_share import Share
 from palimpsest.privacy.planned import ADJACENCY
-from palimpsest.privacy.versions import Versions
+from palimpsest.privacy.versions import Versions, true_cost
 
 UNITS = ("record", "person")
 FILTERS = ("renyi", "gdp")
@@ -217,6 +217,11 @@ class Charge:
     def counted(self) -> bool:
         """Whether it counts against the budget: standing reservations do, references and refunds do not."""
         return self.purpose == "release" and self.state in _COUNTED
+
+    @property
+    def cost(self) -> dpa.DpEvent:
+        """What it really cost: its event, unless a version of what it asked was withdrawn."""
+        return true_cost(self.event, self.versions)
 
     @property
     def looked(self) -> bool:

@@ -250,7 +250,7 @@ def _counted(charges: Iterable[Charge]) -> list[Asked]:
 
 
 def _placed(charge: Charge) -> Term:
-    return charge.event, _cell(charge.partition, charge.run_key, charge.run)
+    return charge.cost, _cell(charge.partition, charge.run_key, charge.run)
 
 
 def _cell(partition: tuple[str, str] | None, run_key: str, number: int) -> Cell | None:

@@ -24,7 +24,7 @@ def extract(asset: Asset, charges: Sequence[Charge], books: LedgerSummary) -> di
 
     Guarantee: a charge is what a plan asked for and where it stands. Private rows decide neither, but by what the
     statement names: that rows changed lets a stage ask again, and an attempt may fail. Charges and runs are numbered
-    anew, each run apart. A run's key holds hashes of the data and the code, so two runs of one key would tell that no
+    anew, each run apart. A run's key holds a hash of the data, so two runs of one key would tell that no
     row came or went in between; and between two entries of the ledger lie the steps that had begun. Times are cut to
     days, since they would tell how long a run took. The data's fingerprint and the asset's key are not in it.
     References and what was refunded are shown and do not count.
@@ -65,6 +65,7 @@ def _line(charge: Charge, seq: int, run: int) -> dict[str, Any]:
         "run_key": f"run {run}",
         "event": events.to_json(charge.event),
         "partition": None if charge.partition is None else list(charge.partition),
+        "versions": dict(charge.versions),
         "day": charge.time[:10],
         **({} if charge.share is None else {"share": charge.share._asdict()}),
     }
@@ -126,6 +127,7 @@ def _charge(line: Mapping[str, Any]) -> Charge:
         fingerprint="",
         event=events.from_json(line["event"]),
         partition=partition,
+        versions=tuple(sorted((str(part), int(number)) for part, number in line["versions"].items())),
         share=Share(**line["share"]) if "share" in line else None,
         time=line["day"],
     )
