@@ -22,6 +22,7 @@ from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Asset, Charge
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.queries import LabelHistogram
+from palimpsest.privacy.versions import versions_of
 from palimpsest.records.private import SplitRow
 from palimpsest.records.write import read_split, write_split
 from palimpsest.training.team import Team
@@ -234,6 +235,41 @@ def test_dvc_starts_no_charged_stage_for_a_setting_that_changes_no_row(edit: Edi
 )
 def test_what_a_generator_is_told_of_the_data_makes_another_run(place: Place, edit: Edit):
     assert not set(place.split().values()) & set(place.split(edit).values())
+
+
+def test_a_raised_version_makes_another_run(place: Place):
+    place.split()
+    params, who = load(), spender(load(), "select3")
+    means = PlannedQuery("class_means", HISTOGRAM.event(), versions=versions_of("class_means"))
+    raised = replace(means, versions=tuple((name, number + 1) for name, number in means.versions))
+    keys = {identify(params, who, replace(PLAN, queries=(query,))).key for query in (means, means, raised)}
+    assert len(keys) == 2
+
+
+def test_a_setting_that_is_new_and_left_at_its_default_makes_no_other_run(place: Place):
+    """As a release that adds one does, to whoever does not name it."""
+    place.split()
+    params = load()
+    own = params.variants["select3"]
+
+    class Newer(type(own.select)):  # type: ignore[misc]
+        new: int = 3
+
+    def key(**new: int) -> str:
+        settings = Newer(**own.select.model_dump(), **new)
+        other = {**params.variants, "select3": own.model_copy(update={"select": settings})}
+        made = params.model_copy(update={"variants": other})
+        return identify(made, spender(made, "select3"), PLAN).key
+
+    before = identify(params, spender(params, "select3"), PLAN).key
+    assert (key() == before, key(new=3) == before, key(new=4) == before) == (True, True, False)
+
+
+def test_no_code_is_part_of_a_run(place: Place, monkeypatch: pytest.MonkeyPatch):
+    before = place.split()
+    monkeypatch.setattr("palimpsest.graph.closure.digest", lambda *_: "other code")
+    monkeypatch.setattr("palimpsest.__version__", "9.9.9")
+    assert place.split() == before
 
 
 def test_every_run_is_identified_in_one_place():

@@ -10,22 +10,27 @@ from typing import Any
 import pytest
 from cli_place import Place
 from click.testing import Result
+from dp_accounting import GaussianDpEvent
 from dvc.repo import Repo
 from typer.testing import CliRunner
 
 import palimpsest.cli.first_page
 import palimpsest.cli.run
 import palimpsest.cli.serve
-from palimpsest.cli.context import Context
+from palimpsest.cli.context import Context, opened
 from palimpsest.cli.graph import stage_names, stale, standings
 from palimpsest.cli.main import app
 from palimpsest.cli.run import HELD_BACK, _repro
 from palimpsest.cli.serve import unattended
 from palimpsest.errors import ConsentNeeded, DataError
-from palimpsest.graph.state import ITS_CODE, Standing, State
+from palimpsest.files import write_json
+from palimpsest.graph.state import Standing, State
 from palimpsest.params.load import LEDGER_VARIABLE
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Run
+from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.report.release.word import VARIABLE
-from palimpsest.workspace import RELEASES
+from palimpsest.workspace import MANIFEST, RELEASES
 from stages.warm import VARIABLE as WARM
 
 Runs = list[tuple[list[str], dict[str, str]]]
@@ -139,21 +144,24 @@ def test_where_nothing_is_stale_nothing_is_started_and_of_targets_dvc_tells(
     assert ("nothing was charged" in done.stdout) == (not started)
 
 
-@pytest.mark.parametrize(
-    ("why", "held"), [((ITS_CODE,), True), ((ITS_CODE, "seed: 7, not 8"), False), (("it has not run here",), False)]
-)
-def test_what_another_version_alone_would_charge_anew_waits_for_a_person(
-    place: Place, monkeypatch: pytest.MonkeyPatch, why: tuple[str, ...], held: bool
+@pytest.mark.parametrize(("rows", "held"), [("data", True), ("other data", False)])
+def test_what_was_charged_on_the_same_rows_waits_for_a_person(
+    place: Place, monkeypatch: pytest.MonkeyPatch, rows: str, held: bool
 ) -> None:
-    def changed(context: Context, *, fresh: bool) -> list[Standing]:
-        return [replace(one, state=State.RUNS, why=why) for one in standings(context, fresh=fresh)]
-
-    monkeypatch.setattr(palimpsest.cli.serve, "standings", changed)
-    monkeypatch.setattr(palimpsest.cli.serve, "stale", lambda workspace: set(stage_names(workspace)))
+    """Whatever settings or version it had."""
     monkeypatch.setenv(LEDGER_VARIABLE, str(place.ledger))
-    refused = pytest.raises(ConsentNeeded, match="dp_train@dp3 would be charged again: another version of palimpsest")
+    ledger = Ledger.open(f"sqlite:///{place.ledger}")
+    before = Run("dp_train", "dp3", "release", rows, "other settings")
+    ledger.begin(ledger.reserve("notes", before, [PlannedQuery("train", GaussianDpEvent(50.0))]).charges[0])
+    write_json(place.workspace / MANIFEST, {"fingerprint": "data"})
+    context = opened(place.workspace)
+    found = {one.name: replace(one, state=State.CACHED) for one in standings(context) if one.name == "preprocess"}
+    monkeypatch.setattr("palimpsest.cli.plan.standings", lambda *_, **__: [*found.values()])
+    monkeypatch.setattr(palimpsest.cli.serve, "stale", lambda workspace: set(stage_names(workspace)))
+    refused = pytest.raises(ConsentNeeded, match="dp_train@dp3 would be charged again on these data")
     with refused if held else nullcontext(), unattended(place.workspace, ["dp_train"]):
         assert not held
+    assert [charge.state for charge in ledger.charges("notes")] == ["begun"]
 
 
 def test_what_is_written_into_the_settings_beside_a_plan_stays(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

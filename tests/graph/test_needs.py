@@ -1,5 +1,6 @@
 """Are the stages there that the variants need, and no others, for each kind of data set and each method alone?"""
 
+import json
 import math
 from collections.abc import Iterator, Mapping
 from itertools import product
@@ -17,7 +18,7 @@ from palimpsest.params.schema import Params
 from palimpsest.params.shorten import plain
 from palimpsest.params.sources import public_sources
 from palimpsest.workspace import BASE_LM, METRICS, SYNTHETIC
-from stages.spenders import spender
+from stages.spenders import settings_of, spender
 from stages.tools import Artifacts
 from tests.graph.test_render import meets
 
@@ -200,24 +201,17 @@ def test_a_model_that_an_author_spares_is_not_handed_out() -> None:
         artifacts("evolve, by the corpus").base()
 
 
-def test_a_run_is_identified_by_the_model_where_its_author_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Artifacts, "_digest", lambda _, what: f"of {what.name}")
-    own, spared = (artifacts(f"evolve, by {author}").digests() for author in ("the base", "the corpus"))
-    assert "BASE of BASE" in own
-    assert set(spared) ^ set(own) == {"BASE of BASE", "BASE none"}
-
-
-def digest_of(**changes: Any) -> str:
-    """What a run of `evolve` is identified by of its author at an endpoint."""
+def known_by(**changes: Any) -> str:
+    """What a run of `evolve` is known by of its author at an endpoint."""
     author = Endpoint.model_validate({"kind": "endpoint", "url": "http://here/v1", "model": "m"} | changes)
     params = settings(ALONE["evolve, by the corpus"]).model_copy(update={"authors": {"corpus": author}})
-    return Artifacts(params, spender(params, "one"))._digest_of_author()  # noqa: SLF001
+    return json.dumps(settings_of(params, spender(params, "one"))["from"])
 
 
 def test_a_run_is_the_same_however_an_endpoint_is_asked_and_another_where_another_writes() -> None:
     means = {"key": "K", "concurrency": 2, "requests_a_minute": 9, "timeout": 5, "retries": 1, "most_tokens": 10_000}
     means |= {"price": Price(read=1.0)}
     assert means.keys() == Endpoint.means
-    assert {digest_of(**{name: value}) for name, value in means.items()} == {digest_of()}
+    assert {known_by(**{name: value}) for name, value in means.items()} == {known_by()}
     others = ({"url": "http://there/v1"}, {"model": "n"}, {"temperature": 0.5}, {"prompts": {"system": "Write."}})
-    assert len({digest_of(), *(digest_of(**other) for other in others)}) == 1 + len(others)
+    assert len({known_by(), *(known_by(**other) for other in others)}) == 1 + len(others)

@@ -7,15 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import dp_accounting as dpa
+import numpy as np
 import pytest
 
-from palimpsest.errors import LedgerError, ParamsError
+from palimpsest.errors import LedgerError, OtherSubject, ParamsError
 from palimpsest.methods.embed.plan import plan as plan_embed
 from palimpsest.methods.evolve.plan import plan as plan_evolve
 from palimpsest.methods.shared.base import Budget, Plan
+from palimpsest.methods.shared.rounds import answered
 from palimpsest.privacy.accounting import epsilon, gdp_epsilon, is_private
 from palimpsest.privacy.ledger.ledger import Ledger
-from palimpsest.privacy.votes import Ballot, DomainBallot
+from palimpsest.privacy.votes import Ballot, DomainBallot, Slate, VoteRounds
 from palimpsest.records.schema import PublicSchema, default_delta
 from tests.methods.embed import embedding
 from tests.methods.embed.test_embed import embed
@@ -166,3 +168,30 @@ def test_all_rounds_lost_are_an_error_that_says_what_to_do(world: World, tmp_pat
 def test_without_a_folder_nothing_is_written(world: World, tmp_path: Path) -> None:
     world.attempt(world.world.new_ledger(tmp_path))
     assert all(path.name.startswith("ledger") for path in tmp_path.iterdir())
+
+
+# Rounds that were paid for, and are replayed.
+
+
+@dataclass(frozen=True)
+class Told:
+    """A view that answers with rounds of before."""
+
+    rounds: list[dict[str, Any]]
+
+    def ask(self, _query: Any) -> list[dict[str, Any]]:
+        return self.rounds
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_rounds_over_other_candidates_are_not_replayed(moved: bool) -> None:
+    """Candidates that are no texts come of what our code makes of the answers before them."""
+    slates = [Slate({}, {"refund": np.full((2, 3), float(turn))}) for turn in range(2)]
+    rounds = [{"texts": {}, "counts": {"refund": [1, 0]}, "slate": one.digest} for one in slates]
+    second = Slate({}, {"refund": np.full((2, 3), 1.5)}) if moved else slates[1]
+    query = VoteRounds(Ballot(len, 1, 1.0), ("refund",), slates[0], lambda _done: second, 2)  # type: ignore[arg-type]
+    if moved:
+        with pytest.raises(OtherSubject, match="candidates of round 2"):
+            answered(Told(rounds), query)
+    else:
+        assert [one.slate for one in answered(Told(rounds), query)] == [one.digest for one in slates]

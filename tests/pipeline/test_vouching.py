@@ -215,16 +215,6 @@ def test_a_folder_that_changes_is_told_to_the_stages_that_read_it_alone(place: P
     assert [path for path in after if before[path] != after[path]] == ["data/inputs/sources/models.encoder.json"]
 
 
-def test_another_model_of_an_author_makes_another_run(place: Place):
-    shutil.copytree(REFERENCE, place.home / "author")
-    (place.home / "author/model.safetensors").write_bytes(b"public weights")
-    author(place, str(place.home / "author"))
-    before = written_by_here(load()).digests()
-    assert written_by_here(load()).digests() == before
-    (place.home / "author/chat_template.jinja").write_text("another")
-    assert written_by_here(load()).digests() != before
-
-
 def test_what_a_method_does_not_declare_is_not_handed_out(place: Place):
     author(place, str(place.home / "author"))
     with pytest.raises(ValueError, match="evolve does not declare that it reads the public language model"):

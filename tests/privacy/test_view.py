@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import dp_accounting as dpa
 import numpy as np
 import pytest
 
-from palimpsest.errors import LedgerError
+from palimpsest.errors import LedgerError, OtherSubject
 from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.privacy import accounting
 from palimpsest.privacy.entropy import NoiseSource
@@ -18,7 +18,7 @@ from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.summary import ledger_summary
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.queries import LabelHistogram
-from palimpsest.privacy.query import Meter, registered
+from palimpsest.privacy.query import Meter, plain_digest, registered, subject_digest
 from palimpsest.privacy.receipt import Group
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import metered, receipt
@@ -92,6 +92,12 @@ class Failing:
         return "answered"
 
 
+class OfModel(Watched):
+    """One whose answer comes of a model."""
+
+    reads_model: ClassVar[bool] = True
+
+
 class Unregistered(LabelHistogram):
     """A subclass of a registered query that would return rows."""
 
@@ -120,6 +126,42 @@ def test_a_reserved_query_is_answered_once(opened, small):
     assert states(small) == ["answered"]
     with pytest.raises(LedgerError, match="no reservation"):
         view.ask(HISTOGRAM)
+
+
+def test_an_answer_is_replayed_onto_its_own_subject_alone(opened, small, run):
+    """A stopped attempt asked about other labels, by a query of the same name and cost."""
+    answer = opened(HISTOGRAM).ask(HISTOGRAM)
+    assert opened(HISTOGRAM).ask(HISTOGRAM) == answer
+    with pytest.raises(OtherSubject, match="answered about other candidates"):
+        opened(HISTOGRAM).ask(replace(HISTOGRAM, labels=("another", "label")))
+    assert states(small) == ["answered"]
+
+
+def test_a_query_that_reads_a_model_is_known_by_its_public_sources():
+    digests = {subject_digest(query, source) for query in (HISTOGRAM, OfModel(list)) for source in ("one", "two")}
+    assert len(digests) == 3
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (["a", "b"], ["ab"]),
+        (["a", ["b"]], [["a"], "b"]),
+        ({"a": 1}, {"a": "1"}),
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
+        (np.zeros((2, 3)), np.zeros((3, 2))),
+        (np.zeros(2), np.zeros(2, dtype=np.float32)),
+        (1, True),
+        (None, "None"),
+    ],
+)
+def test_other_subjects_have_other_digests(one: Any, other: Any):
+    assert plain_digest(one) == plain_digest(one) != plain_digest(other)
+
+
+def test_a_subject_is_plain():
+    with pytest.raises(TypeError, match="no plain value"):
+        plain_digest([object()])
 
 
 @pytest.mark.parametrize("other", [LabelHistogram(LABELS, 1.9), LabelHistogram(LABELS, 2.0, name="another")])

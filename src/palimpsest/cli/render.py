@@ -23,8 +23,8 @@ def render(workspace: Path) -> list[str]:
     if params.version != __version__:
         raise ParamsError(
             f"version is {params.version!r} in params.yaml; installed is palimpsest {__version__}.",
-            "Install that version, or set `version` to the installed one: stages whose code changed then run, and are "
-            "charged, anew.",
+            "Install that version, or set `version` to the installed one: what was paid for is made again, free; "
+            "`palimpsest plan` names what is not.",
         )
     changed = {name: text for name, text in contents(params).items() if _content(workspace / name) != text}
     try:

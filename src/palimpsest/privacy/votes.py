@@ -313,7 +313,11 @@ class VoteRounds:
         raise LedgerError("Rounds of votes are steps that a meter counts.", "Ask for them through a view.")
 
     def run_steps(self, rows: Sequence[PrivateRow], noise: NoiseSource, meter: Meter) -> list[dict[str, Any]]:
-        """The finished rounds, each a `Round` as a mapping; fewer than T where a stopped attempt lost some."""
+        """The finished rounds, each a `Round` as a mapping; fewer than T where a stopped attempt lost some.
+
+        Raises:
+            LedgerError: every round was begun by stopped attempts and none was finished.
+        """
         kept = Kept(self.checkpoints if self.ballot.noisy else None, meter)
         done = [Round(**body) for body in kept.load() or []]
         vectors = self.ballot.vectors(rows, self.labels) if meter.begun < meter.limit else {}
@@ -322,6 +326,11 @@ class VoteRounds:
             meter.begin(1)
             done.append(Round(dict(slate.texts), self.ballot.held(vectors, slate, noise), slate.digest))
             kept.save([_body(one) for one in done])
+        if not done:
+            raise LedgerError(
+                "Every round of votes was begun by an attempt that was stopped before it stored one.",
+                "Run again: the rounds are charged again.",
+            )
         return [_body(one) for one in done]
 
 

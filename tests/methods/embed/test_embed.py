@@ -694,7 +694,7 @@ def test_no_private_text_reaches_the_language_model_or_the_disk(ledger, tmp_path
     for path in files:
         assert SECRET.encode() not in path.read_bytes()
     rounds = json.loads(next(path for path in files if path.suffix == ".json").read_text())
-    assert all(set(one) == {"texts", "counts"} and one["texts"] == {} for one in rounds["kept"])
+    assert all(set(one) == {"texts", "counts", "slate"} and one["texts"] == {} for one in rounds["kept"])
 
 
 @pytest.mark.parametrize("selection", [{"kind": "gaussian", "neighbours": 1}, LIMITED])
@@ -780,7 +780,7 @@ def test_a_decoder_that_fails_leaves_finished_rounds(ledger, tmp_path, slates) -
         with pytest.raises(BackendError, match="gone"):
             embed(ledger, Failing(call), **changes)
     states = [(charge.state, charge.steps_begun) for charge in ledger.charges("tickets")]
-    assert states == [("begun", states[0][1])]
+    assert states == [("answered", states[0][1])]
     assert states[0][1] >= 2
     found = embed(ledger, **changes)
     assert (len(slates), len(found.rounds), len(found.records)) == (3, 3, 30)

@@ -482,5 +482,5 @@ def test_kept_files_hold_synthetic_texts_and_noisy_counts_alone(ledger, tmp_path
         assert SECRET not in path.read_text()
     rounds = json.loads(next(path for path in files if "first" not in path.name).read_text())
     assert set(rounds) == {"begun", "kept"}
-    assert all(set(one) == {"texts", "counts"} for one in rounds["kept"])
+    assert all(set(one) == {"texts", "counts", "slate"} for one in rounds["kept"])
     assert folder.stat().st_mode & 0o077 == 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from dp_accounting.dp_event import ComposedDpEvent, DpEvent, SelfComposedDpEvent
 
-from palimpsest.errors import LedgerError, OtherSubject, ParamsError
+from palimpsest.errors import OtherSubject, ParamsError
 from palimpsest.methods.shared.base import Budget
 from palimpsest.methods.shared.means import ClassSums, class_sums, planned_means
 from palimpsest.methods.shared.settings import InRounds, Votes
@@ -125,11 +125,6 @@ def answered(view: View, query: "VoteRounds") -> "list[Round]":
     from palimpsest.privacy.votes import Round
 
     done = [Round(**body) for body in view.ask(query)]
-    if not done:
-        raise LedgerError(
-            "Every round of votes was begun by an attempt that was stopped before it stored one.",
-            "Run again: the rounds are charged again.",
-        )
     for turn, one in enumerate(done[1:], 1):
         if not one.texts and query.propose(done[:turn]).digest != one.slate:
             raise OtherSubject(
