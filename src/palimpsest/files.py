@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from palimpsest.dvc_cache import find_cache
 from palimpsest.errors import DataError
 from palimpsest.workspace import CLOSED, GRAPH, PARAMS
 
@@ -67,10 +68,13 @@ def owner_only() -> Iterator[None]:
 def close_workspace(workspace: Path) -> None:
     """Take what a workspace holds of private data from all but its owner, where it is there.
 
-    DVC gives what it copies into its cache, and back, modes of its own: the folders around are what holds.
+    DVC gives what it copies into its cache, and back, modes of its own: the folders around are what holds. A cache
+    outside the workspace may be shared, so it is not closed here but refused.
+
+    Guarantee: once this has returned, nothing that DVC copies by the settings of now can be read by others.
 
     Raises:
-        DataError: others than the owner can go on reading a folder.
+        DataError: others than the owner can go on reading a folder, or DVC's cache.
     """
     for path in (workspace / name for name in CLOSED):
         try:
@@ -84,6 +88,7 @@ def close_workspace(workspace: Path) -> None:
                 f"Others than its owner may read {str(path)!r}, which holds private data, and that cannot be changed.",
                 "Keep the workspace in a folder of your own, on a file system that has owners and modes.",
             ) from None
+    _require_closed_cache(workspace)
 
 
 def write_json(path: Path | str, value: Any) -> None:
@@ -106,6 +111,24 @@ def workspace_of(path: Path) -> Path | None:
     """The workspace that a path lies in: the nearest folder above it with params.yaml and dvc.yaml."""
     folders = path.resolve().parents
     return next((each for each in folders if all((each / name).is_file() for name in (PARAMS, GRAPH))), None)
+
+
+def _require_closed_cache(workspace: Path) -> None:
+    cache = find_cache(workspace)
+    if cache is None or _is_closed(cache.folder):
+        return
+    place, said = str(cache.folder), "" if cache.said_by is None else f", as {str(cache.said_by)!r} says"
+    raise DataError(
+        f"DVC keeps copies of private data in {place!r}{said}, where others than their owner may read them.",
+        "Give the workspace a cache of its own: run `dvc cache dir --local .dvc/cache` in it. One elsewhere must be a "
+        "folder that is yours alone, made by `mkdir -m 700`.",
+    )
+
+
+def _is_closed(folder: Path) -> bool:
+    """Whether others than its owner cannot come to what is, or will be, in a folder: it or one around it is closed."""
+    real = folder.resolve()
+    return any(each.is_dir() and not each.stat().st_mode & OWNER_UMASK for each in (real, *real.parents))
 
 
 def _replace(draft: Path, target: Path) -> None:
