@@ -17,9 +17,8 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from palimpsest.dvc_cache import find_cache
 from palimpsest.errors import DataError
-from palimpsest.files import read_json
+from palimpsest.files import find_cache, read_json
 from palimpsest.graph.expand import MADE, Repetition, at, expand, filled, params_keys
 from palimpsest.params.file import RESOLVED
 from palimpsest.params.resolve import as_written
