@@ -30,6 +30,7 @@ from flows.live import LiveLines
 from flows.runner import How, Runner, StageFailed, running
 from flows.slots import Stopped
 from flows.summary import publish
+from palimpsest.files import close_workspace
 
 _SECONDS_BETWEEN_POLLS = 2.0
 _SECONDS_BETWEEN_LOOKS = 0.1
@@ -65,6 +66,7 @@ def build(workspace: Path, targets: list[str] | None = None, workers: int | None
 
     Raises:
         DeviceError: a stage asks for more GPUs than there are. No stage has been started.
+        DataError: others could read what stages write. No stage has been started either.
     """
     return bring(workspace, targets or (), workers)
 
@@ -80,6 +82,7 @@ def bring(
         workers: stages that may run at once.
         keeps: descriptors that every stage holds open as long as it lives.
     """
+    close_workspace(workspace)
     stages = read_graph(workspace, targets)
     with running(workspace, stages, workers, keeps=keeps) as runner, _heeded() as stop:
         states = _wait(_submit(stages, runner), runner, stop)

@@ -4,15 +4,17 @@ import os
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.machinery import ModuleSpec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from flows.children import Children
 from palimpsest.errors import DataError
 from palimpsest.files import atomic_path, close_workspace, make_folder, owner_only, remove
+from palimpsest.graph.state import Cache
 from stages import common
 from stages.common import start, start_processes
 
@@ -135,3 +137,77 @@ def test_a_folder_that_cannot_be_closed_stops_a_stage(monkeypatch: pytest.Monkey
     with pytest.raises(SystemExit):
         start(lambda: pytest.fail("it ran"))
     assert "Keep the workspace in a folder of your own" in capsys.readouterr().err
+
+
+# DVC's cache, which its settings may put elsewhere.
+
+
+@pytest.fixture
+def settings(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Path]]:
+    """Level -> its file of settings, in a workspace with a DVC project; others may enter it, as no folder of tests."""
+    with TemporaryDirectory() as folder:
+        home = Path(folder).resolve()
+        home.chmod(0o755)
+        monkeypatch.chdir(home)
+        for name in (".dvc", "system", "global"):
+            Path(name).mkdir()
+        for name in ("system", "global"):
+            monkeypatch.setenv(f"DVC_{name.upper()}_CONFIG_DIR", str(home / name))
+        levels = {"repo": ".dvc/config", "local": ".dvc/config.local"}
+        yield lambda level: home / levels.get(level, f"{level}/config")
+
+
+@pytest.mark.parametrize(
+    ("level", "number"), [("system", 0o755), ("global", 0o2770), ("repo", 0o711), ("local", 0o2775)]
+)
+def test_a_cache_that_others_read_stops_a_stage(
+    settings: Callable[[str], Path], level: str, number: int, capsys
+) -> None:
+    Path("team").mkdir()
+    Path("team").chmod(number)
+    settings(level).write_text(f"[cache]\n    dir = {Path('team').resolve()}\n    shared = group\n")
+    with pytest.raises(SystemExit):
+        start(lambda: pytest.fail("it ran"))
+    told = capsys.readouterr().err
+    assert f"'{Path('team').resolve()}', as '{settings(level)}' says, where others than their owner may read" in told
+    assert "run `dvc cache dir --local .dvc/cache`" in told
+
+
+@pytest.mark.parametrize("folder", ["own", "own/deep/cache"])
+def test_a_cache_elsewhere_that_is_its_owners_alone_is_the_owners_choice(
+    settings: Callable[[str], Path], folder: str
+) -> None:
+    settings("repo").write_text(f"[cache]\n    dir = ../{folder}\n")
+    with pytest.raises(DataError, match="others than their owner"):
+        close_workspace(Path())
+    Path("own").mkdir(mode=0o700)
+    close_workspace(Path())
+
+
+def test_a_workspace_of_its_own_cache_is_moved_by_nobody(settings: Callable[[str], Path]) -> None:
+    settings("global").write_text("[cache]\n    dir = /srv/team\n")
+    settings("repo").write_text("[cache]\n    dir = cache\n")
+    close_workspace(Path())
+    assert Cache.of(Path()).folder == Path(".dvc/cache").resolve()
+
+
+def test_a_link_in_place_of_the_cache_is_followed(settings: Callable[[str], Path]) -> None:
+    Path("team").mkdir(mode=0o755)
+    Path(".dvc/cache").symlink_to("../team")
+    with pytest.raises(DataError, match=r"DVC keeps copies of private data in '[^']*/\.dvc/cache', where"):
+        close_workspace(Path())
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[cache]\ndir = s3://bucket/cache\n", "is no folder"),
+        ("[cache]\ndir = one, two\n", "is no folder"),
+        ("[cache]\nlocal = team\n['remote \"team\"']\nurl = /srv/team\n", "obsolete"),
+        ("[cache\ndir = /srv/team\n", "cannot be read"),
+    ],
+)
+def test_settings_that_lead_to_no_folder_are_refused(settings: Callable[[str], Path], text: str, problem: str) -> None:
+    settings("global").write_text(text)
+    with pytest.raises(DataError, match=problem):
+        close_workspace(Path())

@@ -19,6 +19,7 @@ from palimpsest.cli.decisions import DataSource, usual_epsilon
 from palimpsest.cli.init import init_workspace, require_free
 from palimpsest.cli.plan import PlanSummary, summarised
 from palimpsest.cli.render import render
+from palimpsest.cli.report import page_of
 from palimpsest.cli.run import HELD_BACK, run_workspace
 from palimpsest.cli.sample import require_shareable, require_there
 from palimpsest.errors import DataError, PalimpsestError, ParamsError
@@ -32,7 +33,7 @@ from palimpsest.report.results import Results
 from palimpsest.report.row import Row
 from palimpsest.report.sections import METRICS
 from palimpsest.report.summary import summarise
-from palimpsest.workspace import DATA, PAGE, SUMMARY, SYNTHETIC
+from palimpsest.workspace import DATA, SUMMARY, SYNTHETIC
 from stages.report import read_receipts, read_results
 from stages.vouching import require_vouched
 
@@ -201,7 +202,7 @@ class Workspace:
         params, results = context.params, read_results(context.params, self.folder)
         receipts = read_receipts(params.run.evaluate, self.folder)
         summary = summarise(results, receipts, ledger_summary(context.ledger.books(), context.asset.name))
-        return AuditResults(summary.rows, results, (self.folder / PAGE).resolve())
+        return AuditResults(summary.rows, results, page_of(self.folder))
 
     def budget(self) -> Balance:
         """What this data set has spent, and what is left."""

@@ -1,20 +1,29 @@
-"""Writing files whole, to a temporary path beside the target that is then renamed, and for their owner alone."""
+"""Writing files whole, to a temporary path beside the target that is then renamed, and for their owner alone.
+
+What DVC copies of them is the owner's alone too: its cache is looked for by its own settings.
+"""
 
 import glob
 import json
 import os
+import re
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from configobj import ConfigObj, ConfigObjError
+from platformdirs import site_config_dir, user_config_dir
+
 from palimpsest.errors import DataError
-from palimpsest.workspace import CLOSED, GRAPH, PARAMS
+from palimpsest.workspace import CLOSED, DVC, GRAPH, PARAMS
 
 OWNER_UMASK = 0o077
 _FILE, _FOLDER = 0o600, 0o700
+_ADDRESS = re.compile(r"\w+://")
 
 
 @contextmanager
@@ -67,10 +76,13 @@ def owner_only() -> Iterator[None]:
 def close_workspace(workspace: Path) -> None:
     """Take what a workspace holds of private data from all but its owner, where it is there.
 
-    DVC gives what it copies into its cache, and back, modes of its own: the folders around are what holds.
+    DVC gives what it copies into its cache, and back, modes of its own: the folders around are what holds. A cache
+    outside the workspace may be shared, so it is not closed here but refused.
+
+    Guarantee: once this has returned, nothing that DVC copies by the settings of now can be read by others.
 
     Raises:
-        DataError: others than the owner can go on reading a folder.
+        DataError: others than the owner can go on reading a folder, or DVC's cache.
     """
     for path in (workspace / name for name in CLOSED):
         try:
@@ -84,6 +96,45 @@ def close_workspace(workspace: Path) -> None:
                 f"Others than its owner may read {str(path)!r}, which holds private data, and that cannot be changed.",
                 "Keep the workspace in a folder of your own, on a file system that has owners and modes.",
             ) from None
+    _require_closed_cache(workspace)
+
+
+@dataclass(frozen=True)
+class CachePlace:
+    """Where DVC's cache lies.
+
+    Attributes:
+        folder: absolute; it may be missing as yet.
+        said_by: the file of settings that names it; None where none does, and it is in the project's own folder.
+    """
+
+    folder: Path
+    said_by: Path | None
+
+
+def find_cache(workspace: Path) -> CachePlace | None:
+    """The cache that DVC uses in a workspace; None where there is no DVC project, and so no cache.
+
+    DVC's settings are read without DVC, which takes seconds to import. There are the system's, the user's, the
+    project's and its clone's; the last of them that names a folder counts.
+
+    Raises:
+        DataError: a file of settings cannot be read, or the cache is no folder.
+    """
+    project = _project(workspace)
+    if project is None:
+        return None
+    found = CachePlace(project / "cache", None)
+    for path in _settings_files(project):
+        said = _said_of_cache(path)
+        if "local" in said:
+            raise DataError(
+                f"{str(path)!r} has DVC's setting cache.local, which is obsolete and keeps the cache in a remote.",
+                "Remove it from that file.",
+            )
+        if "dir" in said:
+            found = CachePlace(_cache_folder(path, said["dir"]), path)
+    return found
 
 
 def write_json(path: Path | str, value: Any) -> None:
@@ -106,6 +157,60 @@ def workspace_of(path: Path) -> Path | None:
     """The workspace that a path lies in: the nearest folder above it with params.yaml and dvc.yaml."""
     folders = path.resolve().parents
     return next((each for each in folders if all((each / name).is_file() for name in (PARAMS, GRAPH))), None)
+
+
+def _require_closed_cache(workspace: Path) -> None:
+    cache = find_cache(workspace)
+    if cache is None or _is_closed(cache.folder):
+        return
+    place, said = str(cache.folder), "" if cache.said_by is None else f", as {str(cache.said_by)!r} says"
+    raise DataError(
+        f"DVC keeps copies of private data in {place!r}{said}, where others than their owner may read them.",
+        "Give the workspace a cache of its own: run `dvc cache dir --local .dvc/cache` in it. One elsewhere must be a "
+        "folder that is yours alone, made by `mkdir -m 700`.",
+    )
+
+
+def _is_closed(folder: Path) -> bool:
+    """Whether others than its owner cannot come to what is, or will be, in a folder: it or one around it is closed."""
+    real = folder.resolve()
+    return any(each.is_dir() and not each.stat().st_mode & OWNER_UMASK for each in (real, *real.parents))
+
+
+def _project(workspace: Path) -> Path | None:
+    """The folder `.dvc` that DVC finds from there, upwards."""
+    here = Path(os.path.abspath(workspace))
+    return next((folder / DVC for folder in (here, *here.parents) if (folder / DVC).is_dir()), None)
+
+
+def _settings_files(project: Path) -> Iterator[Path]:
+    """The files of settings, the later before the earlier in force."""
+    yield Path(os.environ.get("DVC_SYSTEM_CONFIG_DIR") or site_config_dir("dvc", "iterative"), "config")
+    yield Path(os.environ.get("DVC_GLOBAL_CONFIG_DIR") or user_config_dir("dvc", "iterative"), "config")
+    yield project / "config"
+    yield project / "config.local"
+
+
+def _said_of_cache(path: Path) -> Mapping[str, Any]:
+    """What a file of settings says of the cache."""
+    try:
+        with path.open(encoding="utf-8") as lines:
+            settings = ConfigObj(lines).dict()
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError, ConfigObjError) as error:
+        raise DataError(
+            f"DVC's settings in {str(path)!r} cannot be read ({type(error).__name__}).", "Correct the file."
+        ) from None
+    said = {name.lower(): values for name, values in settings.items()}.get("cache")
+    return {name.lower(): value for name, value in said.items()} if isinstance(said, dict) else {}
+
+
+def _cache_folder(path: Path, named: object) -> Path:
+    """A relative one counts from the file that names it."""
+    if not isinstance(named, str) or _ADDRESS.match(named):
+        raise DataError(f"cache.dir is {named!r} in {str(path)!r}, which is no folder.", "Name a folder there.")
+    return Path(os.path.abspath(path.parent / os.path.expanduser(named)))
 
 
 def _replace(draft: Path, target: Path) -> None:

@@ -24,7 +24,7 @@ from palimpsest.cli.console import show
 from palimpsest.cli.context import opened
 from palimpsest.cli.graph import StatusSummary, stage_names, upstream
 from palimpsest.cli.plan import Cost, PlanLine, PlanSummary, balance_after, plan_table, priced
-from palimpsest.cli.report import result_tables
+from palimpsest.cli.report import page_of, result_tables
 from palimpsest.files import read_json, write_json
 from palimpsest.methods.shared.columns import TRAINED
 from palimpsest.params.file import RESOLVED
@@ -44,7 +44,7 @@ from palimpsest.privacy.session import Session, metered, receipt
 from palimpsest.privacy.shown import up
 from palimpsest.privacy.view import PrivateView
 from palimpsest.report.row import Excess, Fraction, Membership, Row, Score, Summary
-from palimpsest.workspace import SEEN, SUMMARY
+from palimpsest.workspace import PAGE, SEEN, SUMMARY
 from stages.timing import note
 from tests.reading import reading
 
@@ -554,6 +554,17 @@ def test_a_ledger_without_its_newest_entries_is_noticed(place: Place) -> None:
 def test_without_a_report_the_way_to_one_is_told(place: Place) -> None:
     done = place.call("report")
     assert (done.exit_code, "palimpsest run" in done.stderr) == (1, True)
+
+
+def test_the_page_is_told_by_its_name_where_dvc_has_put_a_link(place: Place) -> None:
+    kept = place.workspace / ".dvc" / "cache" / "ab"
+    kept.parent.mkdir(exist_ok=True)
+    kept.write_text("<html>")
+    (place.workspace / PAGE).symlink_to(kept)
+    write_json(place.workspace / SUMMARY, summary().table({}, ()).to_json())
+    told = Path(place.call("report").stdout.partition("Report (private zone): ")[2].strip())
+    assert (told, told.read_text()) == (place.workspace.resolve() / PAGE, "<html>")
+    assert page_of(place.workspace) == told
 
 
 @pytest.mark.parametrize("width", [80, 140])

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 from cli_place import Place, call, init, write_files
+from dvc.repo import Repo
 from ruamel.yaml import YAML
 
+import palimpsest
 from palimpsest.cli.context import asset_of, environment
 from palimpsest.cli.decisions import DataSource
 from palimpsest.cli.init import check_payable, check_source, read_label, read_labels, read_schema, rendered
@@ -301,13 +303,67 @@ def test_force_overwrites_settings_and_keeps_ignore_files(place: Place) -> None:
     assert ignored.read_text() == before
 
 
-@pytest.mark.parametrize("made_before", [False, True])
-def test_git_never_holds_what_tells_of_private_files(tmp_path: Path, made_before: bool) -> None:
-    """With DVC and git themselves; `dvc repro` is refused where DVC knows that git ignores dvc.lock."""
+def files_in(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def create(home: Path, *, force: bool = False) -> None:
+    """The same from Python."""
+    decisions = {"text": "body", "label": "team", "labels": ["a", "b"], "n_public": 600, "asset": "notes"}
+    palimpsest.create(home, home / "own.csv", home / "public.csv", force=force, **decisions)
+
+
+@pytest.mark.parametrize("settings_there", [False, True])
+def test_a_dvc_project_of_somebodys_is_left_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings_there: bool
+) -> None:
+    home = write_files(tmp_path / "home")
+    Repo.init(str(home), no_scm=True).close()
+    (home / ".gitignore").write_text("*.pyc\n")
+    if settings_there:
+        (home / "params.yaml").write_text("train: {epochs: 3}\n")
+    before, ledger = files_in(home), tmp_path / "ledger.db"
+    monkeypatch.setenv(LEDGER_VARIABLE, str(ledger))
+    asked = ["--text", "body", "--label", "team", "--labels", "a,b", "--n-public", 600, "--asset", "notes"]
+    asked += ["--public", home / "public.csv"]
+    commands = [["init", home / "own.csv", *asked, "--workspace", home]]
+    commands += [[*commands[0], "--force"]]
+    if not settings_there:  # else another error comes first: that is no workspace of theirs
+        commands += [["synth", home / "own.csv", *asked, "--dir", home], ["demo", "--dir", home]]
+    for command in commands:
+        done = call(*command, ledger=ledger)
+        assert (done.exit_code, "--workspace work" in done.stderr) == (1, True), done.output
+    for force in (False, True):
+        with pytest.raises(ParamsError, match="A DVC project is in this folder"):
+            create(home, force=force)
+    assert files_in(home) == before
+    assert not ledger.exists()
+
+
+@pytest.mark.parametrize("command", ["synth", "demo"])
+def test_a_project_with_settings_of_its_own_is_left_as_it_is_too(tmp_path: Path, command: str) -> None:
+    home = write_files(tmp_path / "home")
+    Repo.init(str(home), no_scm=True).close()
+    (home / "params.yaml").write_text("train: {epochs: 3}\n")
+    before = files_in(home)
+    asked = ["--text", "body", "--n-public", 600, "--public", home / "public.csv", "--asset", "notes"]
+    words = [home / "own.csv", *asked] if command == "synth" else []
+    done = call(command, *words, "--dir", home, ledger=tmp_path / "ledger.db")
+    assert done.exit_code == 1, done.output
+    assert files_in(home) == before
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_git_never_holds_what_tells_of_private_files(tmp_path: Path, inside: bool) -> None:
+    """With DVC and git themselves; `dvc repro` is refused where DVC knows that git ignores dvc.lock.
+
+    The repository is the workspace's own, or a DVC project's in which the workspace lies, and of which nothing changes.
+    """
     home, work = write_files(tmp_path / "home"), tmp_path / "home" / "work"
     work.mkdir()
+    project = home if inside else work
 
-    def ran(*command: str) -> str:
+    def ran(*command: str, folder: Path = work) -> str:
         identity = {
             "GIT_AUTHOR_NAME": "a",
             "GIT_AUTHOR_EMAIL": "a",
@@ -317,7 +373,7 @@ def test_git_never_holds_what_tells_of_private_files(tmp_path: Path, made_before
         program = [sys.executable, "-m", "dvc"] if command[0] == "dvc" else ["git"]
         done = subprocess.run(
             [*program, *command[1:]],
-            cwd=work,
+            cwd=folder,
             env=environment() | identity,
             capture_output=True,
             text=True,
@@ -326,10 +382,15 @@ def test_git_never_holds_what_tells_of_private_files(tmp_path: Path, made_before
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    ran("git", "init", "-q")
-    if made_before:
-        ran("dvc", "init", "-q")
+    ran("git", "init", "-q", folder=project)
+    if inside:
+        ran("dvc", "init", "-q", folder=project)
+        ran("git", "commit", "-q", "-m", "theirs", folder=project)
+    before = ran("git", "status", "--porcelain", folder=home).splitlines() if inside else []
     done = init(home, work)
+    if inside:
+        now = ran("git", "status", "--porcelain", folder=home).splitlines()
+        assert {line for line in set(now) ^ set(before) if "ledger" not in line} == {"?? work/"}
     assert "dvc.lock is left out by .gitignore" in done.stdout
     step = {"cmd": "mkdir -p data && cp ../own.csv data/own.csv", "deps": ["../own.csv"], "outs": ["data/own.csv"]}
     (work / "dvc.yaml").write_text(json.dumps({"stages": {"step": step}}))

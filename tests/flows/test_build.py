@@ -16,6 +16,7 @@ import psutil
 import pytest
 from ruamel.yaml import YAML
 
+from palimpsest.errors import DataError
 from palimpsest.params.file import FILE, RESOLVED
 from stages.warm import VARIABLE as WARM
 from tests.artifacts import read_artifacts
@@ -217,6 +218,19 @@ def test_too_few_devices_is_an_error_at_the_start(make_workspace: Make, monkeypa
     with pytest.raises(DeviceError, match="'gpu' asks for 2"):
         build(folder)
     assert not (folder / "cpu.txt").exists()
+
+
+def test_a_cache_that_others_read_is_an_error_at_the_start(
+    make_workspace: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from flows.build import build
+
+    monkeypatch.setenv("DVC_GLOBAL_CONFIG_DIR", str(tmp_path))
+    (tmp_path / "config").write_text("[cache]\ndir = /srv/team\n")
+    folder = make_workspace("stages:\n  a: {cmd: touch a.txt, outs: [a.txt]}\n")
+    with pytest.raises(DataError, match="DVC keeps copies of private data in '/srv/team'"):
+        build(folder)
+    assert not (folder / "a.txt").exists()
 
 
 def test_the_flow_and_a_concurrent_dvc_repro_wait_for_each_other(make_workspace: Make, dvc: Dvc) -> None:

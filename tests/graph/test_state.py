@@ -15,7 +15,7 @@ from palimpsest.cli.context import environment
 from palimpsest.cli.graph import changed
 from palimpsest.errors import DataError
 from palimpsest.graph import state
-from palimpsest.graph.state import Standing, State, md5_of, survey
+from palimpsest.graph.state import Cache, Standing, State, md5_of, survey
 
 GRAPH = """
 stages:
@@ -149,3 +149,49 @@ def test_a_folder_has_the_hash_of_its_files_and_their_names(tmp_path: Path) -> N
     os.rename(folder / "in" / "a.txt", folder / "in" / "b.txt")
     assert md5_of(folder) != before
     assert md5_of(tmp_path / "none") is None
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"system": "[cache]\ndir = /srv/system\n"},
+        {"system": "[cache]\ndir = /srv/system\n", "global": "[cache]\ndir = ~/cache\n"},
+        {"global": "[Cache]\n  DIR = beside  # a word\n"},
+        {"global": '[cache]\ndir = "/srv/a folder"\nshared = group\n[core]\nanalytics = false\n'},
+        {"global": "[cache]\ndir = /srv/global\n", "repo": "[core]\nno_scm = true\n[cache]\ndir = cache\n"},
+        {
+            "repo": "[core]\nno_scm = true\n[cache]\ndir = ../../repo\n",
+            "local": "['remote \"a\"']\nurl = /b\n[cache]\ndir = '/srv/local'\n",
+        },
+        {"local": "[cache]\ntype = symlink\n"},
+    ],
+)
+def test_the_cache_is_where_dvc_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Mapping[str, str]
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    Repo.init(str(home), no_scm=True).close()
+    levels = {"system": "system/config", "global": "global/config", "repo": ".dvc/config", "local": ".dvc/config.local"}
+    for level in ("system", "global"):
+        monkeypatch.setenv(f"DVC_{level.upper()}_CONFIG_DIR", str(home / level))
+        (home / level).mkdir()
+    for level, text in settings.items():
+        (home / levels[level]).write_text(text)
+    (home / "inside").mkdir()
+    with Repo(str(home)) as repo:
+        assert {Cache.of(place).folder for place in (home, home / "inside")} == {Path(repo.cache.local_cache_dir)}
+
+
+def test_without_settings_in_the_environment_the_users_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("DVC_SYSTEM_CONFIG_DIR", "DVC_GLOBAL_CONFIG_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "own"))
+    (tmp_path / "own" / "dvc").mkdir(parents=True)
+    (tmp_path / "own" / "dvc" / "config").write_text("[cache]\ndir = /srv/team\n")
+    Repo.init(str(tmp_path), no_scm=True).close()
+    with Repo(str(tmp_path)) as repo:
+        assert Cache.of(tmp_path).folder == Path(repo.cache.local_cache_dir) == Path("/srv/team")

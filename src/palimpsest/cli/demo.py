@@ -4,7 +4,7 @@ from importlib.metadata import files
 from pathlib import Path
 
 from palimpsest.cli.context import register_asset
-from palimpsest.cli.init import make_workspace
+from palimpsest.cli.init import make_workspace, require_free
 from palimpsest.cli.render import contents
 from palimpsest.cli.run import run_workspace
 from palimpsest.cli.verify_release import make_key
@@ -24,9 +24,10 @@ def run_demo(folder: Path, *, full: bool = False) -> int:
     Its rows are invented, so whoever runs it owns them: nobody is asked before the release.
 
     Raises:
-        ParamsError: the folder holds a workspace of other data.
+        ParamsError: the folder holds a workspace of other data, or another project.
     """
     if not (folder / FILE).exists():
+        require_free(folder, force=False)
         text = _settings(_FULL if full else FILE).read_text(encoding="utf-8")
         make_workspace(folder, {FILE: text, **contents(loads(text))})
     elif read(folder).world is None:

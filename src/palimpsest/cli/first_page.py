@@ -9,10 +9,9 @@ from typing import TypeAlias
 from palimpsest.cli.context import environment
 from palimpsest.cli.graph import upstream
 from palimpsest.cli.processes import shown
-from palimpsest.cli.report import read_table, show_conclusions
+from palimpsest.cli.report import page_of, read_table, show_conclusions
 from palimpsest.graph.stage import NAME
 from palimpsest.graph.stages import STAGES
-from palimpsest.workspace import PAGE
 
 Bring: TypeAlias = Callable[[Sequence[str]], int]  # targets, none for all -> exit status
 Then: TypeAlias = Callable[[], None]
@@ -94,6 +93,6 @@ def _draw(workspace: Path, awaited: Sequence[str], variables: Mapping[str, str])
     if shown(command, workspace, {**environment(), **variables}):
         print("The first page could not be drawn; the run goes on, and draws the page at its end.", file=sys.stderr)
         return False
-    print(f"First page (private zone): {(workspace / PAGE).resolve()}", flush=True)
+    print(f"First page (private zone): {page_of(workspace)}", flush=True)
     show_conclusions(read_table(workspace))
     return True

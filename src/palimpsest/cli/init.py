@@ -20,7 +20,7 @@ from palimpsest.cli.readme import README
 from palimpsest.cli.render import contents
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.files import close_workspace, make_folder, write_text
-from palimpsest.params.file import FILE
+from palimpsest.params.file import FILE, RESOLVED
 from palimpsest.params.load import loads
 from palimpsest.params.schema import Params
 from palimpsest.privacy.ledger.rules import preview
@@ -28,7 +28,7 @@ from palimpsest.records import attributes
 from palimpsest.records.conformity import schema_problem
 from palimpsest.records.read import is_unicode
 from palimpsest.records.structured import unique
-from palimpsest.workspace import GRAPH, TWINS
+from palimpsest.workspace import DVC, GRAPH, TWINS
 from stages.vouching import require_vouched
 
 _OPTIONS = {"dataset.public": "--public", "dataset.public_test": "--public-test", "models.lm": "--lm"}
@@ -197,7 +197,18 @@ def rendered(source: DataSource) -> dict[str, str]:
 
 
 def require_free(workspace: Path, *, force: bool) -> None:
-    """Raise ParamsError where the folder is a workspace already, unless that may be overwritten."""
+    """The folder may become a workspace.
+
+    Raises:
+        ParamsError: it is one already, and that may not be overwritten; or it is a DVC project of another kind, whose
+            settings would become a workspace's.
+    """
+    if (workspace / DVC).exists() and not (workspace / RESOLVED).exists():
+        raise ParamsError(
+            "A DVC project is in this folder, and its settings and .gitignore would be changed.",
+            "Make the workspace in a folder of its own, which may lie in the project: --workspace work, or for synth "
+            "and demo --dir work.",
+        )
     taken = [name for name in (FILE, GRAPH.name) if (workspace / name).exists()]
     if taken and not force:
         raise ParamsError(
@@ -280,5 +291,7 @@ def _init_dvc(workspace: Path) -> None:
             Repo.init(str(workspace), no_scm=True).close()
         with Config(str(workspace / Repo.DVC_DIR), validate=False).edit("repo") as settings:
             settings.setdefault("core", {}).update(no_scm=True, analytics=False, check_update=False)
+            # no setting of the user or the system moves it; DVC takes a path from the working directory
+            settings.setdefault("cache", {}).setdefault("dir", os.path.relpath(workspace / Repo.DVC_DIR / "cache"))
     except (ConfigError, DvcException, OSError):
         raise DataError("DVC could not be initialised here.", "Check that the folder can be written.") from None

@@ -51,8 +51,12 @@ def show_report(workspace: Path, *, as_json: bool = False) -> None:
         f"Budget left: epsilon [bold]{down(balance.left)}[/bold] of {balance.cap:g} at delta {context.asset.delta:.3g} "
         f"({up(balance.spent)} spent)."
     )
-    page = escape(str((workspace / PAGE).resolve()))
-    out.print(f"Report (private zone): [bold]{page}[/bold]", soft_wrap=True)
+    out.print(f"Report (private zone): [bold]{escape(str(page_of(workspace)))}[/bold]", soft_wrap=True)
+
+
+def page_of(workspace: Path) -> Path:
+    """The page's absolute path. It ends with `.html` where DVC has put a link there to a file of its cache, too."""
+    return workspace.resolve() / PAGE
 
 
 def read_table(workspace: Path) -> FinalTable:

@@ -8,23 +8,21 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from configparser import ConfigParser
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from platformdirs import site_config_path, user_config_path
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from palimpsest.errors import DataError
-from palimpsest.files import read_json
+from palimpsest.files import find_cache, read_json
 from palimpsest.graph.expand import MADE, Repetition, at, expand, filled, params_keys
 from palimpsest.params.file import RESOLVED
 from palimpsest.params.resolve import as_written
-from palimpsest.workspace import CODE, GRAPH, INPUTS, LOCK, SOURCES
+from palimpsest.workspace import CODE, DVC, GRAPH, INPUTS, LOCK, SOURCES
 
 ITS_CODE = "its code (another version of palimpsest)"
 _NEVER = "it has not run here"
@@ -68,7 +66,8 @@ def survey(workspace: Path, facts: Facts) -> list[Standing]:
         facts: gives what the files of stage `inputs` say now, by their paths; asked where something has run before.
 
     Raises:
-        ParamsError, DataError: a name in dvc.yaml stands for nothing, or dvc.lock is not whole.
+        ParamsError, DataError: a name in dvc.yaml stands for nothing, dvc.lock is not whole, or DVC's settings cannot
+            be read.
     """
     values = _yaml(workspace / RESOLVED)
     stages = expand(_yaml(workspace / GRAPH).get("stages", {}), values)
@@ -122,12 +121,9 @@ class Cache:
 
     @classmethod
     def of(cls, workspace: Path) -> "Cache":
-        """That of a workspace: where DVC's settings say, else in the workspace."""
-        settings = ConfigParser(interpolation=None, strict=False)
-        own = workspace / ".dvc"
-        user, site = user_config_path("dvc", "iterative"), site_config_path("dvc", "iterative")
-        settings.read([site / "config", user / "config", own / "config", own / "config.local"])
-        return cls(own / settings.get("cache", "dir", fallback="cache"))
+        """That of a workspace."""
+        found = find_cache(workspace)
+        return cls(workspace / DVC / "cache" if found is None else found.folder)
 
     def holds(self, value: str) -> bool:
         """Whether the file, or every file of the folder, of that hash is there."""
