@@ -30,7 +30,6 @@ PLUMBING: Mapping[str, str] = {
     "palimpsest.methods.registry": "lists the methods; a run is held to the code of its own alone",
     "palimpsest.methods.shared.columns": "what `palimpsest plan` shows",
     "palimpsest.workspace": "names of files; the graph has those that a stage reads and writes",
-    "palimpsest.privacy.ledger.migrations": "brings a ledger's tables to their form of today, and rewrites no entry",
     "palimpsest.params": "empty",
     "palimpsest.params.load": "reads params.yaml, and the values that it stands for",
     "palimpsest.params.file": "what a person writes there",
@@ -55,7 +54,6 @@ DYNAMIC: Mapping[str, tuple[str, ...]] = {
     "palimpsest.models.chat.wire": (),  # the package httpx
     "palimpsest.models.sources": (),  # the folder of a package with an encoder
     "palimpsest.parts": (),  # the modules of the accountants, each by itself
-    "palimpsest.privacy.ledger.migrations": (),  # Alembic, on the revisions beside it
     "palimpsest.report.page": ("palimpsest/report/templates/*",),
     "palimpsest.report.statement": ("palimpsest/report/*.json",),
     "palimpsest.reproduce.grid": ("palimpsest/reproduce/grids/*.yaml",),
