@@ -115,13 +115,6 @@ def test_a_key_that_a_line_lacks_is_to_be_written(tmp_path: Path, terminal: None
     assert "always stop, for they may hide other records. Write every key in every line; null" in done.stderr
 
 
-def test_at_its_default_the_choice_is_in_no_file(place: Place) -> None:
-    """A workspace from before there was the choice has the same sections, and is not charged again."""
-    assert load(place.workspace).dataset.bad_rows == "stop"
-    for name in ("params.yaml", "params.resolved.yaml"):
-        assert "bad_rows" not in (place.workspace / name).read_text()
-
-
 def test_declared_sizes_that_are_far_off_are_said_without_a_count(tmp_path: Path, terminal: None) -> None:
     home = write_files(tmp_path / "home")
     done = init(home, home / "work")

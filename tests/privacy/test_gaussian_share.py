@@ -16,7 +16,6 @@ from palimpsest.errors import BudgetExceeded, LedgerError
 from palimpsest.privacy import accounting
 from palimpsest.privacy.events import BoundedRangeDpEvent, DiscreteGaussianDpEvent
 from palimpsest.privacy.gaussian_share import Share, bounds, covering, least_mu, tightest
-from palimpsest.privacy.ledger import books
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Asset, Balance, Charge, Run
 from palimpsest.privacy.ledger.rules import preview, understated
@@ -324,15 +323,6 @@ def test_the_filter_is_fixed_at_registration(gaussian_ledger):
         gaussian_ledger.register(replace(ASSET, filter="renyi"))
     with pytest.raises(ValueError, match="filter"):
         replace(ASSET, filter="other")
-
-
-def test_an_asset_of_before_is_counted_in_renyi_divergences(sqlite_url, monkeypatch):
-    said = books.registration
-    monkeypatch.setattr(books, "registration", lambda asset: {k: v for k, v in said(asset).items() if k != "filter"})
-    ledger = Ledger.create(sqlite_url)
-    ledger.register(Asset("tickets", DELTA, 10.0, 1000))
-    assert ledger.asset("tickets").filter == "renyi"
-    assert reserve(ledger, "a", "votes")[0].share is None
 
 
 @settings(max_examples=20, deadline=None)

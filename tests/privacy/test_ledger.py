@@ -23,12 +23,12 @@ from bench.ledger import ADMITTED, race
 from palimpsest.errors import BudgetExceeded, LedgerError
 from palimpsest.privacy.ledger import chain, database
 from palimpsest.privacy.ledger.ledger import Ledger
-from palimpsest.privacy.ledger.records import Asset, Run
+from palimpsest.privacy.ledger.records import Asset, Run, canonical
 from palimpsest.privacy.ledger.witness import VARIABLE
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.session import paid_charges
 from tests.machines import own_ledger
-from tests.privacy.changed import copied
+from tests.privacy.changed import copied, rehash
 from tests.reading import EVERYTHING
 from tests.receipts import a_line, a_receipt
 
@@ -459,6 +459,31 @@ def test_a_move_that_no_rule_admits_is_refused_though_its_hash_fits(small, run, 
     engine.dispose()
     two_parts(lambda: spent(small), "as no charge may move")
     two_parts(lambda: small.reserve("tickets", run(variant="next"), [ONE]), "as no charge may move")
+
+
+@pytest.mark.parametrize("term", ["key_hash", "filter", "unit_column", "orders"])
+def test_a_registration_that_leaves_out_a_term_is_refused(ledger, url, term):
+    """A chain that was made anew from its first entry on, and whose hashes hold."""
+    with sa.create_engine(url).connect() as connection:
+        body = json.loads(connection.scalars(sa.text("SELECT body FROM palimpsest_entry")).one())
+    del body[term]
+    with sa.create_engine(url).begin() as connection:
+        connection.execute(sa.text("UPDATE palimpsest_entry SET body = :body"), {"body": canonical(body)})
+    rehash(url)
+    words = "not the one of its registration" if term == "key_hash" else "does not have its form"
+    two_parts(lambda: ledger.asset("tickets"), words)
+    two_parts(lambda: ledger.register(ASSET), words)
+
+
+@pytest.mark.parametrize(
+    "change", ["UPDATE palimpsest_version SET version_num = '9999'", "DELETE FROM palimpsest_version",
+               "DROP TABLE palimpsest_version"],
+)  # fmt: skip
+def test_tables_of_another_revision_are_refused_and_left_alone(ledger, url, change):
+    execute(url, change)
+    for _ in range(2):  # the first try makes nothing that the second would take for the ledger's own
+        for method in (Ledger.open, Ledger.create):
+            two_parts(lambda method=method: method(url), "of revision ('9999'|None); this version")
 
 
 # --- many at once, and sudden ends

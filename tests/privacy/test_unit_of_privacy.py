@@ -203,10 +203,10 @@ def body_of(url: str) -> dict[str, Any]:
         return dict(json.loads(connection.scalars(sa.text("SELECT body FROM palimpsest_entry WHERE seq = 1")).one()))
 
 
-def test_an_asset_of_records_is_entered_as_it_was_before_assets_could_name_a_column(book, sqlite_url):
+def test_a_registration_says_every_public_term_and_the_hash_of_the_key(book, sqlite_url):
     book(RECORDS)
-    names = {"name", "delta", "epsilon", "n_public", "unit", "adjacency", "orders", "key_hash"}
-    assert set(body_of(sqlite_url)) == names
+    terms = {"name", "delta", "epsilon", "n_public", "unit", "unit_column", "adjacency", "orders", "filter"}
+    assert set(body_of(sqlite_url)) == terms | {"key_hash"}
 
 
 def test_an_asset_of_persons_has_its_column_in_the_chain(book, sqlite_url):
@@ -289,8 +289,12 @@ def test_the_extract_gives_another_machine_the_unit_and_its_column(schema):
     assert asset_of(extracted(asset_for(schema))) == asset_for(schema)
 
 
-def test_the_extract_of_records_is_the_one_it_was():
-    assert "unit_column" not in extracted(asset_for(RECORDS))["asset"]
+@pytest.mark.parametrize("term", ["unit", "unit_column", "filter", "orders"])
+def test_an_extract_that_leaves_out_a_term_is_none(term):
+    document = extracted(asset_for(RECORDS))
+    del document["asset"][term]
+    with pytest.raises(DataError, match="has not its form"):
+        asset_of(document)
 
 
 @pytest.mark.parametrize("change", [{"unit": "record"}, {"unit_column": None}, {"unit": "crowd"}, {"unit_column": 3}])

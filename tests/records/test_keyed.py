@@ -86,11 +86,6 @@ def test_the_fingerprint_is_of_what_a_query_sees() -> None:
         assert len({fingerprint([row], KEY) for row in rows}) == 1
 
 
-def test_rows_that_name_nobody_keep_the_fingerprint_that_they_had_before_rows_could() -> None:
-    rows = [PrivateRow("a text", "label"), PrivateRow("another")]
-    assert fingerprint(rows, KEY) == "f851125b25ccbbf9f929988e1050f60f3e20951519f097980dfe5ae7cea97b5d"
-
-
 @given(st.lists(TEXT, max_size=6), st.lists(TEXT, max_size=6))
 def test_texts_are_known_again_as_a_multiset_of_what_a_reader_calls_the_same(one: list[str], other: list[str]) -> None:
     alike = sorted(map(normalise, one)) == sorted(map(normalise, other))

@@ -47,10 +47,9 @@ def test_no_more_rows_are_read_than_params_yaml_says() -> None:
     assert Judges(few).score(some, some).rows == 100
 
 
-def test_it_is_read_back_and_earlier_files_have_none() -> None:
+def test_it_is_read_back() -> None:
     document = UtilityScores(80, 60, {}, FIT).to_json("dp3")
     assert UtilityScores.from_json(document).label_fit == FIT
-    assert UtilityScores.from_json({key: document[key] for key in document if key != "label_fit"}).label_fit is None
 
 
 def test_the_page_shows_both_shares_of_every_variant_that_has_them() -> None:

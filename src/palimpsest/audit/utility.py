@@ -89,11 +89,6 @@ class UtilityScores(PlainFile):
     label_fit: LabelFit | None = None  # of a variant's rows, where they bear public labels
     groups: Mapping[str, GroupScores] = field(default_factory=dict)  # those that were declared, by name
 
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> "UtilityScores":
-        """A file that an earlier version wrote has no fit of labels, and no groups."""
-        return super().from_json({"label_fit": None, "groups": {}, **body})
-
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:

@@ -25,7 +25,7 @@ gc.set_threshold(100_000)  # what an import makes stays: looking for garbage in 
 # In the order of use; what is not named here comes last.
 ORDER = (
     "demo", "dataset", "synth", "init", "plan", "run", "serve", "deploy", "sample", "samples", "compare", "sweep",
-    "report", "status", "ledger", "metrics", "params", "verify", "keys", "register", "render", "migrate", "reproduce",
+    "report", "status", "ledger", "metrics", "params", "verify", "keys", "register", "render", "reproduce",
 )  # fmt: skip
 EXAMPLES = {
     "synth": (
@@ -72,7 +72,6 @@ EXAMPLES = {
     "new": ("palimpsest keys new", "palimpsest keys new --path ~/keys/release.pem"),
     "register": ("palimpsest register", "palimpsest register --amend"),
     "render": ("palimpsest render",),
-    "migrate": ("palimpsest migrate",),
     "reproduce": (
         "palimpsest reproduce",
         "palimpsest reproduce 000 table1 --plan",
@@ -223,18 +222,6 @@ def render_files(workspace: Workspace = Path()) -> None:
     from palimpsest.cli.render import render
 
     print("\n".join(f"written: {name}" for name in render(workspace)) or "up to date")
-
-
-@app.command()
-def migrate(workspace: Workspace = Path()) -> None:
-    """Move a workspace whose params.yaml lists every value and what runs to today's short file; nothing is charged.
-
-    Outputs and receipts of what spent stay as they are. It is refused while a stage that spends is stale or a charge is
-    unfinished. Audits and pages run again afterwards, free.
-    """
-    from palimpsest.cli.migrate import migrate_workspace
-
-    migrate_workspace(workspace)
 
 
 @app.command()

@@ -7,7 +7,6 @@ allowed.
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +18,9 @@ from ruamel.yaml.error import YAMLError
 from palimpsest.devices import AUTO, VARIABLE
 from palimpsest.errors import ParamsError
 from palimpsest.files import workspace_of
-from palimpsest.params.derived import ANY, BLIND
-from palimpsest.params.derived import Path as Place
 from palimpsest.params.file import FILE, RESOLVED, File
 from palimpsest.params.resolve import Parts, as_written, resolve
-from palimpsest.params.schema import YOUNGER, Params
+from palimpsest.params.schema import Params
 from palimpsest.params.sections import Dataset
 from palimpsest.params.shorten import plain, shorten
 from palimpsest.params.text import flow, to_yaml
@@ -45,7 +42,6 @@ _WORDS = {
     "string_type": "allowed is a text",
 }  # fmt: skip
 _LARGEST = 1 << 20  # bytes of params.yaml: reading YAML takes a thousand times as much
-_SINCE = {("predict", "means"): "class_means", ("evolve", "steering"): "class_means", ("embed", "aim"): "class_means"}
 
 
 def load(workspace: Path | str = ".") -> Params:
@@ -97,51 +93,9 @@ def _computing(workspace: Path | str) -> Mapping[str, Any]:
     return compute if isinstance(compute, Mapping) else {}
 
 
-def listed(workspace: Path | str = ".") -> Params | None:
-    """The values of a params.yaml that lists every one of them and what runs, as it was once written by hand.
-
-    None where params.yaml is as it is now.
-    """
-    body = _content(_text(workspace))
-    return parse(_renamed(body)) if isinstance(body, Mapping) and "run" in body else None
-
-
-def _renamed(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings that had another name when every value was listed, under today's."""
-    made = {**body, "variants": {name: dict(starmap(_since, one.items())) for name, one in body["variants"].items()}}
-    if not body["dataset"]["labels"]:  # classifiers were listed there, and nothing ran them
-        made["utility"] = {**body["utility"], "evaluators": BLIND}
-    return made
-
-
-def _since(section: str, value: Any) -> tuple[str, Any]:
-    if not isinstance(value, dict):
-        return section, value
-    return section, {_SINCE.get((section, name), name): one for name, one in value.items()}
-
-
 def rendered(params: Params) -> str:
     """Every value as text, for the file that DVC compares."""
-    body = plain(params)
-    for path, kind, keys in YOUNGER:
-        for section in _found(body, path):
-            for key in keys:
-                if key in section and section[key] == kind.model_fields[key].default:
-                    del section[key]
-    return HEAD + to_yaml(body, folded=False)
-
-
-def _found(body: dict[str, Any], path: Place) -> Iterator[dict[str, Any]]:
-    """The sections at a path with `ANY` in it."""
-    found = [body]
-    for name in path:
-        found = [part for section in found for part in (section.values() if name == ANY else _named(section, name))]
-    yield from found
-
-
-def _named(section: dict[str, Any], name: Any) -> list[dict[str, Any]]:
-    """The section under a name; none where it is absent, as another method's, or null."""
-    return [section[name]] if section.get(name) is not None else []
+    return HEAD + to_yaml(plain(params), folded=False)
 
 
 def texts(params: Params) -> dict[str, str]:

@@ -7,19 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, Union
 
 from pydantic import Field, ValidationInfo, create_model, field_validator, model_validator
 
-from palimpsest.audit.incontext_settings import InContext
 from palimpsest.methods.dp_lm.settings import VARIANTS, DiscriminatorTrain, DpLmGenerate, DpLmTrain
-from palimpsest.methods.embed.settings import EmbedSettings
-from palimpsest.methods.evolve.authors import Author, Base
-from palimpsest.methods.predict.settings import PredictSettings
+from palimpsest.methods.evolve.authors import Author
 from palimpsest.methods.registry import CHARGED, METHODS, method
 from palimpsest.methods.shared.method import Method
-from palimpsest.models.chat.settings import JudgeEndpoint, Prompts
+from palimpsest.models.chat.settings import JudgeEndpoint
 from palimpsest.models.decoder.settings import DecoderSettings
 from palimpsest.models.settings import Similar
 from palimpsest.params.checks import problems
-from palimpsest.params.derived import ANY
-from palimpsest.params.derived import Path as Place
 from palimpsest.params.presets import PRESETS
 from palimpsest.params.release import ReleaseSettings
 from palimpsest.params.sections import (
@@ -46,22 +41,6 @@ RESERVED = (
     "classifiers",
 )  # fmt: skip
 MEANINGLESS_EPSILON = 10.0
-# Keys that are written where they are not the default. They are younger than workspaces that charged: a section with
-# another key is another one, and what depends on it would run, and be charged, again.
-YOUNGER: tuple[tuple[Place, type[Settings], tuple[str, ...]], ...] = (
-    (("dataset",), Dataset, ("bad_rows",)),
-    (("lms", ANY, "train"), DpLmTrain, ("prompt",)),
-    (("lms", ANY, "train"), DpLmTrain, ("discriminator_learning_rate", "soft_prompt")),
-    (("discriminators", ANY, "train"), DiscriminatorTrain, ("lora_rank",)),
-    (("variants", ANY, "generate"), DpLmGenerate, ("seed",)),
-    (("variants", ANY, "predict"), PredictSettings, ("rows",)),
-    (("variants", ANY, "embed"), EmbedSettings, ("keep_parents",)),
-    (("variants", ANY, "embed"), EmbedSettings, ("zero_shot",)),
-    (("utility", "in_context"), InContext, ("calibrate",)),
-    (("authors", ANY), Base, ("prompt", "paraphrase", "blanks", "examples", "ends")),
-    (("authors", ANY), Base, ("shots",)),
-    (("authors", ANY, "prompts"), Prompts, ("shots", "examples")),
-)
 
 
 class Fitted(Settings):
@@ -152,10 +131,10 @@ class _Makes(Settings):
     vote_select: Mapping[str, str]  # each with the variant of another method that it chooses from
     decoder_pretrain: tuple[str, ...]
     eda_evolve: Mapping[str, str]  # each with its decoder
-    steer: tuple[str, ...] = ()  # younger than workspaces, as are the next
-    restate: Mapping[str, str] = {}  # each with the variant that it changes
-    choose: Mapping[str, tuple[str, ...]] = {}  # each with the variants that it chooses from
-    phrases: tuple[str, ...] = ()
+    steer: tuple[str, ...]
+    restate: Mapping[str, str]  # each with the variant that it changes
+    choose: Mapping[str, tuple[str, ...]]  # each with the variants that it chooses from
+    phrases: tuple[str, ...]
 
 
 def _others() -> dict[str, Any]:
@@ -179,10 +158,9 @@ class RunSettings(_MakesAll):
     evaluate: tuple[str, ...]  # every variant above, in the order of the pages
     audit: tuple[str, ...]
     shadow_mia: Mapping[str, str]  # each with its fitted model
-    # Younger than workspaces whose params.yaml lists every key.
-    prompt_mia: tuple[str, ...] = ()
-    clipping_audit: tuple[Literal["base"], ...] = ()
-    zero_shot: Mapping[str, str] = {}  # each with its author
+    prompt_mia: tuple[str, ...]
+    clipping_audit: tuple[Literal["base"], ...]
+    zero_shot: Mapping[str, str]  # each with its author
     twins: tuple[Audited, ...]
 
 

@@ -28,9 +28,9 @@ def put_into_words(body: dict[str, Any], labelled: bool, form: str | None = None
     for entry in body["authors"].values():
         _fill(entry if entry.get("kind") == "base" else None, _authors(words, labelled))
     _fill(body.get("utility", {}).get("in_context"), {"item": words.question})
-    for name in body["run"].get("steer", ()):
+    for name in body["run"]["steer"]:
         _fill(body["variants"][name].get("steer"), {"prompt": words.prompt(labelled), "ends": "line"})
-    for name in body["run"].get("phrases", ()):
+    for name in body["run"]["phrases"]:
         asked = {"about": words.about(labelled), "plain": words.prompt(labelled), "ends": "line"}
         _fill(body["variants"][name]["phrases"].setdefault("prompt", {}), asked)
     for name, source in body["run"]["private_predict"].items():
@@ -50,8 +50,8 @@ def _asked(body: Mapping[str, Any]) -> Iterator[str]:
     """The prompts without a private text that models and variants put to the base as it is."""
     run, variants = body["run"], body["variants"]
     yield from (body["lms"][name]["train"].get("prompt", BARE) for name in run["dp_train"])
-    yield from (variants[name]["steer"].get("prompt", BARE) for name in run.get("steer", ()))
-    for said in (variants[name]["phrases"].get("prompt", {}) for name in run.get("phrases", ())):
+    yield from (variants[name]["steer"].get("prompt", BARE) for name in run["steer"])
+    for said in (variants[name]["phrases"].get("prompt", {}) for name in run["phrases"]):
         yield said.get("plain", BARE) if isinstance(said, Mapping) else BARE
     for row in (variants[name] for name, source in run["private_predict"].items() if source == "base"):
         said = row[row["method"]].get("prompt")

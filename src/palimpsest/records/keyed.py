@@ -67,15 +67,10 @@ def _framed(part: str | bytes | None) -> bytes:
 def fingerprint(rows: Iterable[KeyedRow], key: bytes) -> str:
     """A keyed hash of texts, labels and persons as a multiset of rows: 64 hexadecimal digits, whatever the order.
 
-    Without the key it tells nothing; with it, equal fingerprints mean equal rows. A row without a person is its text
-    and its label, so data sets of records keep the fingerprint that they had before rows could name a person.
+    Without the key it tells nothing; with it, equal fingerprints mean equal rows.
     """
-    return digest(key, "data set", sorted_digests(digest(key, "row", *_content(row)) for row in rows)).hex()
-
-
-def _content(row: KeyedRow) -> tuple[str | None, ...]:
-    """Two parts, or three with a person: no list of framed parts is the beginning of another with its hash."""
-    return (row.text, row.label) if row.person is None else (row.text, row.label, row.person)
+    digests = (digest(key, "row", row.text, row.label, row.person) for row in rows)
+    return digest(key, "data set", sorted_digests(digests)).hex()
 
 
 def likeness(texts: Iterable[str], key: bytes) -> str:

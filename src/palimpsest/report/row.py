@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from palimpsest.audit.label_fit import LabelFit
 from palimpsest.audit.statistics import Estimate
@@ -50,11 +49,6 @@ class Score(Plain):
     perplexity: Estimate | None = None
     over_public_lm: Estimate | None = None
     macro_f1: float | None = None
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> "Score":
-        """A table that an earlier version wrote has no perplexity, public_lm or macro F1."""
-        return super().from_json({"perplexity": None, "over_public_lm": None, "macro_f1": None, **body})
 
 
 @dataclass(frozen=True)
@@ -115,11 +109,6 @@ class Row(Plain):
     prompt_membership: Membership | None = None
     label_fit: LabelFit | None = None
     verdict: str | None = None
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> "Row":
-        """A table that an earlier version wrote has no attack on prompts, no fit of labels and no verdict."""
-        return super().from_json({"prompt_membership": None, "label_fit": None, "verdict": None, **body})
 
     @property
     def audits(self) -> dict[str, Membership]:

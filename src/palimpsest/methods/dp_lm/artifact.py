@@ -69,6 +69,6 @@ class DpLmArtifact:
         """The artifact that `save` wrote, its language model's weights of this type; those of a judge are float32."""
         model, tokenizer = ConditionalLm.load(folder, dtype)
         facts = read_json(folder / _FACTS)
-        told = facts.get("template", BARE), facts.get("descriptions", {})  # an artifact may be older than these
+        told = facts["template"], facts["descriptions"]
         judge = ConditionalLm.load(folder / _JUDGE)[0] if (folder / _JUDGE).is_dir() else None
         return cls(model, tokenizer, facts["shares"], facts["max_tokens"], facts["loss_on"], *told, judge)

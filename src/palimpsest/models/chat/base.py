@@ -85,7 +85,8 @@ def digest(about: str, ask: Ask) -> str:
         "temperature": float(ask.temperature),
         "top_p": float(ask.top_p),
         "number": ask.number,
-    } | ({"listed": ask.listed} if ask.listed else {})
+        "listed": ask.listed,
+    }
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 

@@ -17,13 +17,7 @@ from palimpsest.privacy.ledger.witness import Witnesses
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.records.keyed import digest
 
-_LATER = (
-    "key",
-    "after_loss",
-    "unit_column",
-    "filter",
-    "teams",
-)  # what a registration may lack: that of records has no column
+_BESIDE = ("key", "after_loss", "teams")  # what a registration does not say of an asset, or says otherwise
 ROWS = "rows"  # the kind of the entries that know a data set's rows again
 _OF_RUN = ("stage", "variant", "purpose", "fingerprint")
 
@@ -56,37 +50,23 @@ class Books:
         if not (terms := self.chain.terms(name)):
             return None
         with interpreted(f"The entry of asset {name!r}"):
-            own = {each.name: terms[each.name] for each in fields(Asset) if each.name not in _LATER}
-            own |= {
-                "orders": tuple(terms["orders"]),
-                "unit_column": terms.get("unit_column"),
-                "filter": terms.get("filter", "renyi"),
-                "teams": tuple(sorted(terms.get("teams", {}).items())),
-            }
+            own = {each.name: terms[each.name] for each in fields(Asset) if each.name not in _BESIDE}
+            own |= {"orders": tuple(terms["orders"]), "teams": tuple(sorted(terms.get("teams", {}).items()))}
             asset = Asset(**own, key=bytes.fromhex(self.chain.keys[name]), after_loss=bool(terms.get("lost")))
             asset.require_possible()
         return asset
-
-    def has_key_hash(self, name: str) -> bool:
-        """Whether the chain holds the hash of the asset's key; `chain.read` has compared it."""
-        return "key_hash" in self.chain.terms(name)
 
     def asset(self, name: str) -> Asset:
         """The asset of that name.
 
         Raises:
-            LedgerError: if it is not registered, or was registered without the hash of its key.
+            LedgerError: if it is not registered.
         """
         asset = self.known(name)
         if asset is None:
             raise LedgerError(
                 f"Asset {name!r} is not registered in the ledger at {self.place}.",
                 "Register it with `palimpsest register`, or correct dataset.asset in params.yaml.",
-            )
-        if not self.has_key_hash(name):
-            raise LedgerError(
-                f"Asset {name!r} was registered in the ledger at {self.place} without the hash of its key.",
-                "Run `palimpsest register` once: it writes the hash down; nothing else changes.",
             )
         return asset
 
@@ -163,23 +143,16 @@ class Books:
 
 def registration(asset: Asset) -> dict[str, Any]:
     """What is registered of an asset: its public terms, the hash of its key, and that an earlier ledger is lost."""
-    return _public(asset) | key_hash(asset) | ({"lost": True} if asset.after_loss else {})
-
-
-def key_hash(asset: Asset) -> dict[str, Any]:
-    """What the chain holds of an asset's key."""
-    return {"key_hash": digest_of(asset.key.hex())}
+    return _public(asset) | {"key_hash": digest_of(asset.key.hex())} | ({"lost": True} if asset.after_loss else {})
 
 
 def fixed_terms(asset: Asset) -> dict[str, Any]:
     """What registering an asset again must say alike."""
-    return {name: value for name, value in _public(asset).items() if name != "orders"} | {"filter": asset.filter}
+    return {name: value for name, value in _public(asset).items() if name != "orders"}
 
 
 def _public(asset: Asset) -> dict[str, Any]:
-    left_out = {"key", "after_loss", "teams"} | ({"unit_column"} if asset.unit_column is None else set())
-    left_out |= {"filter"} if asset.filter == "renyi" else set()
-    return {name: value for name, value in asdict(asset).items() if name not in left_out}
+    return {name: value for name, value in asdict(asset).items() if name not in _BESIDE}
 
 
 def reservation(

@@ -185,7 +185,7 @@ def _check_keys(chain: Chain) -> None:
         )
     for name in registered:
         committed, key = chain.terms(name).get("key_hash"), chain.keys[name]
-        if committed is not None and not (isinstance(key, str) and digest_of(key) == committed):
+        if not (isinstance(key, str) and digest_of(key) == committed):
             raise LedgerError(f"The ledger's key of asset {name!r} is not the one of its registration.", _RESTORE)
 
 

@@ -47,47 +47,40 @@ answers = sa.Table(
 
 
 versions = sa.Table("palimpsest_version", meta, sa.Column("version_num", sa.String(32), primary_key=True))
-REVISIONS = ("0001", "0002")  # of `migrations`, oldest first; ledgers from before them are of the first
+REVISION = "0001"  # of these tables; a change of them is another one
 
 
 def prepare(engine: Engine) -> None:
-    """Make the tables where there are none, or bring those that are there to the newest revision.
-
-    Guarantee: no entry is rewritten, so that the chain holds as it did; all of it happens, or nothing.
+    """Make the tables where there are none: all of them, or nothing.
 
     Raises:
-        LedgerError: they are of a revision that this version does not know.
+        LedgerError: there are some, of another revision.
     """
     with engine.execution_options(immediate=True).begin() as connection:
         if connection.dialect.name == "postgresql":
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_TURN)))
-        found = revision(connection)
-        if found is None:
+        if not are_there(connection):
             meta.create_all(connection)
-            connection.execute(versions.insert().values(version_num=REVISIONS[-1]))
-        elif found != REVISIONS[-1]:
-            from palimpsest.privacy.ledger.migrations import upgrade  # Alembic takes a while to import
-
-            upgrade(connection, found)
+            connection.execute(versions.insert().values(version_num=REVISION))
 
 
-def revision(connection: Connection) -> str | None:
-    """The revision of the tables, None where there are none.
+def are_there(connection: Connection) -> bool:
+    """Whether there are tables, which this version then reads.
 
     Raises:
-        LedgerError: this version does not know it.
+        LedgerError: they are of another revision, or say none.
     """
     there = sa.inspect(connection)
     if not there.has_table(entries.name):
-        return None
-    found = connection.scalar(sa.select(versions.c.version_num)) if there.has_table(versions.name) else REVISIONS[0]
-    if found not in REVISIONS:
+        return False
+    found = connection.scalar(sa.select(versions.c.version_num)) if there.has_table(versions.name) else None
+    if found != REVISION:
         raise LedgerError(
-            f"The ledger's tables are of revision {found!r}; this version of palimpsest knows those up to "
-            f"{REVISIONS[-1]!r}.",
-            "Install the newest version of palimpsest that was used with this ledger; nothing was read or charged now.",
+            f"The ledger's tables are of revision {found!r}; this version of palimpsest reads {REVISION!r}.",
+            "Install the newest version of palimpsest that was used with this ledger, or restore it from a backup if "
+            "it was changed by hand; nothing was read or charged now.",
         )
-    return str(found)
+    return True
 
 
 def unreadable(place: str, error: Exception) -> LedgerError:
@@ -193,12 +186,10 @@ def at_one_moment(engine: Engine) -> Engine:
 def take_turn(connection: Connection) -> None:
     """Wait until no other transaction writes the ledger; this one's turn ends with it. SQLite's began with `_begin`.
 
-    The first lock is any role's to take, who may not lock a table that it only adds to. The second keeps out versions
-    that lock the table.
+    The lock is any role's to take, who may not lock a table that it only adds to.
     """
     if connection.dialect.name == "postgresql":
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_TURN)))
-        connection.execute(sa.text("LOCK TABLE palimpsest_entry IN ROW EXCLUSIVE MODE"))
 
 
 def _durable(connection: Any, _record: object) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 from palimpsest import validate
 from palimpsest.errors import LedgerError
 from palimpsest.privacy.ledger import rules
-from palimpsest.privacy.ledger.books import Books, fixed_terms, key_hash
+from palimpsest.privacy.ledger.books import Books, fixed_terms
 from palimpsest.privacy.ledger.exported import Exported
 from palimpsest.privacy.ledger.records import MOVES, Asset, Balance, Charge, Reservation, Run, digest_of, require_unit
 from palimpsest.privacy.ledger.rules import (
@@ -64,8 +64,8 @@ class Ledger:
     def register(self, asset: Asset, *, lost: bool = False) -> Asset:
         """Enter a data asset, with a fresh key whose hash is in the chain; entering it again changes nothing.
 
-        One that was entered before keys had hashes in the chain gets it now. Where an earlier ledger of this data set
-        is `lost`, that is written down, also of one that is known: what it spent is unknown.
+        Where an earlier ledger of this data set is `lost`, that is written down, also of one that is known: what it
+        spent is unknown.
 
         Guarantee: with the owner's word that a ledger is lost the asset is marked for good, whatever was noted of that
         ledger here.
@@ -75,15 +75,14 @@ class Ledger:
         """
         asset.require_possible()
         with self._store.write() as writing:
-            books = writing.books()
-            known = books.known(asset.name)
+            known = writing.books().known(asset.name)
             if known is None:
                 made = replace(asset, key=secrets.token_bytes(32), after_loss=lost)
                 writing.register(made)
                 return made
             require_terms(known, asset)
-            if unsaid := _unsaid(books, known, lost):
-                writing.amend(asset.name, unsaid)
+            if lost and not known.after_loss:
+                writing.amend(asset.name, {"lost": True})
         return replace(known, after_loss=known.after_loss or lost)
 
     def amend(self, name: str, epsilon: float) -> Asset:
@@ -351,12 +350,6 @@ def require_terms(known: Asset, wanted: Asset) -> None:
             "Delta, unit, size and adjacency of a data asset never change. Restore them in params.yaml; to change the "
             "budget's epsilon alone, use `palimpsest register --amend`.",
         )
-
-
-def _unsaid(books: Books, known: Asset, lost: bool) -> dict[str, Any]:
-    """What the chain does not hold yet of an asset that is known."""
-    hashed = {} if books.has_key_hash(known.name) else key_hash(known)
-    return hashed | ({"lost": True} if lost and not known.after_loss else {})
 
 
 def _differences(known: Asset, wanted: Asset) -> str:

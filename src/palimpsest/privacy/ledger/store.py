@@ -81,7 +81,7 @@ class Store:
             with engine.connect() as connection:
                 connection.execute(sa.select(sa.func.count()).select_from(entries))
                 connection.execute(sa.select(sa.func.count()).select_from(assets))
-                database.revision(connection)
+                database.are_there(connection)
         except SQLAlchemyError as error:
             raise database.unreadable(database.shown(url), error) from None
         return cls(engine, database.shown(url), Witnesses.beside(path))

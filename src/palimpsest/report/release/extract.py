@@ -15,7 +15,7 @@ from palimpsest.privacy.receipt import Receipt
 T = TypeVar("T")
 
 EXTRACT_VERSION = 3
-_ASSET = ("name", "delta", "epsilon", "n_public", "unit", "adjacency")
+_ASSET = ("name", "delta", "epsilon", "n_public", "unit", "unit_column", "adjacency", "filter")
 _CHARGE = ("id", "stage", "variant", "purpose", "query", "own_delta", "state", "noise_fixed", "index")
 
 
@@ -53,9 +53,7 @@ def renumbered(receipt: Receipt, charges: Sequence[Charge]) -> Receipt:
 
 
 def _terms(asset: Asset) -> dict[str, Any]:
-    column = {} if asset.unit_column is None else {"unit_column": asset.unit_column}
-    counted = {"orders": list(asset.orders), "filter": asset.filter}
-    return {name: getattr(asset, name) for name in _ASSET} | column | counted
+    return {name: getattr(asset, name) for name in _ASSET} | {"orders": list(asset.orders)}
 
 
 def _line(charge: Charge, seq: int, run: int) -> dict[str, Any]:
@@ -95,13 +93,7 @@ def asset_of(document: Mapping[str, Any]) -> Asset:
         DataError: the document is no extract, or its asset is of persons and names no column, or the other way round.
     """
     asset = document["asset"]
-    terms = {name: asset[name] for name in _ASSET}
-    return Asset(
-        **terms,
-        orders=tuple(map(float, asset["orders"])),
-        unit_column=asset.get("unit_column"),
-        filter=asset.get("filter", "renyi"),
-    )
+    return Asset(**{name: asset[name] for name in _ASSET}, orders=tuple(map(float, asset["orders"])))
 
 
 @_malformed
