@@ -211,6 +211,7 @@ class Charge:
     answer_hash: str | None = None
     share: Share | None = None  # what it takes of a Gaussian budget, fixed when it was reserved
     team: str | None = None  # whose share of the asset it counts in
+    asset: str = ""  # the name that it was charged under; "" in an extract
 
     @property
     def counted(self) -> bool:

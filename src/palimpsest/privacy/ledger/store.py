@@ -26,7 +26,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from palimpsest.errors import LedgerError
 from palimpsest.files import make_folder
 from palimpsest.privacy.gaussian_share import Share
-from palimpsest.privacy.ledger import books, chain, database
+from palimpsest.privacy.ledger import books, chain, database, reader
 from palimpsest.privacy.ledger.books import Books
 from palimpsest.privacy.ledger.chain import Chain, Entry
 from palimpsest.privacy.ledger.database import answers, assets, entries
@@ -225,7 +225,7 @@ class Transaction:
             if values:
                 self.connection.execute(table.insert(), values)
         found = self.books()
-        self.replays(charge for name in found.chain.keys for charge in found.charges(name) if charge.answer_hash)
+        self.replays(one for name in found.chain.keys for one in found.account(name).charges if one.answer_hash)
         return found
 
     def register(self, asset: Asset) -> None:
@@ -244,10 +244,16 @@ class Transaction:
         self, name: str, run: Run, number: int, index: int, query: PlannedQuery, share: Share | None, team: str | None
     ) -> Charge:
         body = books.reservation(run, number, index, query, share, team)
-        return books.charge_of(chain.append(self.connection, name, "reserve", uuid.uuid4().hex, body))
+        return reader.charge_of(chain.append(self.connection, name, "reserve", uuid.uuid4().hex, body))
 
     def standing(self, charge: Charge) -> Standing:
-        return books.standing_of(*chain.of_charge(self.connection, charge.id, charge.seq))
+        struck = reader.struck_by(chain.of_kind(self.connection, charge.asset, reader.STRIKE))
+        moved = chain.of_charge(self.connection, charge.asset, charge.id, struck)
+        return reader.standing_of(charge.asset, moved, struck)
+
+    def strike(self, name: str, seq: int, because: str) -> None:
+        """Write that the data's owner takes a faulty entry out, and why."""
+        chain.append(self.connection, name, reader.STRIKE, None, {"entry": seq, "because": because})
 
     def movable(self, charge: Charge, kind: str) -> Standing:
         """Where a charge stands that may move so; LedgerError where it may not."""

@@ -124,7 +124,7 @@ def _charge(line: Mapping[str, Any]) -> Charge:
         **{name: line[name] for name in (*_CHARGE, "seq", "run")},
         run_key=line["run_key"],
         fingerprint="",
-        event=events.from_json(line["event"]),
+        event=events.as_written(line["event"]),
         partition=partition,
         share=Share(**line["share"]) if "share" in line else None,
         time=line["day"],
