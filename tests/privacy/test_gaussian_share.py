@@ -329,7 +329,7 @@ def test_the_filter_is_fixed_at_registration(gaussian_ledger):
 
 def test_an_asset_of_before_is_counted_in_renyi_divergences(sqlite_url, monkeypatch):
     said = books.registration
-    monkeypatch.setattr(books, "registration", lambda asset: {k: v for k, v in said(asset).items() if k != "filter"})
+    monkeypatch.setattr(books, "registration", lambda *of: {k: v for k, v in said(*of).items() if k != "filter"})
     ledger = Ledger.create(sqlite_url)
     ledger.register(Asset("tickets", DELTA, 10.0, 1000))
     assert ledger.asset("tickets").filter == "renyi"

@@ -28,7 +28,7 @@ from palimpsest.privacy.ledger.witness import VARIABLE
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.session import paid_charges
 from tests.machines import own_ledger
-from tests.privacy.changed import copied
+from tests.privacy.changed import copied, on_another_machine
 from tests.reading import EVERYTHING
 from tests.receipts import a_line, a_receipt
 
@@ -417,14 +417,14 @@ def test_tampering_shows(ledger, run, url, statements):
         ledger.books()
 
 
-def test_a_cut_tail_shows_against_a_witness(ledger, run, url, monkeypatch, tmp_path):
+def test_a_cut_tail_shows_against_a_witness(ledger, run, url, monkeypatch):
     ledger.begin(ledger.reserve("tickets", run(), [ONE]).charges[0])
     noted = ledger.head()
     assert ledger.books([noted]).entries == 3
     execute(url, "DELETE FROM palimpsest_entry WHERE seq = 3")
     with pytest.raises(LedgerError, match="lacks 1 of the entries that were noted elsewhere"):
         ledger.books()
-    monkeypatch.setenv(VARIABLE, str(tmp_path / "another machine"))
+    on_another_machine(monkeypatch)
     assert Ledger.open(url).books().entries == 2
     with pytest.raises(LedgerError, match="noted elsewhere"):
         Ledger.open(url).books([noted])

@@ -122,7 +122,7 @@ def _cost(context: Context, pending: "list[Priced]") -> str:
 def _repeated(context: Context, spending: "Sequence[Priced]", known: frozenset[str]) -> "list[tuple[Priced, set[str]]]":
     """What this run may charge again, with the words for it but for those that are known."""
     charges = context.ledger.charges(context.asset.name)
-    looked = {f"{charge.stage}@{charge.variant}" for charge in charges if charge.looked}
+    looked = {f"{one.stage}@{one.variant}" for one in charges if one.looked and one.asset == context.asset.name}
     pending = [item for item in spending if item.purpose == "release" and item.stage in looked]
     found = [(item, _words(context, item, charges) - known) for item in pending]
     return [(item, words) for item, words in found if words]
@@ -135,7 +135,8 @@ def _words(context: Context, item: "Priced", charges: Sequence[Charge]) -> set[s
 
     rows = _fingerprint(context)
     stage, _, variant = item.stage.partition("@")
-    own = [charge for charge in charges if (charge.stage, charge.variant) == (stage, variant)]
+    asked = context.asset.name, stage, variant
+    own = [charge for charge in charges if (charge.asset, charge.stage, charge.variant) == asked]
     keys = {charge.run_key for charge in own if rows in (None, charge.fingerprint) and planned_by(charge, item)}
     found = set()
     for key in keys:

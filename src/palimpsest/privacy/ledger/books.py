@@ -237,9 +237,11 @@ def _rows_of(entries: Iterable[Entry]) -> _Rows:
     return _Rows(known, any("word" in body for body in said), tuple(faults))
 
 
-def registration(asset: Asset) -> dict[str, Any]:
-    """What is registered of an asset: its public terms, the hash of its key, and that an earlier ledger is lost."""
-    return _public(asset) | key_hash(asset) | ({"lost": True} if asset.after_loss else {})
+def registration(asset: Asset, noted_in: str | None = None) -> dict[str, Any]:
+    """What is registered of an asset: its public terms, the hash of its key, that an earlier ledger is lost, and the
+    folder in which its heads are noted, where that is not beside the ledger."""
+    lost: dict[str, Any] = {"lost": True} if asset.after_loss else {}
+    return _public(asset) | key_hash(asset) | lost | ({} if noted_in is None else {"noted_in": noted_in})
 
 
 def key_hash(asset: Asset) -> dict[str, Any]:

@@ -113,6 +113,12 @@ def linked(rows: Iterable[Sequence[Any]], keys: Mapping[str, str]) -> Chain:
     return chain
 
 
+def registrations(connection: Connection) -> list[Entry]:
+    """The entries that registered a data set; LedgerError where one was changed."""
+    rows = sa.select(entries).where(entries.c.kind == "register").order_by(entries.c.seq)
+    return [_whole(row) for row in connection.execute(rows)]
+
+
 def of_kind(connection: Connection, asset: str, kind: str) -> list[Entry]:
     """An asset's entries of one kind, oldest first, without the rest of the chain; LedgerError where one was changed."""
     rows = sa.select(entries).where(entries.c.asset == asset, entries.c.kind == kind).order_by(entries.c.seq)
@@ -120,14 +126,18 @@ def of_kind(connection: Connection, asset: str, kind: str) -> list[Entry]:
 
 
 def of_charge(connection: Connection, asset: str, charge: str, struck: Collection[int]) -> list[Entry]:
-    """The entries of one charge, oldest first: of its steps the newest that stands, however many there are.
+    """The entries of one charge, oldest first: of those that count its steps the furthest alone, for there are many.
+
+    That is the one with the longest body, and of these the last in order. What palimpsest writes there is one number
+    and nothing else, so a longer body counts further, or is none that palimpsest wrote; the reader tells.
 
     Raises:
         LedgerError: one of them was changed.
     """
     own = sa.select(entries).where(entries.c.asset == asset, entries.c.charge == charge)
-    steps = own.where(entries.c.kind == "advance", entries.c.seq.not_in(struck)).order_by(entries.c.seq.desc()).limit(1)
-    rows = [*connection.execute(own.where(entries.c.kind != "advance")), *connection.execute(steps)]
+    steps = own.where(entries.c.kind == "advance", entries.c.seq.not_in(struck))
+    furthest = steps.order_by(sa.func.length(entries.c.body).desc(), entries.c.body.desc()).limit(1)
+    rows = [*connection.execute(own.where(entries.c.kind != "advance")), *connection.execute(furthest)]
     return sorted(map(_whole, rows), key=lambda entry: entry.seq)
 
 

@@ -22,7 +22,7 @@ from palimpsest.errors import LedgerError
 from palimpsest.privacy import accounting, events
 from palimpsest.privacy.gaussian_share import Share, covering, covers
 from palimpsest.privacy.ledger.chain import Entry
-from palimpsest.privacy.ledger.records import MOVES, PURPOSES, STATES, Asset, Charge, Standing
+from palimpsest.privacy.ledger.records import MOVES, PURPOSES, STATES, Asset, Charge, Standing, canonical
 from palimpsest.privacy.ledger.rules import composes
 from palimpsest.privacy.planned import ADJACENCY
 
@@ -95,7 +95,7 @@ def body_of(entry: Entry) -> Mapping[str, Any] | None:
 
 
 def standing_of(asset: str, entries: Iterable[Entry], struck: Mapping[int, str]) -> Standing:
-    """Where one charge stands, by its reservation and the entries that moved it, the newest of its steps among them."""
+    """Where one charge stands, by its reservation and the entries that moved it; see `chain.of_charge`."""
     reading = _Reading(lambda charge: (charge, None))
     for entry in entries:
         reading.take(entry, struck.get(entry.seq))
@@ -239,6 +239,8 @@ def _admitted(charge: Charge, entry: Entry) -> Charge:
     if entry.kind == "begin":
         return replace(after, noise_fixed=_field(body, "noise_fixed", _truth))
     if entry.kind == "advance":
+        if entry.body != canonical({"begun": body.get("begun")}):
+            raise Malformed("more than how many steps have begun")
         return replace(after, steps_begun=_field(body, "begun", lambda value: _further(charge, value)))
     if entry.kind == "answer":
         return replace(after, answer_hash=_field(body, "answer_hash", _word))

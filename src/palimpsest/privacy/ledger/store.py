@@ -99,9 +99,15 @@ class Store:
             return Books(chain.read(connection), self.place, self.witnesses)
 
     def noted(self, connection: Connection) -> list[Head]:
-        """The heads in the owner's files."""
-        keys = connection.scalars(sa.select(assets.c.key)).all()
-        return [head for key in keys for head in self.witnesses.heads(digest_of(str(key)))]
+        """The heads in the owner's files: where they are noted now, and where the ledger says that they were.
+
+        Guarantee: on the machine where a data set was registered, neither another PALIMPSEST_WITNESSES nor another home
+        leads away from what was noted there, as long as that folder lies there.
+        """
+        lineages = [digest_of(str(key)) for key in connection.scalars(sa.select(assets.c.key))]
+        said = [reader.body_of(entry) or {} for entry in chain.registrations(connection)]
+        folders = {self.witnesses.folder, *(Path(body["noted_in"]) for body in said if _is_path(body.get("noted_in")))}
+        return [head for folder in folders for each in lineages for head in Witnesses(folder).heads(each)]
 
     def held_against(self, known: Chain, witnesses: Collection[str], noted: Collection[Head]) -> Books:
         """The books of a chain; LedgerError where it lacks some of what was noted elsewhere."""
@@ -230,7 +236,8 @@ class Transaction:
 
     def register(self, asset: Asset) -> None:
         self.connection.execute(assets.insert().values(name=asset.name, key=asset.key.hex()))
-        chain.append(self.connection, asset.name, "register", None, books.registration(asset))
+        noted_in = None if self.store.witnesses.beside_ledger else str(self.store.witnesses.folder)
+        chain.append(self.connection, asset.name, "register", None, books.registration(asset, noted_in))
 
     def amend(self, name: str, body: Mapping[str, Any]) -> None:
         """Write what is said of an asset from here on."""
@@ -285,6 +292,10 @@ class Transaction:
                     "Restore the ledger from a backup; nothing may be charged or released on this one.",
                 )
         return {key: json.loads(body) for key, body in stored.items()}
+
+
+def _is_path(said: object) -> bool:
+    return isinstance(said, str) and Path(said).is_absolute()
 
 
 @contextmanager
