@@ -1,6 +1,5 @@
 """Old copies of the ledger, and hands in its tables: every command says so in two parts and charges nothing."""
 
-import os
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator

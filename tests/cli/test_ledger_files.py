@@ -1,7 +1,6 @@
 """`palimpsest ledger export`, `import` and `merge-check`, as a person calls them."""
 
 import json
-import os
 from pathlib import Path
 
 import pytest

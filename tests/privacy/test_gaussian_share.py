@@ -18,8 +18,8 @@ from palimpsest.privacy.events import BoundedRangeDpEvent, DiscreteGaussianDpEve
 from palimpsest.privacy.gaussian_share import Share, bounds, covering, least_mu, tightest
 from palimpsest.privacy.ledger import books
 from palimpsest.privacy.ledger.ledger import Ledger
-from palimpsest.privacy.ledger.records import Asset, Balance, Charge, Run
 from palimpsest.privacy.ledger.reader import judged
+from palimpsest.privacy.ledger.records import Asset, Balance, Charge, Run
 from palimpsest.privacy.ledger.rules import preview
 from palimpsest.privacy.planned import PlannedQuery
 
@@ -350,9 +350,11 @@ def test_a_share_that_does_not_cover_its_event_is_found(name, part):
     assert judged(ASSET, charge) == (charge, None)
     counted, what = judged(ASSET, less)
     assert what is not None
-    assert counted.share is not None and counted.share.mu >= share.mu * (1 - 1e-6)
+    assert counted.share is not None
+    assert counted.share.mu >= share.mu * (1 - 1e-6)
     none, what = judged(ASSET, replace(charge, share=None))
     assert what is not None
-    assert none.share is not None and none.share.mu == math.inf
+    assert none.share is not None
+    assert none.share.mu == math.inf
     assert judged(replace(ASSET, filter="renyi"), less) == (less, None)
     assert preview(ASSET, [replace(charge, share=None)], {}).spent == math.inf

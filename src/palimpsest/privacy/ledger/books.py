@@ -229,10 +229,11 @@ class _Rows:
 
 def _rows_of(entries: Iterable[Entry]) -> _Rows:
     own = list(entries)
-    struck, bodies = reader.struck_by(own), {one: reader.body_of(one) for one in own if one.kind == ROWS}
-    malformed = [one for one, body in bodies.items() if not isinstance((body or {}).get("likeness", ""), str) or not body]
-    faults = (Fault(one.seq, one.kind, "says nothing that can be read", False, struck.get(one.seq)) for one in malformed)
-    said = [body for one, body in bodies.items() if body and one not in malformed and one.seq not in struck]
+    struck, rows = reader.struck_by(own), [one for one in own if one.kind == ROWS]
+    bodies = {one.seq: reader.body_of(one) or {} for one in rows}
+    malformed = {seq for seq, body in bodies.items() if not body or not isinstance(body.get("likeness", ""), str)}
+    faults = (Fault(seq, ROWS, "says nothing that can be read", False, struck.get(seq)) for seq in sorted(malformed))
+    said = [body for seq, body in bodies.items() if seq not in malformed and seq not in struck]
     known = frozenset(body["likeness"] for body in said if "likeness" in body)
     return _Rows(known, any("word" in body for body in said), tuple(faults))
 

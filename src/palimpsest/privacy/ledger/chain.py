@@ -21,7 +21,8 @@ from palimpsest.privacy.ledger.witness import Head
 EMPTY = Head(0, "")
 _RESTORE = "Restore the ledger from a backup; nothing may be charged or released on this one."
 _SAID_ONCE = ("key_hash", "lost")  # no later entry says otherwise
-_MALFORMED = (AttributeError, KeyError, TypeError, ValueError, RecursionError)  # what reading a body can raise that has not its form
+# What reading a body can raise that has not its form.
+_MALFORMED = (AttributeError, KeyError, TypeError, ValueError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -113,15 +114,9 @@ def linked(rows: Iterable[Sequence[Any]], keys: Mapping[str, str]) -> Chain:
     return chain
 
 
-def registrations(connection: Connection) -> list[Entry]:
-    """The entries that registered a data set; LedgerError where one was changed."""
-    rows = sa.select(entries).where(entries.c.kind == "register").order_by(entries.c.seq)
-    return [_whole(row) for row in connection.execute(rows)]
-
-
-def of_kind(connection: Connection, asset: str, kind: str) -> list[Entry]:
-    """An asset's entries of one kind, oldest first, without the rest of the chain; LedgerError where one was changed."""
-    rows = sa.select(entries).where(entries.c.asset == asset, entries.c.kind == kind).order_by(entries.c.seq)
+def of_kind(connection: Connection, kind: str) -> list[Entry]:
+    """All entries of one kind, oldest first, without the rest of the chain; LedgerError where one was changed."""
+    rows = sa.select(entries).where(entries.c.kind == kind).order_by(entries.c.seq)
     return [_whole(row) for row in connection.execute(rows)]
 
 

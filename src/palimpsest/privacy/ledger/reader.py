@@ -152,7 +152,7 @@ def charge_of(entry: Entry) -> Charge:
     body = body_of(entry)
     if body is None or not entry.charge:
         raise Malformed("nothing that can be read" if body is None else "no id of a charge")
-    words = {name: _field(body, name, _word) for name in _OF_RUN}
+    words: dict[str, Any] = {name: _field(body, name, _word) for name in _OF_RUN}
     _field(body, "adjacency", lambda value: _one_of(value, (ADJACENCY,)))
     return Charge(
         **words,
@@ -259,11 +259,11 @@ def _forced(charge: Charge, entry: Entry) -> Charge:
 
 def _uncovered(entry: Entry) -> Charge:
     """What stands for an entry of which nothing is known: a look without noise, of a run of its own."""
-    unknown = dict.fromkeys(_OF_RUN, f"entry {entry.seq}")
+    unknown: dict[str, Any] = dict.fromkeys(_OF_RUN, f"entry {entry.seq}")
     state = MOVES[entry.kind].after
     return Charge(
-        **unknown, asset=entry.asset, id=entry.charge or _nameless(entry), seq=entry.seq, run=1, index=0, purpose="release",
-        event=dpa.NonPrivateDpEvent(), own_delta=0.0, partition=None, time=entry.time,
+        **unknown, asset=entry.asset, id=entry.charge or _nameless(entry), seq=entry.seq, run=1, index=0,
+        purpose="release", event=dpa.NonPrivateDpEvent(), own_delta=0.0, partition=None, time=entry.time,
         state="begun" if state == "refunded" else state,
     )  # fmt: skip
 

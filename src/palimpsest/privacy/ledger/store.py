@@ -105,7 +105,7 @@ class Store:
         leads away from what was noted there, as long as that folder lies there.
         """
         lineages = [digest_of(str(key)) for key in connection.scalars(sa.select(assets.c.key))]
-        said = [reader.body_of(entry) or {} for entry in chain.registrations(connection)]
+        said = [reader.body_of(entry) or {} for entry in chain.of_kind(connection, "register")]
         folders = {self.witnesses.folder, *(Path(body["noted_in"]) for body in said if _is_path(body.get("noted_in")))}
         return [head for folder in folders for each in lineages for head in Witnesses(folder).heads(each)]
 
@@ -254,7 +254,9 @@ class Transaction:
         return reader.charge_of(chain.append(self.connection, name, "reserve", uuid.uuid4().hex, body))
 
     def standing(self, charge: Charge) -> Standing:
-        struck = reader.struck_by(chain.of_kind(self.connection, charge.asset, reader.STRIKE))
+        struck = reader.struck_by(
+            entry for entry in chain.of_kind(self.connection, reader.STRIKE) if entry.asset == charge.asset
+        )
         moved = chain.of_charge(self.connection, charge.asset, charge.id, struck)
         return reader.standing_of(charge.asset, moved, struck)
 

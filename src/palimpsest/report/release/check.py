@@ -13,8 +13,8 @@ from jsonschema import Draft202012Validator
 
 from palimpsest.errors import DataError, PalimpsestError
 from palimpsest.files import read_json
-from palimpsest.privacy.ledger.records import Asset, Cap, Charge
 from palimpsest.privacy.ledger.reader import judged
+from palimpsest.privacy.ledger.records import Asset, Cap, Charge
 from palimpsest.privacy.ledger.rules import preview
 from palimpsest.privacy.receipt import Receipt, close, equal
 from palimpsest.records.vouched import sha256
