@@ -1,6 +1,5 @@
 """Old copies of the ledger, and hands in its tables: every command says so in two parts and charges nothing."""
 
-import os
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -28,13 +27,12 @@ from palimpsest.privacy.ledger import again
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Balance, Run
 from palimpsest.privacy.ledger.summary import ledger_summary
-from palimpsest.privacy.ledger.witness import VARIABLE
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import metered
 from stages import spending
-from tests.privacy.changed import COLUMNS, copied, execute, kinds, put_back, rehash
+from tests.privacy.changed import COLUMNS, copied, execute, kinds, on_another_machine, put_back, rehash
 from tests.reading import reading
 
 RUN = Run("dp_train", "dp3", "release", "data", "plan")
@@ -79,7 +77,7 @@ def noted(place: Place) -> None:
 @pytest.fixture
 def unnoted(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Forget the heads that were noted, as on another machine."""
-    return lambda: monkeypatch.setenv(VARIABLE, os.environ[VARIABLE] + "-other")
+    return lambda: on_another_machine(monkeypatch)
 
 
 # --- old copies

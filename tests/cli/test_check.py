@@ -8,14 +8,21 @@ import subprocess
 import sys
 from pathlib import Path
 
+import dp_accounting as dpa
 import pytest
+import sqlalchemy as sa
 from cli_place import Place, call, init, write_files
 
 from palimpsest.cli import console, init_files
 from palimpsest.cli.run import check_release
 from palimpsest.errors import LedgerError, ParamsError
 from palimpsest.files import write_json
-from palimpsest.params.load import LEDGER_VARIABLE, load
+from palimpsest.params.load import LEDGER_VARIABLE, ledger_url, load
+from palimpsest.privacy.ledger import chain
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Run
+from palimpsest.privacy.planned import PlannedQuery
+from palimpsest.privacy.shown import up
 from palimpsest.workspace import FAULT, ROWS_REPORT
 from stages import preprocess
 
@@ -173,9 +180,36 @@ def test_the_same_rows_under_a_second_name_want_the_owners_word(
     assert not (home / "two/data/private/train.parquet").exists()
     done = init(home, home / "three", asset="third")
     assert "note: asset 'notes' has these rows. A run stops there until" in done.stderr
-    assert call("register", "--same-rows", "a trial", "-w", home / "two", ledger=home / "ledger.db").exit_code == 0
+    ledger = Ledger.open(ledger_url(load(home / "one"), home / "one"))
+    votes = [PlannedQuery("votes", dpa.GaussianDpEvent(2.0))]
+    ledger.reserve("notes", Run("fit", "dp3", "release", "f", "p", "c"), votes)
+    spent = up(ledger.balance("notes").spent)
+    told = call("register", "--same-rows", "a trial", "-w", home / "two", ledger=home / "ledger.db")
+    assert f"second: epsilon {spent} is spent, over second, notes together" in told.stdout
+    for command in ("ledger", "plan", "status"):  # before any stage has read the rows under the second name
+        shown = " ".join(call(command, "-w", home / "two", ledger=home / "ledger.db").stdout.split())
+        assert "the sum over second and the names with the same rows: notes" in shown
+        assert spent in shown
     read("two")
     read("one")
+
+
+def test_a_faulty_entry_is_named_by_every_command_until_it_is_struck(place: Place, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv(LEDGER_VARIABLE, str(place.ledger))
+    url = f"sqlite:///{place.ledger}"
+    asset = load(place.workspace).dataset.asset
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        seq = chain.append(connection, asset, "reserve", "c" * 32, {"event": "nothing"}).seq
+    engine.dispose()
+    for command in ("ledger", "plan", "status"):
+        done = call(command, "-w", place.workspace, ledger=place.ledger)
+        shown = " ".join(done.stdout.split())
+        assert (done.exit_code, f"entry {seq} (reserve) says" in shown, "∞" in shown) == (0, True, True), command
+    assert call("verify", "-w", place.workspace, ledger=place.ledger).exit_code == 1
+    done = call("ledger", "--strike", str(seq), "--because", "a trial", "-w", place.workspace, ledger=place.ledger)
+    assert "The owner's reason: a trial" in " ".join(done.stdout.split())
+    assert Ledger.open(url).balance(asset).spent == 0.0
 
 
 def test_a_terminal_is_asked_each_thing_and_told_what_is_there(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """`palimpsest ledger export`, `import` and `merge-check`, as a person calls them."""
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -9,11 +8,10 @@ from cli_place import Place, call
 
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Run
-from palimpsest.privacy.ledger.witness import VARIABLE
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.shown import up
-from tests.privacy.changed import copied
+from tests.privacy.changed import copied, on_another_machine
 
 ASKED = [PlannedQuery("votes", LabelHistogram(("a", "b"), 8.0).event())]
 
@@ -45,7 +43,7 @@ def test_two_copies_that_were_used_are_told_apart(place: Place, monkeypatch: pyt
     done = call("ledger", "merge-check", copy, place.ledger, ledger=place.ledger)
     assert done.exit_code == 0
     assert f"{place.ledger} goes on from the other, which is an old copy" in done.stdout
-    monkeypatch.setenv(VARIABLE, os.environ[VARIABLE] + "-other")
+    on_another_machine(monkeypatch)
     charge(copy, "there")
     done = call("ledger", "merge-check", copy, place.ledger, ledger=place.ledger)
     assert done.exit_code == 1

@@ -2,11 +2,15 @@
 
 import hashlib
 import json
+import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import pytest
 import sqlalchemy as sa
+
+from palimpsest.privacy.ledger.witness import VARIABLE
 
 COLUMNS = ("seq", "asset", "kind", "charge", "time", "body", "previous", "hash")
 
@@ -35,6 +39,16 @@ def copied(ledger: Path, target: Path) -> Path:
     with closing(sqlite3.connect(ledger)) as books:
         books.execute("VACUUM INTO ?", (str(target),))
     return target
+
+
+def on_another_machine(monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Go on where nothing was noted: no folder of this machine is there. Returns where that lies now."""
+    noted = Path(os.environ[VARIABLE])
+    kept = noted.with_name(f"{noted.name}-of-the-first")
+    if noted.exists():
+        noted.rename(kept)
+    monkeypatch.setenv(VARIABLE, f"{noted}-other")
+    return kept
 
 
 def put_back(copy: Path, ledger: Path) -> None:

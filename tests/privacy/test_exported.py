@@ -15,9 +15,8 @@ from palimpsest.privacy.ledger import exported
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.merge import Comparison, compared, furthest
 from palimpsest.privacy.ledger.records import STATES, Asset, Run
-from palimpsest.privacy.ledger.witness import VARIABLE
 from palimpsest.privacy.planned import PlannedQuery
-from tests.privacy.changed import copied
+from tests.privacy.changed import copied, on_another_machine
 
 ONE = [PlannedQuery("votes", dpa.GaussianDpEvent(10.0))]
 Runs = Callable[..., Run]
@@ -124,7 +123,7 @@ def parted(small: Ledger, run: Runs, sqlite_url: str, tmp_path: Path, monkeypatc
     half_done(small, run())
     copy = copied(Path(sqlite_url.removeprefix("sqlite:///")), tmp_path / "copy.db")
     small.reserve("tickets", run(variant="here"), ONE)
-    monkeypatch.setenv(VARIABLE, str(tmp_path / "another machine"))
+    on_another_machine(monkeypatch)
     other = Ledger.open(f"sqlite:///{copy}")
     other.reserve("tickets", run(variant="there"), ONE * 2)
     return other
@@ -183,9 +182,9 @@ def test_what_counts_in_either_counts_once(small, run, first, second):
 def test_parts_of_a_run_that_two_ledgers_share_are_not_one_scheme(small, run, sqlite_url, tmp_path, monkeypatch):
     """Each put its records into parts of its own: a record may lie in the part that was asked here and there."""
     copy = copied(Path(sqlite_url.removeprefix("sqlite:///")), tmp_path / "copy.db")
-    monkeypatch.setenv(VARIABLE, str(tmp_path / "another machine"))
+    on_another_machine(monkeypatch)
     other = Ledger.open(f"sqlite:///{copy}")
-    for ledger, part in ((small, "a"), (other, "b")):
+    for ledger, part in ((other, "b"), (small, "a")):
         ledger.reserve("tickets", run(), [replace(ONE[0], partition=("waves", part))])
     (total,) = both(small, other).sums
     assert total.both == pytest.approx(of(small.asset("tickets"), 2))

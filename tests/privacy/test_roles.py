@@ -95,7 +95,7 @@ def test_nobody_but_the_owner_changes_or_removes_what_is_written(urls, role, tab
     assert Ledger.open(urls["owner"]).books().entries == 1
 
 
-@pytest.mark.parametrize("kind", ["register", "amend", "rows", *MOVES])
+@pytest.mark.parametrize("kind", ["register", "amend", "rows", "strike", *MOVES])
 def test_an_analyst_adds_entries_of_charges_alone_also_past_palimpsest(urls, kind):
     engine = sa.create_engine(urls["analyst"])
     try:

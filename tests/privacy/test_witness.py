@@ -25,7 +25,7 @@ from palimpsest.privacy.ledger.witness import VARIABLE, Witnesses, receipt_heads
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.session import metered
 from palimpsest.records.schema import PublicSchema
-from tests.privacy.changed import copied, execute, kinds, put_back, rehash
+from tests.privacy.changed import copied, execute, kinds, on_another_machine, put_back, rehash
 from tests.reading import EVERYTHING
 
 ONE = PlannedQuery("votes", dpa.GaussianDpEvent(10.0))
@@ -47,8 +47,8 @@ def file() -> Path:
 
 
 def elsewhere(monkeypatch: pytest.MonkeyPatch, url: str) -> Ledger:
-    """The ledger as opened where nothing was noted of it."""
-    monkeypatch.setenv(VARIABLE, os.environ[VARIABLE] + "-other")
+    """The ledger as opened on a machine where nothing was noted of it: no folder of the first one is there."""
+    on_another_machine(monkeypatch)
     return Ledger.open(url)
 
 
@@ -171,7 +171,9 @@ def test_two_ledgers_of_one_data_set_do_not_both_charge_it(ledger, rival, run):
 
 def test_what_two_ledgers_have_both_charged_goes_on_in_neither_but_after_a_loss(small, rival, run, asset, monkeypatch):
     rival.reserve("tickets", run(), [ONE])
-    elsewhere(monkeypatch, small.place).reserve("tickets", run(), [ONE])  # on a machine that did not know
+    kept = on_another_machine(monkeypatch)
+    Ledger.open(small.place).reserve("tickets", run(), [ONE])  # on a machine that did not know
+    kept.rename(rival.unheld().witnesses.folder)
     for path in Path(os.environ[VARIABLE]).iterdir():
         path.rename(rival.books().witnesses.folder / path.name)
     monkeypatch.setenv(VARIABLE, str(rival.books().witnesses.folder))
@@ -432,3 +434,36 @@ def test_bytes_where_text_was_are_a_change(small, run, sqlite_url):
     with closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))) as books, books:
         books.execute("UPDATE palimpsest_entry SET body = x'ff' WHERE seq = 2")
     refused(small.books, "changed by hand")
+
+
+# --- another folder of heads
+
+
+@pytest.mark.parametrize("variable", [VARIABLE, "XDG_CONFIG_HOME"])
+def test_no_other_folder_leads_away_from_what_was_noted(asset, run, sqlite_url, tmp_path, monkeypatch, variable):
+    """Neither the variable nor the home: the ledger says where its heads were noted when it was registered."""
+    monkeypatch.setenv(variable, str(tmp_path / "first"))
+    if variable != VARIABLE:
+        monkeypatch.delenv(VARIABLE)
+    place = Path(sqlite_url.removeprefix("sqlite:///"))
+    Ledger.create(sqlite_url).register(asset)
+    old = copied(place, tmp_path / "old.db")
+    lived(Ledger.open(sqlite_url), run)
+    monkeypatch.setenv(variable, str(tmp_path / "empty"))
+    for url in (f"sqlite:///{old}", sqlite_url):
+        put_back(old, place)
+        opened = Ledger.open(url)
+        refused(opened.books, "noted elsewhere")
+        refused(lambda opened=opened: opened.reserve("tickets", run(variant="dp8"), [ONE]), "noted elsewhere")
+
+
+def test_the_invented_world_moves_with_its_folder(tmp_path, asset):
+    folders = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "params.yaml").touch()
+        (tmp_path / name / "dvc.yaml").touch()
+        ledger = Ledger.create(f"sqlite:///{tmp_path}/{name}/ledger.db")
+        ledger.register(asset)
+        folders.append(ledger.unheld().chain.terms("tickets").get("noted_in"))
+    assert folders == [None, None]

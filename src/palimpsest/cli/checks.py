@@ -124,7 +124,7 @@ def check_budget(context: Context, spending: "Sequence[Priced]") -> None:
     if not spending:
         return
     from palimpsest.cli.plan import balance_after, is_paid
-    from palimpsest.privacy.ledger.rules import GIVE_BACK, waiting
+    from palimpsest.privacy.ledger.rules import GIVE_BACK, filled, waiting
 
     for item in spending:
         if not item.plan.feasible:
@@ -145,6 +145,8 @@ def check_budget(context: Context, spending: "Sequence[Priced]") -> None:
             f"{context.asset.name!r} together may take {after.most_beside:.3g}.",
             "Nothing was charged and no row was read. Lower delta_share of a variant.",
         )
+    if full := context.ledger.books().full(context.asset.name):
+        raise filled(context.asset.name, full)
     balance = context.ledger.balance(context.asset.name)
     back = GIVE_BACK if waiting(charges) else ""
     raise BudgetExceeded(

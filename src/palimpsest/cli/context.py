@@ -5,7 +5,7 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from palimpsest.errors import LedgerError
+from palimpsest.errors import DataError, LedgerError
 from palimpsest.files import close_workspace
 from palimpsest.params.load import ledger_url, load, read
 from palimpsest.params.schema import Params
@@ -62,8 +62,35 @@ def register_asset(workspace: Path, *, amend: bool = False, lost: bool = False, 
     params = read(workspace)
     enter(params, workspace, amend=amend, lost=lost)
     if same_rows is not None:
-        Ledger.open(ledger_url(params, workspace)).allow_same_rows(params.dataset.asset, same_rows)
-        print(f"{params.dataset.asset}: may have the rows of another data set; both totals add up")
+        _allow_same_rows(params, workspace, same_rows)
+
+
+def _allow_same_rows(params: Params, workspace: Path, reason: str) -> None:
+    """Write the owner's word down, and what the rows are known by, so that what both names spent adds up at once."""
+    name, ledger = params.dataset.asset, Ledger.open(ledger_url(params, workspace))
+    ledger.allow_same_rows(name, reason, _likeness(params, workspace, ledger.books().rows_key))
+    books = ledger.books()
+    print(f"{name}: may have the rows of another data set; both totals add up")
+    if others := books.names(name):
+        print(f"{name}: epsilon {up(books.balance(name).spent)} is spent, over {', '.join((name, *others))} together")
+
+
+def _likeness(params: Params, workspace: Path, key: bytes) -> str | None:
+    """What the private file's rows are known by, as a run finds it; None where it is not there, or cannot be read."""
+    data, path = params.dataset, workspace / params.dataset.private
+    if params.world is not None or not path.is_file():
+        return None
+    from palimpsest.records.faults import POLICIES  # what reads files, and takes a while to import
+    from palimpsest.records.keyed import likeness
+    from palimpsest.records.read import ColumnNames, read_rows
+
+    keys = params.schema_of_data.keys
+    columns = ColumnNames(data.text, data.label, data.unit.column, keys, nobody=data.unit.missing == "drop")
+    try:
+        rows = read_rows(path, columns, data.max_length, tuple(data.labels) or None, bad=POLICIES[data.bad_rows])
+    except DataError:  # a run stops there, and says which record
+        return None
+    return likeness((row.text for row in rows), key)
 
 
 def enter(params: Params, workspace: Path, *, amend: bool = False, lost: bool = False) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from palimpsest.cli.console import Rows, console, show, show_json
 from palimpsest.cli.context import Context, opened
 from palimpsest.cli.kept import kept, stamp
+from palimpsest.cli.ledger import said_of
 from palimpsest.cli.repro import discard_broken_lock, quiet
 from palimpsest.errors import ModelError, ParamsError
 from palimpsest.files import make_folder
@@ -34,6 +35,7 @@ class StatusSummary:
     Attributes:
         delta: at which epsilon holds; cap, spent and left are epsilons.
         stages: each after those it needs; state is cached, restorable or will run.
+        said: whose charges are in `spent`, and what is wrong with an entry of the ledger.
     """
 
     asset: str
@@ -42,6 +44,7 @@ class StatusSummary:
     spent: float
     left: float
     stages: tuple[Standing, ...]
+    said: tuple[str, ...] = ()
 
 
 def show_status(workspace: Path, *, as_json: bool = False) -> None:
@@ -59,6 +62,8 @@ def show_status(workspace: Path, *, as_json: bool = False) -> None:
         f"at delta {summary.delta:.3g}.",
         soft_wrap=not out.is_terminal,
     )
+    for said in summary.said:
+        out.print(said, markup=False, soft_wrap=not out.is_terminal)
 
 
 _STATES = {"cached": "up to date", "restorable": "restorable, free", "will run": "will run"}
@@ -66,10 +71,14 @@ _STATES = {"cached": "up to date", "restorable": "restorable, free", "will run":
 
 def status(context: Context) -> StatusSummary:
     """Every stage of an opened workspace, and what is left of the budget."""
-    asset, head = context.asset, context.ledger.head()
-    spent = kept(context.workspace, "spent", [asset.name, head], lambda: context.ledger.balance(asset.name).spent)
-    left = max(0.0, asset.epsilon - spent)
-    return StatusSummary(asset.name, asset.delta, asset.epsilon, spent, left, tuple(standings(context)))
+    asset, books = context.asset, context.ledger.books()
+
+    def worked_out() -> dict[str, Any]:
+        return {"spent": books.balance(asset.name).spent, "said": list(said_of(books, asset.name))}
+
+    found = kept(context.workspace, "spent", [asset.name, books.head], worked_out)
+    left, said = max(0.0, asset.epsilon - found["spent"]), tuple(found["said"])
+    return StatusSummary(asset.name, asset.delta, asset.epsilon, found["spent"], left, tuple(standings(context)), said)
 
 
 def standings(context: Context, *, fresh: bool = False) -> list[Standing]:

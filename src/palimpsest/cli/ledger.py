@@ -1,7 +1,7 @@
 """`palimpsest ledger`: the books."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -32,11 +32,24 @@ _HOLDS = {
 }
 
 
-def show_ledger(workspace: Path, *, verify: bool, refund: str | None, as_json: bool) -> None:
-    """Print every charge of the workspace's asset; optionally verify the chain or refund what never began."""
+def show_ledger(
+    workspace: Path,
+    *,
+    verify: bool,
+    refund: str | None,
+    as_json: bool,
+    strike: int | None = None,
+    because: str | None = None,
+) -> None:
+    """Print every charge to the rows of the workspace's asset, and what is wrong with an entry.
+
+    Optionally verify the chain, refund what never began, or strike a faulty entry by the owner's word.
+    """
     context, out = opened(workspace), console()
     if refund is not None:
         give_back(context.ledger, context.asset.name, refund)
+    if strike is not None:
+        context.ledger.strike(context.asset.name, strike, because or "")
     whole = context.ledger.books()
     books = ledger_summary(whole, context.asset.name) if verify else shown_books(context, whole)
     if as_json:
@@ -49,10 +62,30 @@ def show_ledger(workspace: Path, *, verify: bool, refund: str | None, as_json: b
         f"delta {books.delta:.3g}, for adding or removing one {books.unit}. {_HOLDS[type(books.filter)]}",
         soft_wrap=not out.is_terminal,
     )
+    for said in said_of(whole, context.asset.name):
+        out.print(f"[yellow]{escape(said)}[/yellow]", soft_wrap=not out.is_terminal)
     if books.after_loss:
         out.print("[yellow]An earlier ledger of this data set is lost: what it spent is in no total here.[/yellow]")
     if verify:
         out.print(f"Chain of {books.entries} entries: whole. Head {books.head}.")
+
+
+def said_of(books: Books, name: str) -> Iterator[str]:
+    """What a total needs said beside it: whose charges it adds up, and which entries are not what they may be."""
+    if others := books.names(name):
+        yield f"That is the sum over {name} and the names with the same rows: {', '.join(others)}."
+    for other in books.other_units(name):
+        asset, spent = books.asset(other), books.balance(other).spent
+        yield (
+            f"The same rows are {other}, for one {asset.unit}: epsilon {up(spent)} at delta {asset.delta:.3g} was "
+            "spent there beside it. It is in no sum, for the unit of privacy is another."
+        )
+    for fault in books.faults(name):
+        if fault.struck is not None:
+            yield f"Struck: {fault}. The owner's reason: {fault.struck}"
+        else:
+            counts = "it fills the budget" if fault.fills else "it counts at what covers it"
+            yield f"Faulty: {fault}; {counts}, until `palimpsest ledger --strike {fault.seq} --because REASON`."
 
 
 def shown_books(context: Context, books: Books) -> LedgerSummary:
@@ -73,7 +106,7 @@ def give_back(ledger: Ledger, asset: str, charge_id: str) -> None:
     Raises:
         LedgerError: if there is no such charge, it has begun, or a process is at its run.
     """
-    found = [charge for charge in ledger.charges(asset) if charge.id.startswith(charge_id)]
+    found = [one for one in ledger.charges(asset) if one.asset == asset and one.id.startswith(charge_id)]
     if len(found) == 1:
         with ledger.alone(asset, found[0].run_key):
             if ledger.refund(found):
@@ -86,13 +119,15 @@ def give_back(ledger: Ledger, asset: str, charge_id: str) -> None:
 
 def _table(books: LedgerSummary, charges: Iterable[Charge]) -> Rows:
     """One row per charge, of two lines or three, so that it fits on 80 columns; with the steps that have begun."""
-    steps = {charge.id: f"\n{charge.steps_begun} of {charge.steps} steps" for charge in charges if charge.steps}
+    known = {charge.id: charge for charge in charges}
+    steps = {key: f"\n{one.steps_begun} of {one.steps} steps" for key, one in known.items() if one.steps}
+    names = {key: f"\n{one.asset}" for key, one in known.items() if one.asset != books.asset}
     rows = []
     for line in books.charges:
         alone = "not private" if line.epsilon is None else up(line.epsilon)
         rows.append([
             f"{line.seq}\n{line.id[:8]}", line.time[:19].replace("T", "\n"),
-            f"{line.variant}\n{line.stage}", f"{line.query}\n{line.run}",
+            f"{line.variant}\n{line.stage}{names.get(line.id, '')}", f"{line.query}\n{line.run}",
             f"{line.state}\n{line.purpose}{steps.get(line.id, '')}", alone,
         ])  # fmt: skip
     headings = ("#\nid", "time", "variant\nstage", "query\nrun", "state\npurpose", "epsilon\nalone")

@@ -339,17 +339,21 @@ def ledger(
     refund: Annotated[
         str | None, typer.Option("--refund", help="Give back a reservation that never began: its id.")
     ] = None,
+    strike: Annotated[
+        int | None, typer.Option("--strike", help="Take out a faulty entry, by the owner's word: its number.")
+    ] = None,
+    because: Annotated[str | None, typer.Option("--because", help="With --strike: why, in a few words.")] = None,
     as_json: Json = False,
     workspace: Workspace = Path(),
 ) -> None:
     """Every charge to the data set's privacy budget."""
     if context.invoked_subcommand is not None:
-        if (verify, refund, as_json, workspace) != (False, None, False, Path()):
+        if (verify, refund, strike, because, as_json, workspace) != (False, None, None, None, False, Path()):
             raise ParamsError("An option of `palimpsest ledger` stands before its command.", "Put it behind that.")
         return
     from palimpsest.cli.ledger import show_ledger
 
-    show_ledger(workspace, verify=verify, refund=refund, as_json=as_json)
+    show_ledger(workspace, verify=verify, refund=refund, as_json=as_json, strike=strike, because=because)
 
 
 @books.command("export")

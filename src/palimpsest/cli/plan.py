@@ -1,5 +1,6 @@
 """`palimpsest plan`: what would run, and the price list, before anything is bought."""
 
+import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from palimpsest.cli.console import Rows, console, show, show_json
 from palimpsest.cli.context import Context, opened
 from palimpsest.cli.graph import standings
 from palimpsest.cli.kept import kept
+from palimpsest.cli.ledger import said_of
 from palimpsest.cli.render import render
 from palimpsest.cli.timing import expected
 from palimpsest.files import read_json
@@ -134,7 +136,7 @@ class PlanSummary:
         fits: whether a run stays within the budget.
         beside: deltas that no event carries, after the run; at most `most_beside`.
         team: what the team that asks has of it, where teams share the data set.
-        flags: warnings about the settings.
+        flags: warnings about the settings, and about what the ledger's total adds up.
         lines: the stages that spend.
         others: of the stages that spend nothing, how many are cached, restorable, will run.
         minutes: expected of each stage, by its name, that will run and was measured here before.
@@ -202,7 +204,7 @@ def balance_after(
     """The asset's balance once every pending release has run, or that of a team that shares it.
 
     What an attempt at the same run, which was stopped, reserved and never began, can replay or can continue is not
-    counted twice. `charges` are the asset's, where they are known.
+    counted twice. `charges` are those to the asset's rows, where they are known.
     """
     every = context.ledger.charges(context.asset.name) if charges is None else charges
     pending = [item for item in variants if item.pending and item.purpose == "release"]
@@ -274,7 +276,7 @@ def summarised(context: Context) -> PlanSummary:
     return PlanSummary(
         asset.name, asset.unit, asset.delta, asset.epsilon, costs["spent"], max(0.0, asset.epsilon - costs["spent"]),
         after.spent, after.fits, after.beside, after.most_beside, costs["team"] and TeamBudget(**costs["team"]),
-        tuple(context.params.flags()), tuple(lines),
+        (*context.params.flags(), *costs["said"]), tuple(lines),
         {str(state): states[str(state)] for state in State}, minutes, len(due) - len(minutes),
     )  # fmt: skip
 
@@ -290,6 +292,7 @@ def _costs(context: Context, found: Mapping[str, Standing]) -> dict[str, Any]:
         "after": asdict(balance_after(context, variants, charges)),
         "team": _team_budget(context, variants, charges),
         "lines": [asdict(_cost(context, item, charges, spent)) for item in variants],
+        "said": list(said_of(books, context.asset.name)),
     }
 
 
@@ -312,7 +315,7 @@ def _cost(context: Context, item: Priced, charges: Sequence[Charge], spent: floa
     own = rdp = None
     if plan.feasible and accounting.is_private(item.whole):
         own, rdp = accounting.planned_epsilon(item.whole, delta), accounting.epsilon(item.whole, delta, "rdp")
-    adds = balance_after(context, [item], charges).spent - spent if plan.feasible else 0.0
+    adds = balance_after(context, [item], charges).spent - spent if plan.feasible and spent < math.inf else 0.0
     raised = raised_versions(charges, plan.queries, item.run.fingerprint) if item.pending and item.run else []
     return Cost(
         item.name, dict(plan.numbers), plan.notes, plan.feasible, own, accounting.primary(item.whole), rdp, adds,

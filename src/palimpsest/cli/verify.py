@@ -20,6 +20,9 @@ def verify_workspace(workspace: Path) -> int:
     books = context.ledger.books([receipt.ledger_head for receipt in found.values()])
     out.print("[green]holds[/green]  the ledger's chain is whole")
     charges, failures = books.charges(context.asset.name), 0
+    for fault in (one for one in books.faults(context.asset.name) if one.struck is None):
+        failures += 1
+        out.print(f"[red]fails[/red]  the ledger: {escape(str(fault))}", soft_wrap=True)
     for name, receipt in found.items():
         problems = [*_check_models(context.params.run, name, found), *receipt.problems(context.asset, charges)]
         failures += len(problems)

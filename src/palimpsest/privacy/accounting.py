@@ -356,7 +356,7 @@ def gdp_delta(mu: float, at_epsilon: float) -> float:
     return float(gdp_deltas(np.array(mu), np.array(at_epsilon)))
 
 
-def gdp_deltas(mu: np.ndarray, at_epsilon: np.ndarray) -> np.ndarray:
+def gdp_deltas(mu: np.ndarray | float, at_epsilon: np.ndarray) -> np.ndarray:
     """The same of each pair of a mu and an epsilon, which have one shape."""
     tail = at_epsilon + scipy.special.log_ndtr(-at_epsilon / mu - mu / 2.0)
     return np.asarray(scipy.special.ndtr(-at_epsilon / mu + mu / 2.0) - np.exp(np.minimum(tail, 0.0)))

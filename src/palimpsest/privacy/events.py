@@ -78,15 +78,44 @@ def as_written(body: Any) -> dpa.DpEvent:
     """The event that `to_json` described, read strictly.
 
     Raises:
-        ValueError: it is not what `to_json` writes: a further field, or no number where a number stands.
+        ValueError: it is not what `to_json` writes of a possible event: a further field, no number where a number
+            stands, a count below one, a scale that is not above zero.
     """
     try:
         event = from_json(body)
-        if to_json(event) == body and _has_numbers(body):
+        if to_json(event) == body and _has_numbers(body) and is_possible(event):
             return event
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
         pass
     raise ValueError("it is not the JSON form of an event")
+
+
+def is_possible(event: Any) -> bool:
+    """Whether each part of an event is one that a mechanism can have: none takes back what another part costs."""
+    if isinstance(event, dpa.ComposedDpEvent):
+        return isinstance(event.events, (list, tuple)) and all(map(is_possible, event.events))
+    if isinstance(event, dpa.SelfComposedDpEvent):
+        return is_count(event.count) and is_possible(event.event)
+    if isinstance(event, dpa.PoissonSampledDpEvent):
+        return _is_within(event.sampling_probability, 0.0, 1.0) and is_possible(event.event)
+    if isinstance(event, (dpa.GaussianDpEvent, dpa.LaplaceDpEvent)):
+        return _is_within(event.noise_multiplier, math.ulp(0.0), math.inf)
+    if isinstance(event, DiscreteGaussianDpEvent):
+        return _is_within(event.sigma, math.ulp(0.0), math.inf)
+    if isinstance(event, BoundedRangeDpEvent):
+        return _is_within(event.range, 0.0, math.inf)
+    if isinstance(event, dpa.ZCDpEvent):
+        return _is_within(event.rho, 0.0, math.inf) and _is_within(event.xi, 0.0, math.inf)
+    return isinstance(event, (dpa.NoOpDpEvent, dpa.NonPrivateDpEvent))
+
+
+def is_count(value: Any) -> bool:
+    """Whether it is a whole number from one up."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _is_within(value: Any, low: float, high: float) -> bool:
+    return isinstance(value, (int, float)) and math.isfinite(value) and low <= value <= high
 
 
 def _has_numbers(value: Any) -> bool:

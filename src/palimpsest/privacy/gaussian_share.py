@@ -22,6 +22,7 @@ from palimpsest.privacy import accounting, events
 _POINTS = 8193  # of epsilon, denser near 0
 _HALVINGS = 60
 _ROUND = 1e-9  # relative, far above what 64-bit profiles lose
+_SLACK = 1e-6  # of mu, between releases of the libraries that count
 _MOST_MU = 100.0
 _ORDERS = 1.0 + np.geomspace(1e-3, 1e4, 600)  # any order's bound holds, so a grid of them does
 
@@ -67,9 +68,48 @@ def covering(event: dpa.DpEvent, own_delta: float, beside: float) -> Share:
 
 @lru_cache(maxsize=1024)
 def _numeric(body: str, own_delta: float, beside: float) -> Share:
-    event = events.from_json(json.loads(body))
-    mus = (least_mu(profile, own_delta, beside) for profile in (tightest(event), bounds(event, "rdp")))
+    mus = (least_mu(profile, own_delta, beside) for profile in _profiles(body))
     return Share(next((mu for mu in mus if mu < math.inf), math.inf), own_delta + beside)
+
+
+@lru_cache(maxsize=64)
+def _profiles(body: str) -> tuple[Profile, Profile]:
+    """Two profiles of an event in its JSON form, of which either one proves a cover."""
+    event = events.from_json(json.loads(body))
+    return _remembered(tightest(event)), _remembered(bounds(event, "rdp"))
+
+
+def _remembered(profile: Profile) -> Profile:
+    """The same profile, worked out once on each grid: covers of one event meet few grids, and many shares."""
+    kept: dict[bytes, np.ndarray] = {}
+
+    def at(epsilons: np.ndarray) -> np.ndarray:
+        key = epsilons.tobytes()
+        if key not in kept:
+            kept[key] = profile(epsilons)
+        return kept[key]
+
+    return at
+
+
+def covers(share: Share, event: dpa.DpEvent, own_delta: float) -> bool:
+    """Whether a share covers a whole charge, by the accountants of today; see `covering`.
+
+    It asks of one mu what `covering` asks of many, so that a long ledger is read soon.
+    """
+    beside, mu = share.beside - own_delta, share.mu * (1.0 + _SLACK)
+    if mu == math.inf:
+        return True
+    if not needs_delta(event, own_delta) or beside <= 0 or not accounting.is_private(event):
+        return mu >= covering(event, own_delta, beside).mu
+    return _is_covered(json.dumps(events.to_json(event)), own_delta, beside, mu)
+
+
+@lru_cache(maxsize=4096)
+def _is_covered(body: str, own_delta: float, beside: float, mu: float) -> bool:
+    mu = max(mu, math.ulp(0.0))  # no event that needs a delta is covered by the Gaussian that tells nothing
+    grids = (_needed(profile, own_delta, beside) for profile in _profiles(body))
+    return any(bool(np.all(accounting.gdp_deltas(mu, upper) >= needed)) for needed, upper in filter(None, grids))
 
 
 def tightest(event: dpa.DpEvent) -> Profile:
@@ -86,12 +126,10 @@ def tightest(event: dpa.DpEvent) -> Profile:
 
 def least_mu(profile: Profile, own_delta: float, beside: float) -> float:
     """The mu of the least Gaussian that covers a profile, which never rises; see `covering`."""
-    end = _end(profile, beside)
-    if not math.isfinite(end):
+    found = _needed(profile, own_delta, beside)
+    if found is None:
         return math.inf
-    at = end * np.linspace(0.0, 1.0, _POINTS) ** 2
-    above = profile(at)[:-1] * (1.0 + _ROUND) - beside * (1.0 - _ROUND)
-    needed, upper = above[above > 0] / (1.0 - own_delta - beside), at[1:][above > 0]
+    needed, upper = found
     low, high = np.zeros(len(needed)), np.full(len(needed), _MOST_MU)
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
@@ -99,6 +137,16 @@ def least_mu(profile: Profile, own_delta: float, beside: float) -> float:
         low, high = np.where(enough, low, middle), np.where(enough, middle, high)
     mu = float(high.max(initial=0.0)) * (1.0 + _ROUND)
     return mu if mu < _MOST_MU else math.inf
+
+
+def _needed(profile: Profile, own_delta: float, beside: float) -> tuple[np.ndarray, np.ndarray] | None:
+    """The deltas that a Gaussian must reach, and the epsilons at which; None where the profile never ends."""
+    end = _end(profile, beside)
+    if not math.isfinite(end):
+        return None
+    at = end * np.linspace(0.0, 1.0, _POINTS) ** 2
+    above = profile(at)[:-1] * (1.0 + _ROUND) - beside * (1.0 - _ROUND)
+    return above[above > 0] / (1.0 - own_delta - beside), at[1:][above > 0]
 
 
 def _end(profile: Profile, beside: float) -> float:

@@ -1,18 +1,22 @@
-"""The whole ledger at one moment, as values, and the bodies that its entries have: the one place for both.
+"""The whole ledger at one moment, as values, and the bodies that its entries are written with.
 
 What a charge is at a moment - reserved, begun (and after how many steps), answered, committed, refunded - is derived
-from its entries; nothing is ever updated in place. Books were checked before anybody reads in them.
+from its entries by `reader`; nothing is ever updated in place. Books were checked before anybody reads in them.
 """
 
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from typing import Any
 
 from palimpsest.errors import LedgerError
 from palimpsest.privacy import events
 from palimpsest.privacy.gaussian_share import Share
-from palimpsest.privacy.ledger.chain import Chain, Entry, forbidden, interpreted
-from palimpsest.privacy.ledger.records import MOVES, Asset, Balance, Cap, Charge, Run, Standing, digest_of
-from palimpsest.privacy.ledger.rules import balance
+from palimpsest.privacy.ledger import reader
+from palimpsest.privacy.ledger.chain import Chain, Entry, interpreted
+from palimpsest.privacy.ledger.reader import STRIKE, Account, Fault
+from palimpsest.privacy.ledger.records import MOVES, Asset, Balance, Cap, Charge, Run, digest_of
+from palimpsest.privacy.ledger.rules import balance, shared_out
 from palimpsest.privacy.ledger.witness import Witnesses
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.records.keyed import digest
@@ -76,26 +80,71 @@ class Books:
             said = ((entry.says, entry.time) for entry in self.chain.of(name, "register", "amend"))
             return [Cap(body["epsilon"], time) for body, time in said if "epsilon" in body]
 
+    def highest_cap(self, name: str, since: int) -> float:
+        """The highest cap of the asset from the entry of that number on."""
+        with interpreted("A cap"):
+            said = [(entry.seq, entry.says) for entry in self.chain.of(name, "register", "amend")]
+            caps = [(seq, float(body["epsilon"])) for seq, body in said if "epsilon" in body]
+        standing = [epsilon for seq, epsilon in caps if seq <= since]
+        return max([*standing[-1:], *(epsilon for seq, epsilon in caps if seq > since)])
+
     def charges(self, name: str) -> list[Charge]:
-        """All charges of an asset as their entries left them, oldest first.
+        """All charges to the rows of an asset as their entries left them, oldest first: `asset` says under which name.
 
-        Guarantee: each moved as `MOVES` admits, whoever wrote the entry: what has begun counts for ever.
-
-        Raises:
-            LedgerError: an entry moves a charge otherwise.
+        Guarantee: every charge under every name that has the same rows for the same unit of privacy is among them, so
+        that what follows from them - total, caps, plans, a release - is about the people and not about a name. Each
+        counts for at least its event, whoever wrote its entries; see `reader`.
         """
-        self.asset(name)
-        charges: dict[str | None, Charge] = {}
-        for entry in self.chain.of(name, *MOVES):
-            with interpreted(f"Entry {entry.seq}"):
-                before = charges.get(entry.charge)
-                _check_move(before, entry)
-                charges[entry.charge] = charge_of(entry) if before is None else _moved(before, entry)
-        return list(charges.values())
+        asset = self.asset(name)
+        found = [charge for own in (name, *self.names(name)) for charge in self.account(own).charges]
+        return shared_out(asset, sorted(found, key=lambda charge: charge.seq))
+
+    def account(self, name: str) -> Account:
+        """What was charged under this name alone, and which of its entries say what none may."""
+        if name not in self._accounts:
+            own = self.chain.of(name, STRIKE, *MOVES)
+            self._accounts[name] = reader.read(self.asset(name), own)
+        return self._accounts[name]
+
+    def faults(self, name: str) -> list[Fault]:
+        """The entries about an asset's rows that say what none may, oldest first, those that were struck among them."""
+        names = (name, *self.names(name))
+        return sorted(fault for own in names for fault in (*self.account(own).faults, *self._rows[own].faults))
+
+    def full(self, name: str) -> list[Fault]:
+        """The entries that fill the asset's budget, because nothing covers them, and that nobody struck."""
+        return [fault for fault in self.faults(name) if fault.fills and fault.struck is None]
+
+    @cached_property
+    def _accounts(self) -> dict[str, Account]:
+        return {}
 
     def balance(self, name: str) -> Balance:
-        """What the asset has spent and what its cap is."""
+        """What was spent on the asset's rows, under whatever name, and what its cap is."""
         return balance(self.asset(name), self.charges(name))
+
+    def names(self, name: str) -> tuple[str, ...]:
+        """The other names of an asset's rows, for the same unit of privacy: what was charged under them adds up."""
+        asset = self.known(name)
+        alike = (other for other in self._alike(name) if asset is not None and self._has_unit(other, asset))
+        return tuple(alike)
+
+    def other_units(self, name: str) -> tuple[str, ...]:
+        """The other names of an asset's rows for another unit of privacy, whose epsilons say nothing of this one's."""
+        return tuple(other for other in self._alike(name) if other not in self.names(name))
+
+    def _has_unit(self, name: str, asset: Asset) -> bool:
+        other = self.known(name)
+        return other is not None and (other.unit, other.unit_column) == (asset.unit, asset.unit_column)
+
+    def _alike(self, name: str) -> list[str]:
+        """All other names that have rows of this one's, or of one that has."""
+        found, new = [name], [name]
+        while new:
+            own = frozenset[str]().union(*(self.rows_known(each) for each in new))
+            new = [other for other in self.chain.keys if other not in found and own & self.rows_known(other)]
+            found += new
+        return found[1:]
 
     @property
     def rows_key(self) -> bytes:
@@ -108,12 +157,20 @@ class Books:
 
     def rows_known(self, name: str) -> frozenset[str]:
         """Every likeness of rows that was written down of an asset; see `records.keyed.likeness`."""
-        with interpreted("What is known of rows"):
-            return frozenset(str(one.says["likeness"]) for one in self.chain.of(name, ROWS) if "likeness" in one.says)
+        return self._rows[name].known if name in self._rows else frozenset()
+
+    @cached_property
+    def _rows(self) -> dict[str, "_Rows"]:
+        return {name: _rows_of(self.chain.of(name, ROWS, STRIKE)) for name in self.chain.keys}
+
+    def rows_entries(self, name: str) -> frozenset[int]:
+        """The numbers of the entries that know an asset's rows, but for the owner's word."""
+        said = ((entry, reader.body_of(entry) or {}) for entry in self.chain.of(name, ROWS))
+        return frozenset(entry.seq for entry, body in said if "word" not in body)
 
     def same_rows(self, name: str, likeness: str) -> str | None:
         """Another asset with the same rows, unless the owner of the data gave a word for this one; None for none."""
-        if any("word" in entry.says for entry in self.chain.of(name, ROWS)):
+        if name in self._rows and self._rows[name].word:
             return None
         others = (other for other in self.chain.keys if other != name)
         return next((other for other in others if likeness in self.rows_known(other)), None)
@@ -141,9 +198,32 @@ class Books:
             )
 
 
-def registration(asset: Asset) -> dict[str, Any]:
-    """What is registered of an asset: its public terms, the hash of its key, and that an earlier ledger is lost."""
-    return _public(asset) | {"key_hash": digest_of(asset.key.hex())} | ({"lost": True} if asset.after_loss else {})
+@dataclass(frozen=True)
+class _Rows:
+    """What is known of an asset's rows; `word`: whether the data's owner gave theirs for rows of another asset."""
+
+    known: frozenset[str]
+    word: bool
+    faults: tuple[Fault, ...]
+
+
+def _rows_of(entries: Iterable[Entry]) -> _Rows:
+    own = list(entries)
+    struck, rows = reader.struck_by(own), [one for one in own if one.kind == ROWS]
+    bodies = {one.seq: reader.body_of(one) or {} for one in rows}
+    malformed = {seq for seq, body in bodies.items() if not body or not isinstance(body.get("likeness", ""), str)}
+    faults = (Fault(seq, ROWS, "says nothing that can be read", False, struck.get(seq)) for seq in sorted(malformed))
+    said = [body for seq, body in bodies.items() if seq not in malformed and seq not in struck]
+    known = frozenset(body["likeness"] for body in said if "likeness" in body)
+    return _Rows(known, any("word" in body for body in said), tuple(faults))
+
+
+def registration(asset: Asset, noted_in: str | None = None) -> dict[str, Any]:
+    """What is registered of an asset: its public terms, the hash of its key, that an earlier ledger is lost, and the
+    folder in which its heads are noted, where that is not beside the ledger."""
+    lost: dict[str, Any] = {"lost": True} if asset.after_loss else {}
+    noted = {} if noted_in is None else {"noted_in": noted_in}
+    return _public(asset) | {"key_hash": digest_of(asset.key.hex())} | lost | noted
 
 
 def fixed_terms(asset: Asset) -> dict[str, Any]:
@@ -175,46 +255,3 @@ def reservation(
         **({} if share is None else {"share": share._asdict()}),
         **({} if team is None else {"team": team}),
     }
-
-
-def charge_of(entry: Entry) -> Charge:
-    """The charge that an entry reserved."""
-    body = entry.says
-    names = ("run_key", "run", "index", *_OF_RUN, "query", "own_delta")
-    return Charge(
-        **{name: body[name] for name in names},
-        id=str(entry.charge),
-        seq=entry.seq,
-        event=events.from_json(body["event"]),
-        partition=tuple(body["partition"]) if body["partition"] else None,
-        steps=body.get("steps"),
-        team=body.get("team"),
-        versions=tuple(sorted(body["versions"].items())),
-        share=Share(**body["share"]) if "share" in body else None,
-        state=MOVES[entry.kind].after,
-        time=entry.time,
-    )
-
-
-def standing_of(first: Entry, last: Entry) -> Standing:
-    """Where a charge stands, by its reservation and its newest entry."""
-    with interpreted(f"Entry {last.seq}"):
-        return Standing(first.asset, MOVES[last.kind].after, first.says.get("steps"), last.says.get("begun", 0))
-
-
-def _check_move(before: Charge | None, entry: Entry) -> None:
-    admitted = entry.kind == "reserve" if before is None else before.state in MOVES[entry.kind].before
-    if not admitted:
-        raise forbidden(entry)
-
-
-def _moved(charge: Charge, entry: Entry) -> Charge:
-    body = entry.says
-    return replace(
-        charge,
-        state=MOVES[entry.kind].after,
-        noise_fixed=bool(body.get("noise_fixed", charge.noise_fixed)),
-        steps_begun=int(body.get("begun", charge.steps_begun)),
-        answer_hash=body.get("answer_hash", charge.answer_hash),
-        subject=body.get("subject", charge.subject),
-    )

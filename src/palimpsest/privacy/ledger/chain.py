@@ -21,7 +21,8 @@ from palimpsest.privacy.ledger.witness import Head
 EMPTY = Head(0, "")
 _RESTORE = "Restore the ledger from a backup; nothing may be charged or released on this one."
 _SAID_ONCE = ("key_hash", "lost")  # no later entry says otherwise
-_MALFORMED = (AttributeError, KeyError, TypeError, ValueError)  # what reading a body can raise that has not its form
+# What reading a body can raise that has not its form.
+_MALFORMED = (AttributeError, KeyError, TypeError, ValueError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -113,16 +114,26 @@ def linked(rows: Iterable[Sequence[Any]], keys: Mapping[str, str]) -> Chain:
     return chain
 
 
-def of_charge(connection: Connection, charge: str, seq: int) -> tuple[Entry, Entry]:
-    """A charge's reservation, which has that number, and its newest entry, without the rest of the chain.
+def of_kind(connection: Connection, kind: str) -> list[Entry]:
+    """All entries of one kind, oldest first, without the rest of the chain; LedgerError where one was changed."""
+    rows = sa.select(entries).where(entries.c.kind == kind).order_by(entries.c.seq)
+    return [_whole(row) for row in connection.execute(rows)]
+
+
+def of_charge(connection: Connection, asset: str, charge: str, struck: Collection[int]) -> list[Entry]:
+    """The entries of one charge, oldest first: of those that count its steps the furthest alone, for there are many.
+
+    That is the one with the longest body, and of these the last in order. What palimpsest writes there is one number
+    and nothing else, so a longer body counts further, or is none that palimpsest wrote; the reader tells.
 
     Raises:
         LedgerError: one of them was changed.
     """
-    own = sa.select(entries).where(entries.c.charge == charge)
-    first = connection.execute(own.where(entries.c.seq == seq)).one()
-    last = connection.execute(own.order_by(entries.c.seq.desc()).limit(1)).one()
-    return _whole(first), _whole(last)
+    own = sa.select(entries).where(entries.c.asset == asset, entries.c.charge == charge)
+    steps = own.where(entries.c.kind == "advance", entries.c.seq.not_in(struck))
+    furthest = steps.order_by(sa.func.length(entries.c.body).desc(), entries.c.body.desc()).limit(1)
+    rows = [*connection.execute(own.where(entries.c.kind != "advance")), *connection.execute(furthest)]
+    return sorted(map(_whole, rows), key=lambda entry: entry.seq)
 
 
 def newest(connection: Connection) -> Entry | None:
@@ -187,14 +198,6 @@ def _check_keys(chain: Chain) -> None:
         committed, key = chain.terms(name).get("key_hash"), chain.keys[name]
         if not (isinstance(key, str) and digest_of(key) == committed):
             raise LedgerError(f"The ledger's key of asset {name!r} is not the one of its registration.", _RESTORE)
-
-
-def forbidden(entry: Entry) -> LedgerError:
-    """What is wrong with an entry that fits the chain and does what no rule admits."""
-    return LedgerError(
-        f"Entry {entry.seq} of the ledger moves a charge as no charge may move: it was written past palimpsest.",
-        _RESTORE,
-    )
 
 
 def _misfit(entry: Entry) -> LedgerError:

@@ -20,12 +20,14 @@ from palimpsest.privacy.ledger.books import Books, fixed_terms
 from palimpsest.privacy.ledger.exported import Exported
 from palimpsest.privacy.ledger.records import MOVES, Asset, Balance, Charge, Reservation, Run, digest_of, require_unit
 from palimpsest.privacy.ledger.rules import (
+    as_planned,
     attempt,
     check_advance,
     check_plan,
     never,
     require_budget,
     require_consent,
+    require_kept,
     require_team,
 )
 from palimpsest.privacy.ledger.store import Store
@@ -140,8 +142,36 @@ class Ledger:
                 )
             writing.rows(name, {"likeness": likeness})
 
-    def allow_same_rows(self, name: str, word: str) -> None:
+    def strike(self, name: str, seq: int, because: str) -> None:
+        """Take out an entry that says what none may, by the word of the data's owner, with the reason.
+
+        What it is counted for at what covers its event goes on to count; it is named no more. An entry that nothing
+        covers, one that moves a charge as none may, and one of rows are read as if they were not there.
+
+        Guarantee: no entry that says what it may takes back a charge, whoever writes it; only faulty ones are struck.
+
+        Raises:
+            LedgerError: no reason is given, or that entry of the asset says nothing that may not stand.
+        """
+        if not because.strip():
+            raise LedgerError("--because has no reason.", "Say in a few words why the entry told nothing.")
+        with self._store.write() as writing:
+            books = writing.books()
+            faulty = {fault.seq for fault in books.account(name).faults if fault.struck is None}
+            if seq not in faulty and seq not in books.rows_entries(name):
+                raise LedgerError(
+                    f"Entry {seq} is none of asset {name!r} that can be struck.",
+                    "Name one that `palimpsest ledger` lists as faulty. What was charged stays charged; what was "
+                    "reserved and never began is given back by `palimpsest ledger --refund ID`.",
+                )
+            writing.strike(name, seq, because)
+
+    def allow_same_rows(self, name: str, word: str, likeness: str | None = None) -> None:
         """Write down the owner's word that an asset may have the rows of another one, with the reason.
+
+        Args:
+            likeness: of the asset's rows, as `know_rows` takes it, where they were read: from then on what was charged
+                under both names adds up.
 
         Raises:
             LedgerError: no reason is given.
@@ -150,7 +180,7 @@ class Ledger:
             raise LedgerError("--same-rows has no reason.", "Say in a few words why the data have two names.")
         with self._store.write() as writing:
             writing.books().asset(name)
-            writing.rows(name, {"word": word})
+            writing.rows(name, {"word": word} | ({} if likeness is None else {"likeness": likeness}))
 
     def books(self, witnesses: Collection[str] = ()) -> Books:
         """Recompute the whole chain, hold it against all that was noted elsewhere, and return what it says.
@@ -228,7 +258,8 @@ class Ledger:
         again is a second look and is charged in full. Both need the owner's word.
 
         Guarantee: nothing is reserved in a ledger that lacks an entry noted elsewhere, or beside another ledger that
-        was charged for the same asset here; all are looked at in the transaction that reserves.
+        was charged for the same asset here; all are looked at in the transaction that reserves. What an earlier attempt
+        reserved is used only where it says what this plan asks, and is held against the cap as it is now.
 
         Args:
             resumable: whether the caller has what it needs to continue a begun charge; asked only of the newest
@@ -252,11 +283,15 @@ class Ledger:
             asset, charges = books.asset(name), books.charges(name)
             if not invented:
                 books.require_alone(name)
-            now = attempt(run.key, charges, resumable)
+            now = attempt(run.key, books.account(name).charges, resumable)
+            now = now._replace(kept=as_planned(now.kept, planned, run))
             missing = {index: query for index, query in enumerate(planned) if index not in now.kept}
             if run.purpose == "release":
-                require_budget(asset, charges, list(missing.values()), run, now.number)
-                require_team(asset, charges, list(missing.values()), run, now.number, team)
+                kept, wanted = now.kept.values(), list(missing.values())
+                require_budget(asset, charges, wanted, run, now.number, kept, books.full(name))
+                require_team(asset, charges, wanted, run, now.number, team, kept)
+                for charge in (one for one in kept if one.state == "begun"):
+                    require_kept(asset, charges, charge, books.highest_cap(name, charge.seq), run)
                 require_consent(asset, charges, missing, run, now, again)
             taken = rules.shares(asset, charges, list(missing.values()), run, now.number)
             made = {

@@ -212,6 +212,7 @@ class Charge:
     team: str | None = None  # whose share of the asset it counts in
     subject: str | None = None  # digest of what it was asked about, once it began
     versions: Versions = ()
+    asset: str = ""  # the name that it was charged under; "" in an extract
 
     @property
     def counted(self) -> bool:

@@ -1,5 +1,5 @@
 -- Three roles for a ledger on PostgreSQL, as its superuser or the owner of its tables runs it, again after an upgrade.
---   palimpsest_owner    registers data sets and sets caps; the tables are its own.
+--   palimpsest_owner    registers data sets, sets caps, strikes faulty entries; the tables are its own.
 --   palimpsest_analyst  reserves, begins, advances, answers, commits and refunds. It adds entries and changes none.
 --   palimpsest_auditor  reads.
 -- Make a person a member: GRANT palimpsest_analyst TO alice;
@@ -28,8 +28,8 @@ GRANT INSERT ON palimpsest_entry TO palimpsest_analyst;
 -- Answers stay, so that rows can be made again from them; the chain has their hashes. An auditor needs none.
 GRANT SELECT, INSERT ON palimpsest_answer TO palimpsest_analyst;
 
--- Which entries an analyst may add: those of charges, and what a run knows a data set's rows again by. Terms, caps, and
--- the word for rows of another data set are the owner's.
+-- Which entries an analyst may add: those of charges, and what a run knows a data set's rows again by. Terms, caps, the
+-- word for rows of another data set, and the strike of a faulty entry are the owner's.
 ALTER TABLE palimpsest_entry ENABLE ROW LEVEL SECURITY;
 DROP POLICY IF EXISTS palimpsest_reads ON palimpsest_entry;
 DROP POLICY IF EXISTS palimpsest_charges ON palimpsest_entry;

@@ -43,7 +43,6 @@ GIVE_BACK = (
     " What other runs reserved and never began counts, too: `palimpsest ledger` shows it as `reserved`, and "
     "`palimpsest ledger --refund ID` gives it back where such a run is not to go on."
 )
-_SLACK = 1e-6  # between releases of the libraries that count
 
 # --- what charges add up to ------------------------------------------------------------------------------------------
 
@@ -87,18 +86,20 @@ def shares(
     return [one.share for one in _priced(asset, _counted(charges), wanted, run.key, number)]
 
 
-def understated(asset: Asset, charges: Iterable[Charge]) -> list[Charge]:
-    """The charges of a Gaussian budget whose share does not cover their event, by the accountants of today."""
-    if asset.filter != "gdp":
-        return []
-    return [charge for charge in charges if charge.counted and not _covers(charge)]
+def shared_out(asset: Asset, charges: Iterable[Charge]) -> list[Charge]:
+    """The charges, oldest first, each with a share of this asset's Gaussian budget where the filter is that one.
 
-
-def _covers(charge: Charge) -> bool:
-    if charge.share is None:
-        return False
-    own = charge.own_delta
-    return charge.share.mu >= covering(charge.event, own, charge.share.beside - own).mu * (1.0 - _SLACK)
+    What was charged under another name for the same rows may have none. It gets the share that this asset would have
+    given its run then, which follows from what was asked before it: so a share is fixed before its query begins.
+    """
+    known = list(charges)
+    for run in dict.fromkeys((one.run_key, one.run) for one in known if one.counted and one.share is None):
+        own = [n for n, one in enumerate(known) if (one.run_key, one.run) == run and one.counted and one.share is None]
+        asked = [Asked(*_placed(known[n]), known[n].own_delta, None) for n in own]
+        priced = _with_shares(asset, _counted(known[: own[0]]), asked)
+        for n, one in zip(own, priced, strict=True):
+            known[n] = replace(known[n], share=one.share)
+    return known
 
 
 def composed(charges: Iterable[Charge]) -> dpa.DpEvent:
@@ -112,20 +113,32 @@ def composed(charges: Iterable[Charge]) -> dpa.DpEvent:
 
 
 def require_budget(
-    asset: Asset, charges: Sequence[Charge], wanted: Sequence[PlannedQuery], run: Run, number: int
+    asset: Asset,
+    charges: Sequence[Charge],
+    wanted: Sequence[PlannedQuery],
+    run: Run,
+    number: int,
+    kept: Iterable[Charge] = (),
+    faults: Sequence[object] = (),
 ) -> None:
-    """Raise BudgetExceeded where a run's further queries would pass what the asset has left.
+    """Raise BudgetExceeded where what a run has yet to begin would pass what the asset has left.
+
+    Guarantee: what was reserved earlier and never began is held against the cap as it is now, whoever reserved it.
 
     Args:
         charges: all of the asset.
         wanted: what the run has no charge for yet.
         number: which run of its plan it is.
+        kept: charges of an earlier attempt that it would use.
+        faults: the entries that fill the budget, because nothing covers them.
     """
-    if not wanted:  # it asks nothing more: a cap that was lowered since stops new charges alone
-        return
+    if not wanted and not any(one.state == "reserved" for one in kept):
+        return  # all of it has begun, or is answered: a cap that was lowered since stops what has yet to begin
     now, after = balance(asset, charges), preview(asset, charges, {(run.key, number): wanted})
     if after.fits:
         return
+    if faults:
+        raise filled(asset.name, faults)
     back = GIVE_BACK if waiting(charges, run.key) else ""
     share = "Lower the deltas outside the events" if after.spent <= after.cap else "Lower the variant's epsilon"
     raise BudgetExceeded(
@@ -137,13 +150,68 @@ def require_budget(
     )
 
 
+def filled(name: str, faults: Iterable[object]) -> BudgetExceeded:
+    """What is wrong with an asset whose budget is filled by entries that nothing covers, each as it shows itself."""
+    return BudgetExceeded(
+        f"The budget of asset {name!r} is full: {'; '.join(map(str, faults))}.",
+        "Nothing was charged and no row was read. Such an entry was written past palimpsest, and nothing covers what "
+        "it may have told. If the data's owner knows that it told nothing, `palimpsest ledger --strike NUMBER "
+        "--because REASON` takes it out.",
+    )
+
+
+def require_kept(asset: Asset, charges: Sequence[Charge], charge: Charge, highest: float, run: Run) -> None:
+    """Raise BudgetExceeded where a begun charge, which a run would go on under, never fitted what the asset had.
+
+    Guarantee: while every charge was admitted, a total is at most the highest cap since the oldest of them. So nothing
+    goes on under a charge that was written past the cap.
+
+    Args:
+        highest: of the caps since the charge was reserved.
+    """
+    if not balance(replace(asset, epsilon=highest), charges).fits:
+        raise BudgetExceeded(
+            f"Stage {run.stage!r} ({run.variant}) would go on under charge {charge.id}, and the total of asset "
+            f"{asset.name!r} is above every cap since that was reserved.",
+            "Nothing was charged and no row was read. `palimpsest ledger` shows what was charged; if the data's owner "
+            "agrees, raise the cap with `palimpsest register --amend`.",
+        )
+
+
+def as_planned(kept: Mapping[int, Charge], planned: Sequence[PlannedQuery], run: Run) -> dict[int, Charge]:
+    """Those of the charges of an earlier attempt that pay for what this run asks: its queries, for its purpose.
+
+    Guarantee: a reservation that says a cheaper event, or a reference, is not used for a release's query.
+    """
+    own = (run.stage, run.variant, run.purpose)
+    return {
+        index: charge
+        for index, charge in kept.items()
+        if index < len(planned)
+        and (charge.stage, charge.variant, charge.purpose) == own
+        and _pays_for(charge, planned[index])
+    }
+
+
+def _pays_for(charge: Charge, query: PlannedQuery) -> bool:
+    said = charge.query, events.to_json(charge.event), charge.own_delta, charge.partition, charge.steps, charge.versions
+    asked = query.name, events.to_json(query.event), query.own_delta, query.partition, query.steps, query.versions
+    return said == asked
+
+
 def waiting(charges: Iterable[Charge], run_key: str | None = None) -> bool:
     """Whether other runs reserved what never began and counts."""
     return any(one.counted and one.state == "reserved" and one.run_key != run_key for one in charges)
 
 
 def require_team(
-    asset: Asset, charges: Sequence[Charge], wanted: Sequence[PlannedQuery], run: Run, number: int, team: str | None
+    asset: Asset,
+    charges: Sequence[Charge],
+    wanted: Sequence[PlannedQuery],
+    run: Run,
+    number: int,
+    team: str | None,
+    kept: Iterable[Charge] = (),
 ) -> None:
     """Raise LedgerError where an asset that teams share is asked by none of them, or beyond the cap of that one.
 
@@ -154,8 +222,10 @@ def require_team(
         charges: all of the asset.
         wanted: what the run has no charge for yet.
         team: whose run it is, None where it named none.
+        kept: charges of an earlier attempt that it would use.
     """
-    if not wanted or sharing(asset, team) is None:
+    has_more = bool(wanted) or any(one.state == "reserved" for one in kept)
+    if not has_more or sharing(asset, team) is None:
         return
     now, after = preview(asset, charges, {}, team), preview(asset, charges, {(run.key, number): wanted}, team)
     if after.spent > after.cap:
@@ -292,6 +362,10 @@ def _priced(
     in equal parts for all that may meet one unit: so there is always some left for the next run.
     """
     asked = [Asked(one.event, _cell(one.partition, key, number), one.own_delta, None) for one in wanted]
+    return _with_shares(asset, before, asked)
+
+
+def _with_shares(asset: Asset, before: Sequence[Asked], asked: list[Asked]) -> list[Asked]:
     if asset.filter != "gdp":
         return asked
     left = asset.beside_delta - _worst(map(_beside, before)) - _worst(map(_beside, asked))
@@ -352,14 +426,16 @@ def _check_query(run: Run, query: PlannedQuery) -> None:
             f"Variant {run.variant!r} asks for query {query.name!r} without noise.",
             "Give it a finite epsilon, or mark it `purpose: reference`: it then stays in the private zone.",
         )
-    if query.steps is not None and not _composes(query.event, query.steps):
+    if query.steps is not None and not composes(query.event, query.steps):
         raise LedgerError(
             f"Query {query.name!r} plans {query.steps} steps; its event does not compose as many of one kind.",
             "State the event as that many compositions of one step, or plan the query without steps.",
         )
+    if not events.is_possible(query.event):
+        raise ValueError(f"query {query.name!r} has an event that no mechanism has: {query.event}")
 
 
-def _composes(event: dpa.DpEvent, steps: int) -> bool:
+def composes(event: dpa.DpEvent, steps: int) -> bool:
     """Whether the event covers any part of `steps` identical steps, however they are spread over attempts.
 
     The first steps of a self-composition are that composition with a smaller count, which costs no more; a query

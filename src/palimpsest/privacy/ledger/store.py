@@ -26,7 +26,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from palimpsest.errors import LedgerError
 from palimpsest.files import make_folder
 from palimpsest.privacy.gaussian_share import Share
-from palimpsest.privacy.ledger import books, chain, database
+from palimpsest.privacy.ledger import books, chain, database, reader
 from palimpsest.privacy.ledger.books import Books
 from palimpsest.privacy.ledger.chain import Chain, Entry
 from palimpsest.privacy.ledger.database import answers, assets, entries
@@ -99,9 +99,15 @@ class Store:
             return Books(chain.read(connection), self.place, self.witnesses)
 
     def noted(self, connection: Connection) -> list[Head]:
-        """The heads in the owner's files."""
-        keys = connection.scalars(sa.select(assets.c.key)).all()
-        return [head for key in keys for head in self.witnesses.heads(digest_of(str(key)))]
+        """The heads in the owner's files: where they are noted now, and where the ledger says that they were.
+
+        Guarantee: on the machine where a data set was registered, neither another PALIMPSEST_WITNESSES nor another home
+        leads away from what was noted there, as long as that folder lies there.
+        """
+        lineages = [digest_of(str(key)) for key in connection.scalars(sa.select(assets.c.key))]
+        said = [reader.body_of(entry) or {} for entry in chain.of_kind(connection, "register")]
+        folders = {self.witnesses.folder, *(Path(body["noted_in"]) for body in said if _is_path(body.get("noted_in")))}
+        return [head for folder in folders for each in lineages for head in Witnesses(folder).heads(each)]
 
     def held_against(self, known: Chain, witnesses: Collection[str], noted: Collection[Head]) -> Books:
         """The books of a chain; LedgerError where it lacks some of what was noted elsewhere."""
@@ -225,12 +231,13 @@ class Transaction:
             if values:
                 self.connection.execute(table.insert(), values)
         found = self.books()
-        self.replays(charge for name in found.chain.keys for charge in found.charges(name) if charge.answer_hash)
+        self.replays(one for name in found.chain.keys for one in found.account(name).charges if one.answer_hash)
         return found
 
     def register(self, asset: Asset) -> None:
         self.connection.execute(assets.insert().values(name=asset.name, key=asset.key.hex()))
-        chain.append(self.connection, asset.name, "register", None, books.registration(asset))
+        noted_in = None if self.store.witnesses.beside_ledger else str(self.store.witnesses.folder)
+        chain.append(self.connection, asset.name, "register", None, books.registration(asset, noted_in))
 
     def amend(self, name: str, body: Mapping[str, Any]) -> None:
         """Write what is said of an asset from here on."""
@@ -244,10 +251,18 @@ class Transaction:
         self, name: str, run: Run, number: int, index: int, query: PlannedQuery, share: Share | None, team: str | None
     ) -> Charge:
         body = books.reservation(run, number, index, query, share, team)
-        return books.charge_of(chain.append(self.connection, name, "reserve", uuid.uuid4().hex, body))
+        return reader.charge_of(chain.append(self.connection, name, "reserve", uuid.uuid4().hex, body))
 
     def standing(self, charge: Charge) -> Standing:
-        return books.standing_of(*chain.of_charge(self.connection, charge.id, charge.seq))
+        struck = reader.struck_by(
+            entry for entry in chain.of_kind(self.connection, reader.STRIKE) if entry.asset == charge.asset
+        )
+        moved = chain.of_charge(self.connection, charge.asset, charge.id, struck)
+        return reader.standing_of(charge.asset, moved, struck)
+
+    def strike(self, name: str, seq: int, because: str) -> None:
+        """Write that the data's owner takes a faulty entry out, and why."""
+        chain.append(self.connection, name, reader.STRIKE, None, {"entry": seq, "because": because})
 
     def movable(self, charge: Charge, kind: str) -> Standing:
         """Where a charge stands that may move so; LedgerError where it may not."""
@@ -276,6 +291,10 @@ class Transaction:
                     "Restore the ledger from a backup; nothing may be charged or released on this one.",
                 )
         return {key: json.loads(body) for key, body in stored.items()}
+
+
+def _is_path(said: object) -> bool:
+    return isinstance(said, str) and Path(said).is_absolute()
 
 
 @contextmanager

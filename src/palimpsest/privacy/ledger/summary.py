@@ -102,7 +102,7 @@ class Accounted:
 
 
 def accounted(books: Books, name: str) -> Accounted:
-    """The balance of one asset, and what each of its charges costs alone."""
+    """The balance of one asset's rows, and what each charge to them costs alone."""
     asset = books.asset(name)
     return Accounted(books.balance(name), {one.id: _epsilon(one, asset.delta) for one in books.charges(name)})
 
@@ -138,7 +138,7 @@ def _used(asset: Asset, balance: Balance) -> UsedOrder | UsedGaussian:
 
 
 def _epsilon(charge: Charge, delta: float) -> float | None:
-    private = accounting.is_private(charge.event)
+    private = accounting.is_private(charge.event) and charge.own_delta < delta
     return accounting.epsilon(charge.event, delta - charge.own_delta) if private else None
 
 

@@ -63,9 +63,11 @@ class Witnesses:
 
     Attributes:
         folder: where they lie.
+        beside_ledger: whether that is beside the ledger of an invented world, and moves with it.
     """
 
     folder: Path
+    beside_ledger: bool = False
 
     @classmethod
     def beside(cls, ledger: Path | None, environment: Mapping[str, str] = os.environ) -> "Witnesses":
@@ -78,7 +80,7 @@ class Witnesses:
             LedgerError: that place would be another one in another process, or would be copied with a workspace.
         """
         if ledger is not None and workspace_of(ledger) is not None:
-            return cls(ledger.with_name(f"{ledger.name}.witnesses"))
+            return cls(ledger.with_name(f"{ledger.name}.witnesses"), beside_ledger=True)
         given = environment.get(VARIABLE)
         if not given:
             return cls(user_config_path("palimpsest") / "witnesses")
@@ -144,7 +146,7 @@ class Witnesses:
 
     def _lines(self, path: Path) -> Iterator[tuple[str, Head]]:
         try:
-            for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+            for line in path.read_text(encoding="utf-8").splitlines() if _exists(path) else ():
                 body = json.loads(line)
                 yield str(body["asset"]), Head(int(body["seq"]), str(body["hash"]))
         except (OSError, KeyError, TypeError, ValueError) as error:
@@ -155,6 +157,14 @@ class Witnesses:
 
     def _path(self, lineage: str) -> Path:
         return self.folder / f"{lineage}.jsonl"
+
+
+def _exists(path: Path) -> bool:
+    """Whether the file is there, for this user: a folder of another one may be closed."""
+    try:
+        return path.exists()
+    except PermissionError:
+        return False
 
 
 def _cut(descriptor: int) -> bool:

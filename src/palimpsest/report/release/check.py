@@ -13,8 +13,9 @@ from jsonschema import Draft202012Validator
 
 from palimpsest.errors import DataError, PalimpsestError
 from palimpsest.files import read_json
+from palimpsest.privacy.ledger.reader import judged
 from palimpsest.privacy.ledger.records import Asset, Cap, Charge
-from palimpsest.privacy.ledger.rules import preview, understated
+from palimpsest.privacy.ledger.rules import preview
 from palimpsest.privacy.receipt import Receipt, close, equal
 from palimpsest.records.vouched import sha256
 from palimpsest.records.write import Counts, differences
@@ -225,9 +226,9 @@ def _recomputed(path: Path) -> Iterator[str]:
         yield from (f"{release['variant']}: {problem}" for problem in problems)
         yield from _restated(release, receipt, curves[release["variant"]])
         receipts.append(receipt)
-    total, terms = preview(asset, charges, {}).spent, statement["ledger"]
-    if short := understated(asset, charges):
-        yield f"{len(short)} charges take less of the Gaussian budget than their events"
+    read = [judged(asset, charge) for charge in charges]
+    total, terms = preview(asset, [charge for charge, _ in read], {}).spent, statement["ledger"]
+    yield from (f"charge {charge.id} {what}" for charge, what in read if what is not None)
     left = max(0.0, asset.epsilon - total)
     said = [told[name] for told in (books, terms) for name in ("spent_epsilon", "left_epsilon")]
     if not equal((total, left, total, left, asset.epsilon), (*said, terms["cap_epsilon"])):

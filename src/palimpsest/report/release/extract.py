@@ -117,7 +117,7 @@ def _charge(line: Mapping[str, Any]) -> Charge:
         **{name: line[name] for name in (*_CHARGE, "seq", "run")},
         run_key=line["run_key"],
         fingerprint="",
-        event=events.from_json(line["event"]),
+        event=events.as_written(line["event"]),
         partition=partition,
         versions=tuple(sorted((str(part), int(number)) for part, number in line["versions"].items())),
         share=Share(**line["share"]) if "share" in line else None,
