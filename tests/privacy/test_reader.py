@@ -30,7 +30,7 @@ def body(own: Run, asked: PlannedQuery = ONE, **changes: Any) -> dict[str, Any]:
     said = {
         "run_key": own.key, "run": 1, "index": 0, "stage": own.stage, "variant": own.variant, "purpose": own.purpose,
         "fingerprint": own.fingerprint, "query": asked.name, "event": events.to_json(asked.event),
-        "own_delta": asked.own_delta, "adjacency": asked.adjacency, "partition": None,
+        "own_delta": asked.own_delta, "adjacency": asked.adjacency, "partition": None, "versions": dict(asked.versions),
         **({} if asked.steps is None else {"steps": asked.steps}), **changes,
     }  # fmt: skip
     return {name: value for name, value in said.items() if value is not ...}
@@ -101,6 +101,8 @@ NONSENSE = {
     "a negative index": {"index": -1},
     "a run of no number": {"run": "1"},
     "half a partition": {"partition": ["label"]},
+    "no versions": {"versions": ...},
+    "a version of no number": {"versions": {"votes": "1"}},
 }
 
 

@@ -206,7 +206,7 @@ def body_of(url: str) -> dict[str, Any]:
 def test_a_registration_says_every_public_term_and_the_hash_of_the_key(book, sqlite_url):
     book(RECORDS)
     terms = {"name", "delta", "epsilon", "n_public", "unit", "unit_column", "adjacency", "orders", "filter"}
-    assert set(body_of(sqlite_url)) == terms | {"key_hash"}
+    assert set(body_of(sqlite_url)) == terms | {"key_hash", "noted_in"}
 
 
 def test_an_asset_of_persons_has_its_column_in_the_chain(book, sqlite_url):
