@@ -1,6 +1,6 @@
-"""Personal data in ten scripts are found whatever stands beside them, and the numbers of ordinary texts are let through.
+"""Personal data in ten scripts are found whatever stands beside them; the numbers of ordinary texts are let through.
 
-Filter, candidates, gate and shown rows are asked alike: a rule that only one of them has stops a release late, or never.
+Filter, candidates, gate and shown rows are asked alike: a rule that one of them lacks stops a release late, or never.
 """
 
 from collections import Counter

@@ -81,25 +81,25 @@ class Grouped:
     def day(self) -> bool:
         """Whether it begins like a date: day, month and year in any order, month and year, or a year and a month."""
         first, second, third = (*self.groups, "", "")[:3]
-        if len(first) <= 2 and _is_year(second):
+        if len(first) <= 2 and is_year(second):
             return self.sizes != (2, 4, 4) or self.joints[0] in "./"  # a telephone number of Tokyo or Taipei
         if len(second) > 2:
             return False
-        return (len(first) <= 2 and _is_year(third)) or (_is_year(first) and len(third) <= 2)
+        return (len(first) <= 2 and is_year(third)) or (is_year(first) and len(third) <= 2)
 
     @property
     def ordinary(self) -> bool:
-        """Whether it is what a sentence has: years, round numbers, a date in one piece, a machine's address (IPv4)."""
+        """Whether it is what a sentence has: years, a date in one piece, a machine's address (IPv4)."""
         if self.kinds == {"."} and len(self.groups) == 4 and all(int(group) < 256 for group in self.groups):
             return True
-        round_, years = all(group[-1] == "0" for group in self.groups), all(map(_is_year, self.groups))
-        return round_ or years or _DAY.match(self.groups[0]) is not None
+        return all(map(is_year, self.groups)) or _DAY.match(self.groups[0]) is not None
 
 
 _DAY = re.compile(r"(?:19|20)\d\d(?:0[1-9]|1[0-2])[0-3]\d$")
 
 
-def _is_year(group: str) -> bool:
+def is_year(group: str) -> bool:
+    """Whether a group of digits could be a year from 1800 to 2199."""
     return len(group) == 4 and group[:2] in ("18", "19", "20", "21")
 
 

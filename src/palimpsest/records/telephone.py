@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 
 from phonenumbers import (
@@ -13,7 +14,7 @@ from phonenumbers import (
     parse,
 )
 
-from palimpsest.records.grouped import Grouped
+from palimpsest.records.grouped import Grouped, is_year
 
 REGIONS: tuple[str, ...] = (
     *("US", "MX", "BR", "CL", "CO", "PE", "ES", "PT", "IT", "LI", "GR", "HU", "CZ", "PL"),
@@ -36,7 +37,11 @@ def dialled(text: str) -> bool:
 
 
 def _international(digits: str) -> bool:
-    return len(digits) >= _SIGNED or _valid(f"+{digits}", None)
+    if len(digits) >= _SIGNED:
+        return True
+    with suppress(NumberParseException):
+        return is_valid_number(parse(f"+{digits}"))
+    return False
 
 
 def telephone(number: Grouped, regions: Sequence[str]) -> bool:
@@ -74,31 +79,36 @@ def _north_american(number: Grouped) -> bool:
 
 
 def _national(number: Grouped, regions: Sequence[str]) -> bool:
-    """Valid in a region, and in the groups in which it is written there."""
-    if number.ordinary:
+    """Of a region's plan, and in the groups in which it is written there; round numbers are an amount, a year first an order."""
+    if number.ordinary or is_year(number.groups[0]) or all(group[-1] == "0" for group in number.groups):
         return False
-    written, size = " ".join(number.groups), len(number.digits)
+    written, digits = " ".join(number.groups), number.digits
     return any(
-        size in _sizes(region) and _valid(number.digits, region) and _as_written(written, region) for region in regions
+        len(digits) >= _fewest(region) and _plan(region).fullmatch(digits) and _as_written(written, region)
+        for region in regions
     )
 
 
 @cache
-def _sizes(region: str) -> frozenset[int]:
-    """How many digits its national numbers have, prefix included; eight only where no mobile number has more."""
+def _fewest(region: str) -> int:
+    """Digits of a national number: eight only where no mobile number has more."""
+    return min(_FEWEST, max(_metadata(region).mobile.possible_length))
+
+
+@cache
+def _plan(region: str) -> re.Pattern[str]:
+    """What fixed-line and mobile numbers of a region look like. The matcher knows more, and is slow."""
+    metadata = _metadata(region)
+    lines = (metadata.fixed_line, metadata.mobile)
+    numbers = "|".join(line.national_number_pattern for line in lines)
+    return re.compile(f"(?:{metadata.national_prefix_for_parsing or ''})?(?:{numbers})")
+
+
+def _metadata(region: str) -> PhoneMetadata:
     metadata = PhoneMetadata.metadata_for_region(region)
-    if metadata is None or metadata.mobile is None or metadata.fixed_line is None:
-        return frozenset()
-    fewest = min(_FEWEST, max(metadata.mobile.possible_length))
-    sizes = {*metadata.mobile.possible_length, *metadata.fixed_line.possible_length}
-    return frozenset(size + before for size in sizes for before in range(3) if size + before >= fewest)
-
-
-def _valid(digits: str, region: str | None) -> bool:
-    try:
-        return is_valid_number(parse(digits, region))
-    except NumberParseException:
-        return False
+    if metadata is None:
+        raise ValueError(f"{region!r} is no region of telephone numbers")
+    return metadata
 
 
 def _as_written(number: str, region: str) -> bool:
