@@ -6,7 +6,7 @@ from contextlib import suppress
 from functools import cache
 from importlib import import_module
 
-from stdnum import iban, luhn
+from stdnum import iban, luhn, numdb
 from stdnum.cn import ric
 from stdnum.iso7064 import mod_97_10
 
@@ -63,7 +63,6 @@ _ANY_LETTERED = re.compile(r"\d{3}[ -]?[a-z]|2[ab] ?\d")  # one of them has such
 _ACCOUNT = re.compile(r"(?=([a-z]{2}\d\d(?:[ -]?[a-z0-9]){11,30}))")
 # Country, check digits, in some countries a bank code of four letters or a letter, then digits to their end.
 _ACCOUNT_OF_DIGITS = re.compile(r"[a-z]{2}\d\d ?(?:[a-z]{4} ?|[a-z](?=\d))?\d(?: ?\d){9,26}(?!\d)")
-_SHORTEST_ACCOUNT = 15
 _ACCOUNT_IN_FOURS = re.compile(r"[a-z]{2}\d\d (?:[a-z]{4}|[a-z]\d{3}|\d{4}) \d{4} \d[\d ]*")
 
 
@@ -72,11 +71,14 @@ def account(text: str) -> bool:
     if any(mod97(_bare(match[0])) for match in _ACCOUNT_OF_DIGITS.finditer(text)):
         return True
     found = (_bare(match[1]).upper() for match in _ACCOUNT.finditer(text))
-    return any(
-        iban.is_valid(number[:size], check_country=False)
-        for number in found
-        for size in range(_SHORTEST_ACCOUNT, len(number) + 1)
-    )
+    return any(iban.is_valid(number[: _length(number[:2])], check_country=False) for number in found)
+
+
+@cache
+def _length(country: str) -> int:
+    """Of a country's IBANs; 0 where it has none."""
+    known = numdb.get("iban").info(country)[0][1]
+    return 4 + sum(map(int, re.findall(r"\d+", known["bban"]))) if known else 0
 
 
 def without_accounts(text: str) -> str:

@@ -34,7 +34,7 @@ def looks_personal(text: str, regions: Sequence[str] = REGIONS) -> bool:
     """Whether a text has what looks like a way to reach, charge or name one person, whatever letters stand beside it.
 
     That is: an e-mail address, a URL with user info, a telephone number, a card number (Luhn check), an IBAN (ISO 7064
-    check), a person's number of some twenty-five states (by its form and check digits), or nine digits or more in a
+    check), a person's number of some thirty states (by its form and check digits), or nine digits or more in a
     row. Years, prices, scores, dates and model numbers pass. So do local telephone numbers without an area code, and
     names.
 

@@ -79,7 +79,7 @@ def _north_american(number: Grouped) -> bool:
 
 
 def _national(number: Grouped, regions: Sequence[str]) -> bool:
-    """Of a region's plan, and in the groups in which it is written there; round numbers are an amount, a year first an order."""
+    """Of a region's plan, in the groups in which it is written there; no amount in round groups, no order of a year."""
     if number.ordinary or is_year(number.groups[0]) or all(group[-1] == "0" for group in number.groups):
         return False
     written, digits = " ".join(number.groups), number.digits
