@@ -92,19 +92,20 @@ def _national(number: Grouped, regions: Sequence[str]) -> bool:
 @cache
 def _fewest(region: str) -> int:
     """Digits of a national number: eight only where no mobile number has more."""
-    return min(_FEWEST, max(_metadata(region).mobile.possible_length))
+    metadata = _metadata(region)
+    return min(_FEWEST, max(metadata.mobile.possible_length)) if metadata.mobile else _FEWEST
 
 
 @cache
 def _plan(region: str) -> re.Pattern[str]:
     """What fixed-line and mobile numbers of a region look like. The matcher knows more, and is slow."""
     metadata = _metadata(region)
-    lines = (metadata.fixed_line, metadata.mobile)
-    numbers = "|".join(line.national_number_pattern for line in lines)
-    return re.compile(f"(?:{metadata.national_prefix_for_parsing or ''})?(?:{numbers})")
+    numbers = [line.national_number_pattern for line in (metadata.fixed_line, metadata.mobile) if line]
+    return re.compile(f"(?:{metadata.national_prefix_for_parsing or ''})?(?:{'|'.join(filter(None, numbers))})")
 
 
 def _metadata(region: str) -> PhoneMetadata:
+    """Raises ValueError if it is no region."""
     metadata = PhoneMetadata.metadata_for_region(region)
     if metadata is None:
         raise ValueError(f"{region!r} is no region of telephone numbers")
