@@ -21,8 +21,8 @@ from palimpsest.methods.shared.postprocess import (
     PersonalData,
     perplexity_limit,
 )
+from palimpsest.records.personal import personal
 from palimpsest.records.record import Record
-from palimpsest.report.release.gates import personal
 
 
 def candidates(*texts: str) -> list[Candidate]:

@@ -9,7 +9,9 @@ import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from palimpsest.records.check_digits import luhn, mod97
+from stdnum import luhn
+
+from palimpsest.records.identity import mod97
 from palimpsest.records.keyed import normalise
 
 _HYPHENS = str.maketrans(dict.fromkeys("‐‑‒–", "-"))
@@ -39,7 +41,7 @@ def _iban(text: str) -> str | None:
 
 def _card(text: str) -> str | None:
     digits = _digits(text)
-    return digits if luhn(digits) else None
+    return digits if luhn.is_valid(digits) else None
 
 
 def _phone(text: str) -> str | None:

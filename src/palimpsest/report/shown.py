@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from palimpsest.records.personal import personal
 from palimpsest.records.picked import picked
 from palimpsest.records.record import Record
-from palimpsest.report.release.gates import personal
 
 _EACH, _SPARE = 2, 4  # rows of a label on the card, and those looked at for them
 _MOST = 12

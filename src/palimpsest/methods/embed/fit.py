@@ -17,7 +17,6 @@ from palimpsest.methods.embed.steps import EmbedSteps, Turn, VectorWriter
 from palimpsest.methods.shared.base import Made, Plan
 from palimpsest.methods.shared.filters import Losses, chain, filtered
 from palimpsest.methods.shared.means import Candidates, ClassSums, choose
-from palimpsest.methods.shared.postprocess import Candidate, PersonalData
 from palimpsest.methods.shared.rounds import ROUNDS, RoundCosts, answered
 from palimpsest.methods.shared.tools import Encoders
 from palimpsest.models.decoder.decoding import Decoder
@@ -26,6 +25,7 @@ from palimpsest.privacy.nearest import require_exact
 from palimpsest.privacy.query import View
 from palimpsest.privacy.votes import Ballot, Counts, DomainBallot, VoteRounds, parts_of
 from palimpsest.records.evolved import EvolvedRound, write_evolved
+from palimpsest.records.personal import personal
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
 
@@ -197,8 +197,7 @@ def _round(before: Turn, after: Turn) -> EvolvedRound:
 
 def _samples(records: Sequence[Record], losses: Losses) -> list[dict[str, object]]:
     """A few texts, evenly from all, without personal data, each with its perplexity under the public model."""
-    clean = PersonalData().keeps([Candidate(row, math.nan) for row in records])
-    shown = [row for row, passes in zip(records, clean, strict=True) if passes and row.text.strip()]
+    shown = [row for row in records if row.text.strip() and not personal(row)]
     some = shown[:: max(1, len(shown) // _SHOWN)][:_SHOWN]
     measured = zip(some, losses([row.text for row in some]) if some else (), strict=True)
     return [{"text": row.text, "label": row.label, "perplexity": math.exp(loss)} for row, loss in measured]

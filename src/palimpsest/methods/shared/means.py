@@ -10,7 +10,6 @@ from dp_accounting.dp_event import ComposedDpEvent, DpEvent, GaussianDpEvent
 
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.methods.shared.base import Budget, Plan
-from palimpsest.methods.shared.postprocess import Candidate, PersonalData
 from palimpsest.methods.shared.settings import Counted
 from palimpsest.methods.shared.shares import gaussian, planned_histogram, planned_query, require_prior, whole_rho
 from palimpsest.methods.shared.tools import Tools
@@ -20,6 +19,7 @@ from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.query import View
 from palimpsest.privacy.versions import versions_of
+from palimpsest.records.personal import personal
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
 
@@ -49,13 +49,13 @@ class Candidates:
 
 
 def public_candidates(tools: Tools) -> Candidates:
-    """The public texts that a release may hold, to choose from: see `PersonalData` for what is left out.
+    """The public texts that a release may hold, to choose from: see `personal` for what is left out.
 
     Raises:
         DataError: there is none.
     """
     texts = tools.texts()
-    free = np.array(PersonalData().keeps([Candidate(Record(text), math.nan) for text in texts]), dtype=bool)
+    free = np.array([not personal(Record(text)) for text in texts], dtype=bool)
     if not free.any():
         raise DataError(
             "There is no public text to choose from.",

@@ -10,7 +10,6 @@ cut into calls does not matter, so a run that stopped is resumed by giving a new
 """
 
 import random
-import re
 from array import array
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -22,11 +21,9 @@ import numpy as np
 
 from palimpsest import validate
 from palimpsest.errors import DataError, ParamsError
-from palimpsest.records.check_digits import luhn, mod97
 from palimpsest.records.duplicates import Shingle, shingles_of, words
-from palimpsest.records.keyed import normalise
+from palimpsest.records.personal import personal
 from palimpsest.records.record import Record
-from palimpsest.records.structured import texts_of
 
 _MOST_NOTED = 30  # rows of each filter
 _NOTED = "removed_samples"  # in generation.json
@@ -279,63 +276,15 @@ def _counted(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return distinct, counts[distinct]
 
 
-# Patterns over the normalised text: lower case, single spaces, plain hyphens.
-_HYPHENS = str.maketrans(dict.fromkeys("‐‑‒–", "-"))
-_JOINT = r"(?: ?\(|\)[ -]?|[ ./-])?"  # what may stand between two digits of a telephone number
-_PATTERNS = tuple(
-    re.compile(pattern)
-    for pattern in (
-        # E-mail address; the top-level domain has letters, so that "2@1.50" passes.
-        r"[\w+-]@[\w-]+(?:\.[\w-]+)*\.[^\W\d_]{2,}",
-        # URL with user info. An @ in the path is no user info.
-        r"://[^\s/?#@]+@[^\s/?#@]",
-        # International telephone number, 10 to 15 digits: a shorter one could be a number with a sign.
-        rf"(?<![\w.,:])(?:\+|(?<!\d[ /-])00){_JOINT}[1-9](?:{_JOINT}\d){{9,14}}(?!\d)",
-        # North American telephone number: (415) 555-0123, 415-555-0123, 1.415.555.0123.
-        r"(?<![\w.,/-])(?:1[ .-])?\([2-9]\d\d\)[ -]?\d{3}[ .-]\d{4}(?!\w)",
-        r"(?<![\w.,/-])(?:1[ .-])?[2-9]\d\d([.-])\d{3}\1\d{4}(?!\w|[.-]\d)",
-        # Any long run of digits, but for the decimals of a fraction.
-        r"(?<!\d)(?<!\d[.,])\d{9,}",
-    )
-)
-# Area code with a leading 0, then groups with one kind of joint; no date ("01.02.2003 10.30", "01/2019").
-_NATIONAL = re.compile(
-    r"(?<![\w.,:/+-])(?<!\d )\(?(?!\d\d(?:[ ./-]\d\d?)?[ ./-][12]\d{3}(?!\d))"
-    r"0[1-9]\d{0,3}(?:\)[ -]?|[ ./-])\d{2,}(?:([ .-])\d{2,}(?:\1\d{2,})*)?(?!\w)"
-)
-# In groups; ungrouped cards are long runs of digits. No issuer starts with what could be a year.
-_CARD = re.compile(r"(?<!\d)(?:[3-6]\d{3}|2[2-7]\d\d)([ -])(?:\d{4}\1\d{4}\1\d{4}|\d{6}\1\d{5})(?!\d)")
-# Country, check digits, in some countries a bank code of four letters or a letter, then digits.
-_IBAN = re.compile(r"(?<!\w)[a-z]{2}\d\d ?(?:[a-z]{4} ?|[a-z](?=\d))?\d(?: ?\d){9,26}(?!\w)")
-
-
 @dataclass(frozen=True)
 class PersonalData:
-    """Removes rows that contain what looks like a way to reach or charge one person, in text, label or a JSON string.
+    """Removes rows that are `personal`: with what looks like a way to reach, charge or name one person.
 
-    That is: an e-mail address, a URL with user info, a telephone number, a card number (Luhn check) or an IBAN (ISO
-    7064 check), or nine digits or more in a row. Made for precision: years, prices, scores, dates and model numbers
-    pass, and so do local numbers without an area code, IBANs with letters inside the account, and names. It tidies
-    what is published; the privacy of the rows behind it is the generator's guarantee and does not rest on it.
+    It tidies what is published; the privacy of the rows behind it is the generator's guarantee and does not rest on it.
     """
 
     name = "personal_data"
 
     def keeps(self, candidates: Sequence[Candidate]) -> list[bool]:
         """Which candidates contain nothing of the kind."""
-        return [not any(map(_personal, texts_of(candidate.record))) for candidate in candidates]
-
-
-def _personal(text: str) -> bool:
-    plain = normalise(text).translate(_HYPHENS)
-    return any(pattern.search(plain) for pattern in _PATTERNS) or any(
-        valid(re.sub(r"\W", "", match[0])) for pattern, valid in _CHECKED for match in pattern.finditer(plain)
-    )
-
-
-def _dialled(digits: str) -> bool:
-    """Whether a national telephone number, its leading 0 included, has this many digits."""
-    return 9 <= len(digits) <= 12
-
-
-_CHECKED = ((_NATIONAL, _dialled), (_CARD, luhn), (_IBAN, mod97))
+        return [not personal(candidate.record) for candidate in candidates]

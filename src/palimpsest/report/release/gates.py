@@ -12,9 +12,9 @@ from typing import Any
 
 from palimpsest.errors import DataError, LedgerError, PalimpsestError, ParamsError
 from palimpsest.graph.taint import Flow, taint
-from palimpsest.methods.shared.postprocess import Candidate, PersonalData
 from palimpsest.privacy.ledger.records import Asset, Charge
 from palimpsest.privacy.receipt import Receipt
+from palimpsest.records.personal import personal
 from palimpsest.records.record import Record
 from palimpsest.records.structured import texts_of
 from palimpsest.records.world.facts import Facts
@@ -165,8 +165,3 @@ def rows(name: str, records: Sequence[Record], world: Facts | None) -> Iterator[
                 "charged anew for others; of select take such texts out of the public file. If rows go on holding "
                 "secrets, release nothing and report it.",
             )
-
-
-def personal(record: Record) -> bool:
-    """Whether a text of a row looks like a way to reach or charge one person."""
-    return PersonalData().keeps([Candidate(record, float("nan"))]) == [False]
