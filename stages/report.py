@@ -4,7 +4,7 @@ import platform
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import reduce
 from importlib.metadata import version
@@ -113,7 +113,7 @@ def drawn(results: Results, draw: Callable[[Results], T]) -> T:
     try:
         return draw(results)
     except Exception as error:
-        why = Inconclusive.of(error)
+        why = replace(Inconclusive.of(error), failed=True)
     print(f"error: {why.lines}", file=sys.stderr, flush=True)
     for kind in results.documents:
         with suppress(Exception):

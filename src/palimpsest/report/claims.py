@@ -29,7 +29,8 @@ def claims(
     sound = statement["status"] == PRIVATE and not refuted
     rows = summary.of("release")
     measured = [one for row in rows for part in SECTIONS for one in part.claims(row, results, summary.unit)]
-    return _in_order([*_proved(receipts, statement, refuted), _total(ledger, sound), *measured, *uncovered(results), *_stated(statement)])
+    measured += uncovered(results)
+    return _in_order([*_proved(receipts, statement, refuted), _total(ledger, sound), *measured, *_stated(statement)])
 
 
 def public_claims(

@@ -80,9 +80,8 @@ def _attacks(row: Row, references: Sequence[Row]) -> str:
     power = max(audit.eps_max for audit in row.sound if audit.eps_max is not None and audit.verdict != "inconclusive")
     found = f"No attack refuted its claim; a perfect one could have refuted a claim of up to ε = {at_least(power)}."
     blind = [one.variant for one in references if one.method == row.method and _blind(one, row)]
-    return " ".join(
-        [found, *_unsettled(row), *(f"The attacks tell no members of {name} either, which is not private." for name in blind)]
-    )
+    weak = [f"The attacks tell no members of {name} either, which is not private." for name in blind]
+    return " ".join([found, *_unsettled(row), *weak])
 
 
 def _unsettled(row: Row) -> list[str]:

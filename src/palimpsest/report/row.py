@@ -74,7 +74,7 @@ class Membership(Plain):
     p: float | None
 
 
-def overall(audits: Iterable[Membership | None], *, unsettled: bool) -> str | None:
+def overall(audits: Iterable[Membership | None], *, unsettled: bool = False) -> str | None:
     """Over all audits of a claim: refuted if one refutes, inconclusive unless one could have; None without any.
 
     Args:
@@ -124,7 +124,7 @@ class Row(Plain):
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> "Row":
         """A table that an earlier version wrote has no attack on prompts, no fit of labels and no verdict."""
-        known = {"prompt_membership": None, "label_fit": None, "verdict": None, "unsettled": {}}
+        known: dict[str, Any] = {"prompt_membership": None, "label_fit": None, "verdict": None, "unsettled": {}}
         return super().from_json({**known, **body})
 
     @property
@@ -192,7 +192,7 @@ class Summary:
         return tuple(name for name in EVALUATORS if name in names) + tuple(sorted(names - set(EVALUATORS)))
 
     def table(
-        self, conclusions: Mapping[str, str], coming: Iterable[str], unsettled: Iterable[str]
+        self, conclusions: Mapping[str, str], coming: Iterable[str], unsettled: Iterable[str] = ()
     ) -> "FinalTable":
         """What is kept of it, with a sentence or two about each release, what is still to be measured and what cannot.
 

@@ -39,7 +39,8 @@ def unsettled(results: Results) -> tuple[Unsettled, ...]:
 
 def reasons(results: Results, variant: str) -> dict[str, str]:
     """Kind -> why there is no result of it for a variant, or for another row of the results."""
-    return {metric.name: why.inconclusive for metric, name, why in _each(results) if (metric.path, name) == ("", variant)}
+    own = ((metric, why) for metric, name, why in _each(results) if name == variant and not metric.path)
+    return {metric.name: why.inconclusive for metric, why in own}
 
 
 def uncovered(results: Results) -> Iterator[Claim]:

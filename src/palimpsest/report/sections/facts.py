@@ -97,5 +97,9 @@ def _claims(row: Row, results: Results, unit: str) -> Iterator[Claim]:
         yield claim_of("F", row, FACTS, sentence, results)
 
 
-_COLUMNS = (Column[Row]("Facts carried", lambda row: _cell(row.facts_carried) or without_result(row, FACTS.name)), Column[Row]("Leaked", _leaked))
+def _kept(row: Row) -> Cell | None:
+    return _cell(row.facts_carried) or without_result(row, FACTS.name)
+
+
+_COLUMNS = (Column[Row]("Facts carried", _kept), Column[Row]("Leaked", _leaked))
 SECTION = Section("facts", (FACTS,), columns=lambda _: _COLUMNS, figures=_figures, claims=_claims, heading="Facts")

@@ -118,14 +118,14 @@ def hard_gates(summary: Summary) -> Rows:
 
     Those that came to no result are inconclusive, and have no numbers.
     """
-    made = [
+    made: Rows = [
         {"variant": row.variant, "seen": f"the {_SEEN[kind].sees}", "claim": row.epsilon_proved}
         | {"lower": audit.epsilon_lower}
         | draw.fields(audit, "eps_max", "p", "verdict")
         for row in summary.of("release")
         for kind, audit in row.audits.items()
     ]
-    without = {"lower": None, "eps_max": None, "p": None, "verdict": "inconclusive"}
+    without: dict[str, Any] = {"lower": None, "eps_max": None, "p": None, "verdict": "inconclusive"}
     return made + [
         {"variant": row.variant, "seen": f"the {_SEEN[kind].sees}", "claim": row.epsilon_proved} | without
         for row in summary.of("release")
