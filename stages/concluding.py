@@ -29,10 +29,11 @@ def concluding(writes: Callable[..., Iterable[Path]]) -> Callable[[Callable[P, N
     def decorate(audit: Callable[P, None]) -> Callable[P, None]:
         @wraps(audit)
         def concluded(*args: P.args, **kwargs: P.kwargs) -> None:
+            files = list(writes(*args, **kwargs))
             try:
                 audit(*args, **kwargs)
             except Exception as error:
-                conclude(Inconclusive.of(error), writes(*args, **kwargs))
+                conclude(Inconclusive.of(error), files)
 
         return concluded
 
