@@ -206,7 +206,7 @@ def test_json_has_the_published_shape_and_calls_nothing_anonymous():
     document = audit(world(lambda members: rows(1, 30), side=30), best=pure(1.0)).to_json("dp3")
     assert set(document) == {"variant", "zone", "unit", "members", "nonmembers", "control", "attacks", "claim"}
     evidence = document["attacks"]["linkability"]
-    assert set(evidence) == {"criterion", "main", "control", "baseline", "risk", "cap", "informed"}
+    assert set(evidence) == {"criterion", "main", "control", "baseline", "risk", "inconclusive", "cap", "informed"}
     assert {one["criterion"] for one in document["attacks"].values()} == {"singling out", "linkability", "inference"}
     assert AnonymityAudit.from_json(json.loads(json.dumps(document))).to_json("dp3") == document
     assert 0.0 <= evidence["cap"] <= 1 - math.exp(-1) + 1e-6

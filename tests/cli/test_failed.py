@@ -24,6 +24,7 @@ def reproduce(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], i
     """Run the audit where something changed for it: how often it has run so far."""
     monkeypatch.chdir(tmp_path)
     Repo.init(".", no_scm=True).close()
+    Path("reports/metrics/v").mkdir(parents=True)
     Path("dvc.yaml").write_text(GRAPH.format(python=sys.executable))
 
     def run() -> int:
