@@ -1,10 +1,13 @@
 """The rows that audits read, members and holdout and what was written of them, and where an audit leaves its result."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from palimpsest.audit.inconclusive import inconclusive
 from palimpsest.audit.units import Guessed
-from palimpsest.files import write_json
+from palimpsest.errors import DataError
+from palimpsest.files import read_json, write_json
 from palimpsest.params.schema import Params
 from palimpsest.privacy.rows import one_each
 from palimpsest.records.private import SplitRow
@@ -47,6 +50,23 @@ def written(params: Params, name: str) -> list[Record]:
     return read_synthetic(SYNTHETIC / name, params.dataset.text, params.dataset.label)
 
 
-def save(name: str, metric: str, document: Mapping[str, Any]) -> None:
-    """Write a metric file of a variant, or of another row of the results."""
-    write_json(METRICS / name / f"{metric}.json", document)
+def metric(name: str, kind: str) -> Path:
+    """The metric file of a variant, or of another row of the results."""
+    return METRICS / name / f"{kind}.json"
+
+
+def save(name: str, kind: str, document: Mapping[str, Any]) -> None:
+    """Write it."""
+    write_json(metric(name, kind), document)
+
+
+def read_result(path: Path) -> dict[str, Any]:
+    """What another audit wrote that this one builds on.
+
+    Raises:
+        DataError: it came to no result.
+    """
+    body = dict(read_json(path))
+    if why := inconclusive(body):
+        raise DataError(f"What this is compared with is inconclusive, because {why.inconclusive}.", why.remedy)
+    return body

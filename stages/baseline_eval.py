@@ -7,11 +7,13 @@ from palimpsest.audit.utility import Evaluation, Scored, UtilityAudit, UtilitySc
 from palimpsest.files import write_json
 from palimpsest.params.load import load
 from palimpsest.workspace import BASELINES, REAL
-from stages.audited import one_row_each, real_rows, save, written
+from stages.audited import metric, one_row_each, real_rows, save, written
 from stages.common import start
+from stages.concluding import concluding
 from stages.downstream_eval import Judges
 
 
+@concluding(lambda: [*(metric(name, "utility") for name in (REAL, *load().at_epsilon_0)), BASELINES])
 def run() -> None:
     """Private train and test rows, rows at epsilon 0 -> utility.json of `real` and of these, baselines.json."""
     params = load()

@@ -2,20 +2,22 @@
 
 from palimpsest.audit.classifier import ClassifierAudit, answers
 from palimpsest.audit.next_token_settings import NEXT_TOKEN
-from palimpsest.files import read_json, write_json
+from palimpsest.files import write_json
 from palimpsest.methods.dp_lm.artifact import DpLmArtifact
 from palimpsest.methods.dp_lm.likelihood import judge_of
 from palimpsest.methods.dp_lm.model import ENCODER
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.workspace import BASELINES, CLASSIFIER_METRICS, MODELS
-from stages.audited import records_of
+from stages.audited import read_result, records_of
 from stages.common import start
+from stages.concluding import concluding
 from stages.downstream_eval import Part, compared
 from stages.encoding import encoders
 from stages.models import receipt_of
 
 
+@concluding(lambda name: [CLASSIFIER_METRICS / f"{name}.json"])
 def run(name: str) -> None:
     """models/<discriminator>, data/private/test.parquet, baselines.json -> reports/metrics/classifiers/<name>.json."""
     params, artifact = load(), DpLmArtifact.load(MODELS / name)
@@ -23,7 +25,7 @@ def run(name: str) -> None:
     judge, test = judge_of(artifact.judging, artifact.serialiser(), encode), Part(records_of("test"), asset=True)
     evaluation = answers(judge, test.texts, test.labels, tuple(params.dataset.labels))
     beside = evaluator_beside(params)
-    scored = evaluation.scored if beside is None else compared(evaluation, read_json(BASELINES), beside, params.seed)
+    scored = evaluation.scored if beside is None else compared(evaluation, read_result(BASELINES), beside, params.seed)
     audit = ClassifierAudit(len(test.rows), receipt_of(name).epsilon, beside, scored)
     write_json(CLASSIFIER_METRICS / f"{name}.json", audit.to_json(name))
 

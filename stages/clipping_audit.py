@@ -17,6 +17,7 @@ from palimpsest.records.record import Record
 from palimpsest.workspace import BASE_LM
 from stages.audited import records_of, save
 from stages.common import start
+from stages.concluding import concluding, of_each
 from stages.public import heldout_texts
 
 _PROMPT = "A text:\n{text}\nAnother text of the same kind:\n"
@@ -24,6 +25,7 @@ _CONTEXTS, _TEXTS = 64, 4
 _MOST_SHOWN, _MOST_WRITTEN = 64, 16  # tokens of a private text, and of a public one
 
 
+@concluding(of_each("clipping"))
 def run(name: str) -> None:
     """models/base, private training rows of the first label, public texts -> clipping.json beside the rows' metrics."""
     shown = [row.text for row in of_one_label(load())][:_CONTEXTS]

@@ -24,7 +24,6 @@ from palimpsest.audit.utility import (
     retention,
     tfidf_lr,
 )
-from palimpsest.files import read_json
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.records import attributes
@@ -33,8 +32,9 @@ from palimpsest.records.private import SplitRow
 from palimpsest.records.record import Record
 from palimpsest.records.vouched import EMBEDDED
 from palimpsest.workspace import BASELINES, NEXT_TOKEN_LM, PUBLIC_LM, PUBLIC_ONLY, REAL
-from stages.audited import one_row_each, real_rows, save, written
+from stages.audited import one_row_each, read_result, real_rows, save, written
 from stages.common import start
+from stages.concluding import concluding, of_each
 from stages.encoding import OF_MEASURED, StoredEncoders, in_half, measuring
 from stages.vouching import vouched
 
@@ -65,12 +65,13 @@ class Part:
         return replace(self, rows=rows)
 
 
+@concluding(of_each("utility"))
 def run(name: str) -> None:
     """data/synthetic/<variant>.parquet, train and test of data/private -> utility.json of the variant."""
     params = load()
     judges = Judges(params)
     rows, test = judges.part(written(params, name), asset=False), judges.part(one_row_each("test"), asset=True)
-    audit, baselines = judges.score(rows, test), read_json(BASELINES)
+    audit, baselines = judges.score(rows, test), read_result(BASELINES)
     scores = audit.scores(lambda evaluator, evaluation: compared(evaluation, baselines, evaluator, params.seed))
     fit = judges.label_fit(judges.part(real_rows(params), asset=True), rows, test)
     save(name, "utility", replace(scores, label_fit=fit, groups=judges.groups(rows, test, audit)).to_json(name))

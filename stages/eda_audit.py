@@ -11,9 +11,11 @@ from palimpsest.records.evolved import read_evolved
 from palimpsest.workspace import EVOLVED
 from stages.audited import one_row_each, save
 from stages.common import start
+from stages.concluding import concluding, of_each
 from stages.encoding import encoders
 
 
+@concluding(of_each("evolution"))
 def run(name: str) -> None:
     """data/evolved/<variant>.npz, the private splits -> reports/metrics/<variant>/evolution.json."""
     params = load()

@@ -17,10 +17,12 @@ from palimpsest.records.record import Record
 from palimpsest.workspace import BASE_LM, MODEL_METRICS, MODELS
 from stages.audited import records_of
 from stages.common import start
+from stages.concluding import concluding
 
 _BATCH = 100
 
 
+@concluding(lambda name: [MODEL_METRICS / f"{name}.json"])
 def run(name: str) -> None:
     """models/<name>, private train and test rows -> reports/metrics/models/<name>.json."""
     params = load()

@@ -6,9 +6,11 @@ from palimpsest.records.write import read_rounds
 from palimpsest.workspace import EVOLVED
 from stages.audited import one_row_each, save
 from stages.common import start
+from stages.concluding import concluding, of_each
 from stages.encoding import encoders
 
 
+@concluding(of_each("evolution"))
 def run(name: str) -> None:
     """data/evolved/<variant>.parquet, the private splits -> reports/metrics/<variant>/evolution.json."""
     params = load()

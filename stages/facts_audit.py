@@ -6,8 +6,10 @@ from palimpsest.records.world.facts import load_facts
 from palimpsest.workspace import FACTS
 from stages.audited import save, written
 from stages.common import start
+from stages.concluding import concluding, of_each
 
 
+@concluding(of_each("facts"))
 def run(name: str) -> None:
     """Synthetic rows, data/raw/facts.json -> facts.json of the variant."""
     params = load()

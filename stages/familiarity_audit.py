@@ -12,9 +12,11 @@ from palimpsest.params.load import load
 from palimpsest.workspace import FAMILIARITY
 from stages.audited import records_of
 from stages.common import start
+from stages.concluding import concluding
 from stages.public import heldout_texts, public_texts
 
 
+@concluding(lambda: [FAMILIARITY])
 def run() -> None:
     """data/private/test.parquet, data/public, the untouched model -> reports/metrics/familiarity.json."""
     params = load()

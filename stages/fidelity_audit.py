@@ -9,11 +9,13 @@ from palimpsest.records.private import SplitRow
 from palimpsest.records.record import Record
 from stages.audited import one_guessed_each, save, written
 from stages.common import start
+from stages.concluding import concluding, of_each
 from stages.encode_public import public_vectors
 from stages.encoding import in_half, measuring
 from stages.public import public_texts
 
 
+@concluding(of_each("fidelity"))
 def run(name: str) -> None:
     """Synthetic rows, members and non-members, public rows -> fidelity.json of the variant."""
     params = load()

@@ -1,7 +1,6 @@
 """Let a judge, a language model, answer real test rows behind demonstrations from one row of the results."""
 
 from dataclasses import replace
-from pathlib import Path
 
 from palimpsest.audit.incontext import audit_in_context
 from palimpsest.audit.incontext_endpoint import EndpointJudge
@@ -11,21 +10,22 @@ from palimpsest.audit.incontext_settings import InContext
 from palimpsest.audit.statistics import RESAMPLES, Bootstrap
 from palimpsest.devices import exact_device
 from palimpsest.errors import DataError, ParamsError
-from palimpsest.files import read_json, write_json
 from palimpsest.models.chat.settings import JudgeEndpoint
 from palimpsest.models.lm import load_lm
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import Params
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.records.keyed import digest
-from palimpsest.workspace import METRICS, PRIVATE, REAL
-from stages.audited import records_of, written
+from palimpsest.workspace import PRIVATE, REAL
+from stages.audited import metric, read_result, records_of, save, written
 from stages.common import start
+from stages.concluding import concluding, of_each
 from stages.vouching import vouched
 
 KEPT = PRIVATE / "judged"  # an endpoint's answers, outside DVC's outputs: nothing is asked, or paid, twice
 
 
+@concluding(of_each("incontext"))
 def run(name: str) -> None:
     """The judge, the rows of `name`, data/private/test.parquet -> incontext.json of `name`.
 
@@ -38,7 +38,7 @@ def run(name: str) -> None:
     judge, draws = judge_of(params, settings, name), Bootstrap(resamples=RESAMPLES, seed=params.seed)
     labels = tuple(params.dataset.labels)
     audit = audit_in_context(judge, shown, records_of("test"), labels, settings, draws, params.seed)
-    write_json(metric(name), (audit if known is None else replace(audit, judges=known)).to_json(name))
+    save(name, "incontext", (audit if known is None else replace(audit, judges=known)).to_json(name))
 
 
 def settings_of(params: Params) -> InContext:
@@ -73,18 +73,13 @@ def can_judge() -> bool:
     """Whether real demonstrations beat zero-shot, as the file of the real rows says.
 
     Raises:
-        DataError: there is no such file.
+        DataError: there is no such file, or it came to no result.
     """
-    if not metric(REAL).is_file():
+    if not metric(REAL, "incontext").is_file():
         raise DataError(
             "It is not known yet whether the model can judge demonstrations.", f"Run this stage for {REAL!r} first."
         )
-    return bool(read_json(metric(REAL))["judges"])
-
-
-def metric(name: str) -> Path:
-    """The metric file of a row of the results."""
-    return METRICS / name / "incontext.json"
+    return bool(read_result(metric(REAL, "incontext"))["judges"])
 
 
 if __name__ == "__main__":

@@ -10,12 +10,14 @@ from palimpsest.records.world.facts import load_facts
 from palimpsest.workspace import FACTS
 from stages.audited import guessed, save, written
 from stages.common import start
+from stages.concluding import concluding, of_each
 from stages.public import public_texts
 
 CLOSENESS = 0.8  # of a near match: one character in five may be wrong
 _DECOYS = 200  # more than there are secrets: they cost no private row
 
 
+@concluding(of_each("memorisation"))
 def run(name: str) -> None:
     """Synthetic rows, members and non-members, public rows, the world's secrets -> memorisation.json of the variant."""
     params, guess = load(), guessed()

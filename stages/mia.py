@@ -18,6 +18,7 @@ from palimpsest.records.record import Record
 from palimpsest.workspace import BASE_LM, MODELS
 from stages.audited import save
 from stages.common import start
+from stages.concluding import concluding, of_each
 from stages.membership import Target
 
 MIN_K = 0.2  # share of a record's tokens that Min-K%++ averages, as published
@@ -26,6 +27,7 @@ _POSITIONS = 1024  # tokens whose logits are held at once
 _LEAST = 1e-12  # variance of log p where a model is certain of the next token
 
 
+@concluding(of_each("membership"))
 def run(name: str, model: str) -> None:
     """models/<model>, models/base, members and non-members -> membership.json of the variant."""
     target, fitted = Target.of(name), DpLmArtifact.load(MODELS / model)

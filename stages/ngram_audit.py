@@ -8,9 +8,11 @@ from palimpsest.records.write import split_texts
 from palimpsest.workspace import PRIVATE
 from stages.audited import guessed, save, written
 from stages.common import start
+from stages.concluding import concluding, of_each
 from stages.public import public_texts
 
 
+@concluding(of_each("ngrams"))
 def run(name: str) -> None:
     """Synthetic rows, members and non-members, all training rows, public rows -> ngrams.json of the variant."""
     params, guess = load(), guessed()

@@ -6,10 +6,12 @@ from palimpsest.errors import ParamsError
 from palimpsest.params.schema import Params
 from stages.audited import save, written
 from stages.common import start
+from stages.concluding import concluding, of_each
 from stages.incontext_eval import judge_of, settings_of
 from stages.membership import Target
 
 
+@concluding(of_each("prompt_membership"))
 def run(name: str) -> None:
     """The judge, synthetic rows, members and non-members -> prompt_membership.json of the variant."""
     target = Target.of(name)

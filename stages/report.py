@@ -1,29 +1,34 @@
 """The audit page, the public card, the privacy statement, the final table, and the same figures as DVC plots."""
 
 import platform
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import reduce
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ruamel.yaml import YAML
 
 import palimpsest
+from palimpsest.audit.inconclusive import Inconclusive
 from palimpsest.files import read_json, write_json, write_text
 from palimpsest.graph.expand import MADE, expand, unrepeated
 from palimpsest.params.file import RESOLVED
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import Params
 from palimpsest.privacy.ledger.ledger import Ledger
-from palimpsest.privacy.ledger.summary import ledger_summary
+from palimpsest.privacy.ledger.summary import LedgerSummary, ledger_summary
 from palimpsest.privacy.receipt import Receipt, read_receipt
 from palimpsest.records.record import Record
 from palimpsest.report import sections
 from palimpsest.report.card import render_card
-from palimpsest.report.coming import coming, unattacked, without
+from palimpsest.report.coming import Coming, coming, unattacked, without
 from palimpsest.report.conclusion import conclusions
+from palimpsest.report.drawing import Rows
 from palimpsest.report.page import render_internal
 from palimpsest.report.results import Metric, Results
 from palimpsest.report.sections.base import Page
@@ -32,12 +37,14 @@ from palimpsest.report.sections.utility import PUBLIC
 from palimpsest.report.shown import few
 from palimpsest.report.statement import statement
 from palimpsest.report.summary import summarise
+from palimpsest.report.unsettled import unsettled
 from palimpsest.workspace import CARD, GRAPH, METRICS, PAGE, PLOTS, PUBLISHABLE, RECEIPTS, STATEMENT, SUMMARY
 from stages.audited import written
 from stages.common import start
 from stages.vouching import told
 
 _PACKAGES = ("torch", "transformers", "dp-accounting", "opendp", "dvc", "scikit-learn")
+T = TypeVar("T")
 
 
 def run(*awaited: str) -> None:
@@ -52,13 +59,12 @@ def run(*awaited: str) -> None:
     books = ledger_summary(ledger.books(), params.dataset.asset)
     results, receipts = without(read_results(params), still), read_receipts(params.run.evaluate)
     stages = read_stages(GRAPH)
-    summary = summarise(results, receipts, books)
     document = statement(
         receipts, books, asdict(params.schema_of_data), stages, sources=told(params), swept=params.swept
     )
-    write_text(PAGE, render_internal(summary, results, receipts, books, document, stages, provenance(), still))
-    kept = summary.table(conclusions(summary, unattacked(still)), [one.words for one in still])
-    write_json(SUMMARY, kept.to_json())
+    pages = drawn(results, lambda found: _private(found, receipts, books, document, stages, still))
+    write_text(PAGE, pages.page)
+    write_json(SUMMARY, pages.table)
     if awaited:
         return
     scores, twins = read_scores(params), results.of(TWINS)
@@ -68,9 +74,51 @@ def run(*awaited: str) -> None:
     )  # fmt: skip
     write_text(CARD, card)
     write_json(STATEMENT, document)
+    for name, rows in pages.plots.items():
+        write_json(PLOTS / f"{name}.json", rows)
+
+
+@dataclass(frozen=True)
+class _Pages:
+    """What the private zone gets: the page as HTML, the final table, and the rows behind each plot."""
+
+    page: str
+    table: Mapping[str, Any]
+    plots: Mapping[str, Rows]
+
+
+def _private(
+    results: Results,
+    receipts: Mapping[str, Receipt],
+    books: LedgerSummary,
+    document: Mapping[str, Any],
+    stages: Sequence[Mapping[str, Any]],
+    still: Sequence[Coming],
+) -> _Pages:
+    summary = summarise(results, receipts, books)
+    told = conclusions(summary, unattacked(still))
+    kept = summary.table(told, [one.words for one in still], [one.sentence for one in unsettled(results)])
     page = Page(summary, results, receipts, books)
-    for name, rows in (plot for section in sections.SECTIONS for plot in section.plots.items()):
-        write_json(PLOTS / f"{name}.json", rows(page))
+    plots = {name: rows(page) for section in sections.SECTIONS for name, rows in section.plots.items()}
+    shown = render_internal(summary, results, receipts, books, document, stages, provenance(), still)
+    return _Pages(shown, kept.to_json(), plots)
+
+
+def drawn(results: Results, draw: Callable[[Results], T]) -> T:
+    """What is drawn of the results, or of all but the kind of which nothing can be drawn: that counts as inconclusive.
+
+    Guarantee: no number that an audit of private rows may come to ends this stage, and with it a run before its
+    release. What cannot be drawn without any result still ends it: that is no matter of the rows.
+    """
+    try:
+        return draw(results)
+    except Exception as error:
+        why = replace(Inconclusive.of(error), failed=True)
+    print(f"error: {why.lines}", file=sys.stderr, flush=True)
+    for kind in results.documents:
+        with suppress(Exception):
+            return draw(results.without(kind, why))
+    return draw(reduce(lambda left, kind: left.without(kind, why), results.documents, results))
 
 
 def read_scores(params: Params) -> dict[str, Any] | None:

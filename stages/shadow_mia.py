@@ -25,6 +25,7 @@ from palimpsest.records.write import read_split
 from palimpsest.workspace import BASE_LM, MODELS, PRIVATE
 from stages.audited import save
 from stages.common import start
+from stages.concluding import concluding, of_each
 from stages.membership import Target
 from stages.mia import losses
 
@@ -33,6 +34,7 @@ OFFSET, GAMMA = 0.5, 1.0  # of RMIA
 _BATCH = 100
 
 
+@concluding(of_each("shadow_membership"))
 def run(name: str, model: str) -> None:
     """models/<model>, models/base, the private splits -> shadow_membership.json of the variant."""
     target = Target.of(name)

@@ -7,8 +7,10 @@ from palimpsest.privacy.receipt import read_receipt
 from palimpsest.workspace import RECEIPTS
 from stages.audited import save, written
 from stages.common import start
+from stages.concluding import concluding, of_each
 
 
+@concluding(of_each("structure"))
 def run(name: str) -> None:
     """Synthetic rows -> structure.json of the variant, in the zone of the rows."""
     params = load()

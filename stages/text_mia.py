@@ -7,6 +7,7 @@ from palimpsest.records.write import read_split
 from palimpsest.workspace import PRIVATE
 from stages.audited import save, written
 from stages.common import start
+from stages.concluding import concluding, of_each
 from stages.encode_public import public_vectors
 from stages.encoding import encoders
 from stages.membership import Target
@@ -16,6 +17,7 @@ NGRAM = 3  # longest n-gram of the n-gram model
 RARE = (1, 2, 3, 5)  # n of the n-grams that only one unit of train and holdout has
 
 
+@concluding(of_each("text_membership"))
 def run(name: str) -> None:
     """Synthetic rows, members and non-members, public rows -> text_membership.json of the variant."""
     target = Target.of(name)

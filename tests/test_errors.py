@@ -112,12 +112,6 @@ def changed(section: str, **values: Any) -> Params:
     return params.model_copy(update={section: getattr(params, section).model_copy(update=values)})
 
 
-def in_context(params: Params) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(incontext_eval, "load", lambda: params)
-        incontext_eval.run("real")
-
-
 def prompts(judge: object) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(prompt_mia, "judge_of", lambda *_: judge)
@@ -146,7 +140,7 @@ PROVOKED: dict[str, Callable[[Path], object]] = {
     "lora_rank needs the library peft": without_peft,
     "The disk is nearly full": without_room,
     "no test file was declared public": lambda _: public_test(changed("dataset", public_test=None)),
-    "utility.in_context is null": lambda _: in_context(changed("utility", in_context=None)),
+    "utility.in_context is null": lambda _: incontext_eval.settings_of(changed("utility", in_context=None)),
     "The attack on prompts asks a judge on this machine": lambda _: prompts(object()),
     "need 9 positions; the judge has 8": lambda _: prompts(Narrow()),
 }

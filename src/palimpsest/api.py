@@ -29,7 +29,7 @@ from palimpsest.privacy.ledger.records import Balance
 from palimpsest.privacy.ledger.summary import ledger_summary
 from palimpsest.records import attributes
 from palimpsest.records.write import read_synthetic
-from palimpsest.report.results import Results
+from palimpsest.report.results import Metric, Results
 from palimpsest.report.row import Row
 from palimpsest.report.sections import METRICS
 from palimpsest.report.summary import summarise
@@ -107,9 +107,15 @@ class AuditResults:
     page: Path
 
     def of(self, variant: str) -> dict[str, Any]:
-        """Kind of measurement -> its typed result, for one variant: `membership`, `ngrams`, `utility`, ..."""
-        known = {metric.name: self.results.get(metric, variant) for metric in METRICS}
+        """Kind of measurement -> its typed result, for one variant: `membership`, `ngrams`, `utility`, ...
+
+        `Inconclusive` stands in place of one where an audit came to no result.
+        """
+        known = {metric.name: self._told(metric, variant) for metric in METRICS}
         return {name: result for name, result in known.items() if result is not None}
+
+    def _told(self, metric: Metric[Any], variant: str) -> Any:
+        return self.results.get(metric, variant) or self.results.unsettled(metric).get(variant)
 
     @property
     def frame(self) -> "DataFrame":

@@ -842,7 +842,7 @@ def test_the_answer_is_the_noisy_count_rounded(drawn, neighbours, sigma):
     assert noise.sizes == [6, 7, 0]
     for noisy, number, one in zip(answer, exact(ballot, ROWS, FIRST), drawn, strict=True):
         assert type(noisy) is int
-        assert abs(noisy - number - one * ballot.std) <= 0.5 + 1e-12  # what a sum of whole numbers and halves is rounded by
+        assert abs(noisy - number - one * ballot.std) <= 0.5 + 1e-12  # rounded, too
 
 
 @pytest.mark.parametrize("order", [slice(None, None, -1), slice(None)])

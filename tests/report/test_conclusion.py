@@ -64,6 +64,20 @@ def test_one_audit_that_refutes_is_enough() -> None:
     assert overall([None, None]) is None
 
 
+def test_an_attack_without_a_result_passes_nothing() -> None:
+    assert overall([None, None], unsettled=True) == "inconclusive"
+    assert overall([attacked("not refuted")], unsettled=True) == "not refuted"
+    why = {"text_membership": "nobody may be guessed about", "utility": "no row has a label"}
+    alone = said(membership=None, text_membership=None, shadow_membership=None, scores=(), unsettled=why)
+    assert alone == (
+        "Its usefulness is inconclusive, because no row has a label. "
+        "Its text membership attack is inconclusive, because nobody may be guessed about."
+    )
+    beside = said(membership=attacked("not refuted"), text_membership=None, shadow_membership=None, unsettled=why)
+    assert "No attack refuted its claim" in beside
+    assert beside.endswith("Its text membership attack is inconclusive, because nobody may be guessed about.")
+
+
 @pytest.mark.parametrize(("low", "blind"), [(0.49, True), (0.51, False)])
 def test_attacks_that_find_nothing_without_noise_either_are_said_to(low: float, blind: bool) -> None:
     summary = summarise(results(world_metrics()), world_receipts(), world_ledger())

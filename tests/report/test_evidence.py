@@ -4,7 +4,9 @@ import pytest
 from report_world import membership as attacks
 from report_world import page_of, results, svg, text_membership, world_of_audits, world_receipts
 
+from palimpsest.audit.inconclusive import Inconclusive
 from palimpsest.report.sections import anonymity, bracket, fidelity, membership, memorisation
+from palimpsest.report.unsettled import uncovered
 
 RESULTS = results(world_of_audits()["metrics"])
 
@@ -68,3 +70,32 @@ def test_every_audit_that_is_called_conclusive_could_refute_beside_all_others_of
     assert [row["seen"] for row in gates] == ["the model", "the rows alone", "the model beside shadow models"]
     assert [row["verdict"] for row in gates] == ["inconclusive"] * 3
     assert {row["eps_max"] < 3.6 for row in gates} == {True}
+
+
+def test_an_audit_without_a_result_keeps_its_share_and_has_its_line() -> None:
+    metrics = world_of_audits()["metrics"]
+    metrics["dp3"] = {name: attacks("dp3", 0.05, 3.6, 11, right=200) for name in ("membership", "shadow_membership")}
+    metrics["dp3"]["text_membership"] = Inconclusive("nobody may be guessed about", "Wait.", failed=False).document
+    page = page_of(metrics, world_receipts())
+    gates = membership.hard_gates(page.summary)
+    assert [row["verdict"] for row in gates] == ["inconclusive"] * 3
+    assert [row["lower"] is None for row in gates] == [False, False, True]
+    assert {row["eps_max"] < 3.6 for row in gates if row["eps_max"] is not None} == {True}
+    (claim,) = uncovered(page.results)
+    assert claim.status == "not covered"
+    assert claim.sentence == "Audit text membership of dp3: inconclusive, because nobody may be guessed about."
+
+
+def test_an_attack_that_succeeds_on_everybody_is_in_no_figure_and_has_its_line() -> None:
+    metrics = world_of_audits()["metrics"]
+    one = metrics["dp3"]["anonymity"]["attacks"]["linkability"]
+    one |= {"risk": None, "control": one["control"] | {"rate": 1.0}}
+    page = page_of(metrics, world_receipts())
+    assert [row["attack"] for row in anonymity.risks(page.results) if row["variant"] == "dp3"] == [
+        "singling out: singling_out"
+    ]
+    (row,) = anonymity.undefined(page.results)
+    assert (row["variant"], row["attack"], row["verdict"]) == ("dp3", "linkability: linkability", "inconclusive")
+    (table,) = anonymity.SECTION.tables(page)
+    assert "because the attack succeeds on all that were never read too" in str(table.columns[-1].cell(row))
+    assert list(anonymity.SECTION.figures(page))

@@ -48,14 +48,21 @@ class Outcome:
 class Evidence(Plain):
     """One attack, its control and its baseline."""
 
-    keys: ClassVar = ("criterion", "main", "control", "baseline", "risk", "cap", "informed")
+    keys: ClassVar = ("criterion", "main", "control", "baseline", "risk", "inconclusive", "cap", "informed")
     criterion: str  # "singling out", "linkability" or "inference"
     main: Rate  # member units on which the attack succeeds
     control: Rate  # the other units on which it does
     baseline: float  # share of member units on which a guess that does not look at the rows would, expected
-    risk: Estimate  # (main - control) / (1 - control); below 0 where the control did better
+    # (main - control) / (1 - control); below 0 where the control did better. None where the control always succeeds:
+    # then nothing is left to be at risk, and the attack shows nothing.
+    risk: Estimate | None
     # largest risk that the proven curve allows at any control rate within its interval; None without a curve.
     cap: float | None
+
+    @property
+    def inconclusive(self) -> str | None:
+        """Why there is no risk."""
+        return None if self.risk else "the attack succeeds on all that were never read too"
 
     @property
     def informed(self) -> bool:
@@ -220,16 +227,15 @@ def _guessed(
 # --- statistics ------------------------------------------------------------------------------------------------
 
 
-def residual_risk(main: Rate, control: Rate) -> Estimate:
+def residual_risk(main: Rate, control: Rate) -> Estimate | None:
     """(main - control) / (1 - control), with an interval from the Wilson intervals of both rates.
 
     Source: Giomi et al. 2023. The distances of each rate to its limits are added in squares, each weighted by the
-    risk's derivative (Newcombe 1998, method 10; Zou and Donner 2008). NaN, from -infinity to 1, where the control
-    always succeeds: then nothing is left to be at risk.
+    risk's derivative (Newcombe 1998, method 10; Zou and Donner 2008). None where the control always succeeds.
     """
     left = 1.0 - control.rate
     if left <= 0.0:
-        return Estimate(math.nan, -math.inf, 1.0)
+        return None
     value = (main.rate - control.rate) / left
     by_control = (1.0 - main.rate) / left**2
     down = math.hypot((main.rate - main.low) / left, (control.high - control.rate) * by_control)

@@ -42,6 +42,7 @@ METHOD = "one run, (epsilon, delta), Steinke et al. 2023; Bonferroni over attack
 CONTROL_CONFIDENCE = 0.999
 _ROC_POINTS = 200
 _LOW_FPR = 0.01
+_WORD = r"(?u)\b\w+\b"
 
 
 @dataclass(frozen=True)
@@ -210,12 +211,18 @@ def bag_of_words_control(members: Sequence[str], nonmembers: Sequence[str], *, s
     Args:
         members, nonmembers: one text for each unit: of a person, all their rows as one (`Guessed.documents`). With rows
             of one person in both halves the model would know the person, and with them the coin.
+
+    Raises:
+        DataError: a side is empty, a half has only one of them, or no word stands in any text.
     """
     _check_coins(len(members), len(nonmembers))
     texts = np.array([*members, *nonmembers], dtype=object)
     coins = np.arange(len(texts)) < len(members)
     fitted = _both_coins_in_each_half(coins, seed)
-    model = make_pipeline(CountVectorizer(binary=True, token_pattern=r"(?u)\b\w+\b"), LogisticRegression(C=0.1))
+    words = CountVectorizer(binary=True, token_pattern=_WORD)
+    if not any(map(words.build_analyzer(), texts[fitted])):
+        raise DataError("The audited texts hold no word for the control.", "Audit texts that have words.")
+    model = make_pipeline(words, LogisticRegression(C=0.1))
     scores = model.fit(texts[fitted], coins[fitted]).decision_function(texts[~fitted])
     held = Scores(scores[coins[~fitted]], scores[~coins[~fitted]])
     null = auc_null_interval(len(held.members), len(held.nonmembers), CONTROL_CONFIDENCE)

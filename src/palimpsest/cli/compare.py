@@ -1,7 +1,7 @@
 """`palimpsest compare`: the variants side by side, from the table that the page shows."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from palimpsest.audit.label_fit import LabelFit
@@ -31,6 +31,7 @@ class Compared:
         attacks: kind -> the strongest attack of it.
         verdict: over all attacks.
         conclusion: gain and attacks in words; None of what is no release.
+        unsettled: kind of measurement -> why it came to no result.
     """
 
     variant: str
@@ -47,6 +48,7 @@ class Compared:
     conclusion: str | None
     perplexity: Estimate | None = None
     label_fit: LabelFit | None = None
+    unsettled: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,7 @@ def _compared(row: Row, conclusion: str | None) -> Compared:
         attacks=row.audits, verdict=row.verdict, conclusion=conclusion,
         perplexity=None if score is None else score.perplexity,
         label_fit=row.label_fit,
+        unsettled=row.unsettled,
     )  # fmt: skip
 
 
@@ -164,6 +167,11 @@ def _sentences(found: Comparison) -> list[str]:
         )
     told += fit_of_labels(found)
     told += [f"n/a, {one.variant}: {one.no_gain}." for one in found.variants if one.no_gain and not one.conclusion]
+    told += [
+        f"Inconclusive, {one.variant}: {kind.replace('_', ' ')}, because {why}."
+        for one in found.variants
+        for kind, why in one.unsettled.items()
+    ]
     return [*told, CHOICE, *([f"Still to come: {'; '.join(found.coming)}."] if found.coming else [])]
 
 

@@ -88,10 +88,12 @@ def as_written(path: Path) -> Iterator[None]:
 
 
 def show_conclusions(found: FinalTable) -> None:
-    """Print a sentence or two about each release, and what is still to be measured."""
+    """Print a sentence or two about each release, which audits came to no result, and what is still to be measured."""
     out = console()
     for name, sentence in found.conclusions.items():
         out.print(f"[bold]{escape(name)}[/bold]: {escape(sentence)}", soft_wrap=True)
+    for sentence in found.unsettled:
+        out.print(f"[bold yellow]{escape(sentence)}[/]", soft_wrap=True)
     if found.coming:
         out.print(f"Still to come: {escape('; '.join(found.coming))}.", soft_wrap=True)
 
@@ -149,6 +151,7 @@ def _ratio(row: Row, evaluator: str, field: str) -> str:
 def _membership(row: Row) -> str:
     """The model's AUC and its interval, what other attacks reach, and the verdict over all of them."""
     lines = [line for name, audit in row.audits.items() for line in _auc(_MARKS[name], audit.auc)]
+    lines += [f"{_MARKS[name]}inconclusive" for name in row.unsettled_attacks]
     return "\n".join([*lines, str(row.verdict)]) if lines else MISSING
 
 

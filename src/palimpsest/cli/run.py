@@ -20,6 +20,7 @@ from palimpsest.cli.checks import (
 )
 from palimpsest.cli.consent import Answers, asked, without_release
 from palimpsest.cli.context import Context, environment, opened
+from palimpsest.cli.failed import forget_failed
 from palimpsest.cli.first_page import Courses, Then, in_courses
 from palimpsest.cli.graph import stale, standings
 from palimpsest.cli.init_files import tell_of_rows
@@ -57,6 +58,7 @@ def run_workspace(
     """
     with alone(workspace) as lock:
         context = checked(workspace, targets)
+        forget_failed(workspace)
         if not (ui or targets) and all(one.state is State.CACHED for one in standings(context, fresh=True)):
             print("Everything is up to date: nothing ran, and nothing was charged.")
             show_report(workspace)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from palimpsest.audit.differences import difference
+from palimpsest.audit.inconclusive import inconclusive
 from palimpsest.audit.statistics import Estimate
 from palimpsest.cli.console import Rows, console, show, show_json
 from palimpsest.cli.report import as_written
@@ -155,9 +156,10 @@ def _scored(workspace: Path) -> Iterator[Scored]:
 
 
 def _accuracies(path: Path) -> dict[str, Estimate]:
-    """Evaluator -> accuracy."""
+    """Evaluator -> accuracy; none where there is no result."""
     with as_written(path):
-        told = read_json(path)["evaluators"]
+        body = read_json(path)
+        told = {} if inconclusive(body) else body["evaluators"]
         return {name: Estimate(body["accuracy"], body["low"], body["high"]) for name, body in told.items()}
 
 

@@ -12,6 +12,7 @@ from palimpsest.report.sections import SECTIONS
 from palimpsest.report.sections.base import Claim, digest
 from palimpsest.report.statement import PRIVATE
 from palimpsest.report.unit import Unit
+from palimpsest.report.unsettled import uncovered
 
 STATUSES = ("proved", "tested", "assumed", "not covered")
 
@@ -28,6 +29,7 @@ def claims(
     sound = statement["status"] == PRIVATE and not refuted
     rows = summary.of("release")
     measured = [one for row in rows for part in SECTIONS for one in part.claims(row, results, summary.unit)]
+    measured += uncovered(results)
     return _in_order([*_proved(receipts, statement, refuted), _total(ledger, sound), *measured, *_stated(statement)])
 
 

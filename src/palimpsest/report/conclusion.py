@@ -49,6 +49,8 @@ def _beside(own: Mapping[str, Any], public: Mapping[str, Any]) -> str | None:
 def _gain(row: Row) -> str:
     """By the evaluator that shares no weights with any generator, where it was used."""
     score = row.scores[0] if row.scores else None
+    if score is None and "utility" in row.unsettled:
+        return f"Its usefulness is inconclusive, because {row.unsettled['utility']}."
     if score is None:
         return "Its usefulness was not measured."
     if score.gap_closed is None:
@@ -68,19 +70,24 @@ def _attacks(row: Row, references: Sequence[Row]) -> str:
     Whether these attacks find anything is seen on a reference of the same method, whose rows are not private.
     """
     if not row.attacks:
-        return "It was not attacked."
+        return " ".join(_unsettled(row)) or "It was not attacked."
     if row.verdict == "refuted":
         return "An attack refuted its privacy claim: a proof or the code is wrong."
     if not row.sound:
-        return "The controls of all attacks failed: they say nothing."
+        return " ".join(["The controls of all attacks failed: they say nothing.", *_unsettled(row)])
     if row.verdict == "inconclusive":
-        return "No attack was strong enough to refute its privacy claim."
+        return " ".join(["No attack was strong enough to refute its privacy claim.", *_unsettled(row)])
     power = max(audit.eps_max for audit in row.sound if audit.eps_max is not None and audit.verdict != "inconclusive")
     found = f"No attack refuted its claim; a perfect one could have refuted a claim of up to ε = {at_least(power)}."
     blind = [one.variant for one in references if one.method == row.method and _blind(one, row)]
-    return " ".join(
-        [found, *(f"The attacks tell no members of {name} either, which is not private." for name in blind)]
-    )
+    weak = [f"The attacks tell no members of {name} either, which is not private." for name in blind]
+    return " ".join([found, *_unsettled(row), *weak])
+
+
+def _unsettled(row: Row) -> list[str]:
+    """Of the attacks that came to no result."""
+    named = ((kind.replace("_", " "), row.unsettled[kind]) for kind in row.unsettled_attacks)
+    return [f"Its {kind} attack is inconclusive, because {why}." for kind, why in named]
 
 
 def _blind(reference: Row, row: Row) -> bool:

@@ -25,6 +25,7 @@ from palimpsest.report.sections.base import Cell, Column, Figure, Page, Table
 from palimpsest.report.statement import PRIVATE
 from palimpsest.report.theme import PAGE_CONFIG
 from palimpsest.report.unit import Unit
+from palimpsest.report.unsettled import unsettled
 from palimpsest.workspace import PUBLIC_LM, PUBLIC_ONLY, REAL
 
 _NOTHING: Mapping[str, str] = {}
@@ -57,14 +58,14 @@ def render_internal(
         provenance=provenance,
         claims=claims(summary, results, receipts, ledger, statement),
         conclusions=conclusions(summary, unattacked(still)),
-        alerts=[*_first(still, provenance), *_alerts(summary, statement, still)],
+        alerts=[*_first(still, provenance), *_alerts(page, statement, still)],
         bar=_bar(ledger),
         verdicts=verdicts(page, still),
         tables=[table for section in SECTIONS for table in section.tables(page) if table.lines],
         words=summary.per_word,
         unit=Unit.stated(statement),
         coming=notes(still),
-        unattacked="still to come" if any(one.metric.name in ATTACKS for one in still) else "no release was attacked",
+        unattacked=_unattacked(summary, still),
     )
 
 
@@ -129,6 +130,14 @@ def verdicts(page: Page, still: Sequence[Coming] = ()) -> Table[Row]:
     )
 
 
+def _unattacked(summary: Summary, still: Sequence[Coming]) -> str:
+    """Why no attack on a release showed anything."""
+    if any(one.metric.name in ATTACKS for one in still):
+        return "still to come"
+    tried = any(row.unsettled_attacks for row in summary.of("release"))
+    return "inconclusive: no attack came to a result" if tried else "no release was attacked"
+
+
 def _first(still: Sequence[Coming], provenance: Mapping[str, str]) -> list[tuple[str, str]]:
     """What a first page says of itself before all else."""
     if not still:
@@ -138,9 +147,9 @@ def _first(still: Sequence[Coming], provenance: Mapping[str, str]) -> list[tuple
     return [("look", f"{drawn} Still to come: {listed}. The run draws the page anew when they are there.")]
 
 
-def _alerts(summary: Summary, statement: Mapping[str, Any], still: Sequence[Coming] = ()) -> list[tuple[str, str]]:
+def _alerts(page: Page, statement: Mapping[str, Any], still: Sequence[Coming] = ()) -> list[tuple[str, str]]:
     """What a reader must see first: (level, sentence)."""
-    later = unattacked(still)
+    summary, later = page.summary, unattacked(still)
     alerts = [("stop", f"{statement['status']}: {reason}") for reason in statement["reasons"]]
     for row in summary.of("release"):
         if row.verdict == "refuted":
@@ -148,8 +157,9 @@ def _alerts(summary: Summary, statement: Mapping[str, Any], still: Sequence[Comi
             alerts.append(("stop", f"An attack refuted the privacy claim of {row.variant}: {words}"))
         if not all(audit.control_passed for audit in row.attacks):
             alerts.append(("look", f"The control of {row.variant}'s membership test failed: its verdict says nothing."))
-        if not row.attacks and row.variant not in later:
+        if not row.attacks and not row.unsettled_attacks and row.variant not in later:
             alerts.append(("look", f"{row.variant} was not attacked: nothing here tests its privacy claim."))
+    alerts += [("stop" if one.why.failed else "look", one.sentence) for one in unsettled(page.results)]
     for release in statement["releases"]:
         alerts += [("look", f"{release['variant']}: {flag}") for flag in release["flags"]]
     return sorted(alerts, key=lambda alert: alert[0] != "stop")

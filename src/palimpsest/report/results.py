@@ -1,9 +1,10 @@
 """What the stages measured: one type for each kind of metric file, read by the type that wrote it."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
+from palimpsest.audit.inconclusive import Inconclusive, inconclusive
 from palimpsest.errors import DataError
 from palimpsest.params.schema import Params
 from palimpsest.workspace import REAL
@@ -42,6 +43,8 @@ def measured(params: Params) -> tuple[str, ...]:
 class Results:
     """The metric files of one run.
 
+    Guarantee: a file of an audit that came to no result is no result here: whoever asks for one is told of none.
+
     Attributes:
         documents: kind -> whose -> the file's content.
     """
@@ -54,12 +57,22 @@ class Results:
         Raises:
             DataError: a file is not what this version writes.
         """
-        return {name: _read(metric, name, body) for name, body in self.documents.get(metric.name, {}).items()}
+        found = ((name, self.get(metric, name)) for name in self.documents.get(metric.name, {}))
+        return {name: result for name, result in found if result is not None}
 
     def get(self, metric: Metric[T], name: str) -> T | None:
-        """One result, or None where it was not measured."""
+        """One result, or None where it was not measured or there is none."""
         body = self.documents.get(metric.name, {}).get(name)
-        return None if body is None else _read(metric, name, body)
+        return None if body is None or inconclusive(body) else _read(metric, name, body)
+
+    def unsettled(self, metric: Metric[Any]) -> dict[str, Inconclusive]:
+        """Whose -> why there is no result, of the audits that came to none."""
+        told = {name: inconclusive(body) for name, body in self.documents.get(metric.name, {}).items()}
+        return {name: why for name, why in told.items() if why is not None}
+
+    def without(self, kind: str, why: Inconclusive) -> "Results":
+        """The same, with no result of a kind."""
+        return replace(self, documents={**self.documents, kind: dict.fromkeys(self.documents[kind], why.document)})
 
 
 def _read(metric: Metric[T], name: str, body: Document) -> T:

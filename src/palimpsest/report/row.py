@@ -1,7 +1,7 @@
 """The final table: one row per variant."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from palimpsest.audit.label_fit import LabelFit
 from palimpsest.audit.statistics import Estimate
@@ -68,10 +68,14 @@ class Membership(Plain):
     p: float | None
 
 
-def overall(audits: Iterable[Membership | None]) -> str | None:
-    """Over all audits of a claim: refuted if one refutes, inconclusive unless one could have; None without any."""
+def overall(audits: Iterable[Membership | None], *, unsettled: bool = False) -> str | None:
+    """Over all audits of a claim: refuted if one refutes, inconclusive unless one could have; None without any.
+
+    Args:
+        unsettled: whether there are others, which came to no result.
+    """
     found = {audit.verdict for audit in audits if audit is not None}
-    return next((verdict for verdict in VERDICTS if verdict in found), None)
+    return next((verdict for verdict in VERDICTS if verdict in found), "inconclusive" if unsettled else None)
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,7 @@ class Row(Plain):
     """One variant; a measurement that was not made is None.
 
     `token_epsilon` is the epsilon of one word, where a method protects words alone. `verdict` is over all membership
-    audits (`overall`).
+    audits (`overall`). `unsettled` is kind of metric file -> why there is no result.
     """
 
     variant: str
@@ -109,6 +113,12 @@ class Row(Plain):
     prompt_membership: Membership | None = None
     label_fit: LabelFit | None = None
     verdict: str | None = None
+    unsettled: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def unsettled_attacks(self) -> tuple[str, ...]:
+        """The kinds of membership audits that came to no result."""
+        return tuple(kind for kind in ATTACKS if kind in self.unsettled)
 
     @property
     def audits(self) -> dict[str, Membership]:
@@ -169,11 +179,17 @@ class Summary:
         names = {score.evaluator for row in self.rows for score in row.scores}
         return tuple(name for name in EVALUATORS if name in names) + tuple(sorted(names - set(EVALUATORS)))
 
-    def table(self, conclusions: Mapping[str, str], coming: Iterable[str]) -> "FinalTable":
-        """What is kept of it, with a sentence or two about each release and what is still to be measured."""
+    def table(
+        self, conclusions: Mapping[str, str], coming: Iterable[str], unsettled: Iterable[str] = ()
+    ) -> "FinalTable":
+        """What is kept of it, with a sentence or two about each release, what is still to be measured and what cannot.
+
+        Args:
+            unsettled: a sentence for each reason that kept an audit from a result.
+        """
         ledger = self.ledger
         budget = Budget(ledger.asset, ledger.delta, ledger.cap_epsilon, ledger.spent_epsilon, ledger.left_epsilon)
-        return FinalTable(INTERNAL, self.rows, budget, self.unit, conclusions, tuple(coming))
+        return FinalTable(INTERNAL, self.rows, budget, self.unit, conclusions, tuple(coming), tuple(unsettled))
 
 
 @dataclass(frozen=True)
@@ -194,6 +210,7 @@ class FinalTable(Plain):
     Attributes:
         conclusions: release -> a sentence or two.
         coming: what is still to be measured, in words.
+        unsettled: which audits came to no result, and why.
     """
 
     zone: str
@@ -202,3 +219,4 @@ class FinalTable(Plain):
     unit: str
     conclusions: Mapping[str, str]
     coming: tuple[str, ...]
+    unsettled: tuple[str, ...]

@@ -7,8 +7,9 @@ from palimpsest.errors import DataError
 from palimpsest.privacy.ledger.summary import LedgerSummary
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.report.results import Results
-from palimpsest.report.row import BASELINES, ROLES, Row, Summary, overall
+from palimpsest.report.row import ATTACKS, BASELINES, ROLES, Row, Summary, overall
 from palimpsest.report.sections import METRICS, facts, membership, ngrams, utility
+from palimpsest.report.unsettled import reasons
 
 
 def summarise(results: Results, receipts: Mapping[str, Receipt], ledger: LedgerSummary) -> Summary:
@@ -26,6 +27,7 @@ def _row(variant: str, results: Results, receipts: Mapping[str, Receipt]) -> Row
     receipt, scored = receipts.get(variant), results.get(utility.UTILITY, variant)
     attacked = membership.strongest(results, variant)
     model, text, shadow, prompt = attacked
+    unsettled = reasons(results, variant)
     carried, individual, canaries = facts.shares(results, variant)
     return Row(
         variant=variant,
@@ -45,7 +47,8 @@ def _row(variant: str, results: Results, receipts: Mapping[str, Receipt]) -> Row
         individual_leaked=individual,
         canaries_leaked=canaries,
         label_fit=scored.label_fit if scored else None,
-        verdict=overall(attacked),
+        verdict=overall(attacked, unsettled=any(kind in unsettled for kind in ATTACKS)),
+        unsettled=unsettled,
     )
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from palimpsest.audit.inconclusive import inconclusive
 from palimpsest.files import read_json
 from palimpsest.reproduce.cells import Cell
 from palimpsest.reproduce.grid import Body
@@ -187,7 +188,9 @@ def read(cell: Cell, workspace: Path, drawn: Mapping[str, str]) -> Value | None:
     place = MODEL_METRICS / f"{name}.json" if how.of_model else METRICS / name / f"{how.file}.json"
     if not (workspace / place).is_file():
         return None
-    return how.read(read_json(workspace / place), cell.detail)
+    body = read_json(workspace / place)
+    why = inconclusive(body)
+    return Value(None, note=f"inconclusive, because {why.inconclusive}") if why else how.read(body, cell.detail)
 
 
 def _times(variant: str, workspace: Path, drawn: Mapping[str, str]) -> Body:

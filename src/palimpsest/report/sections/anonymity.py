@@ -1,18 +1,22 @@
 """Evidence on singling out, linkability and inference."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from palimpsest.audit.anonymity import AnonymityAudit
 from palimpsest.report.drawing import Rows, differences, fields, listed
 from palimpsest.report.results import Metric, Results
-from palimpsest.report.sections.base import Figure, Page, Section
+from palimpsest.report.sections.base import Cell, Column, Figure, Page, Section, Table, badge, share, word
 from palimpsest.report.unit import many
 
 ANONYMITY = Metric("anonymity", AnonymityAudit.from_json, lambda params: params.run.audit)
 
 
 def risks(results: Results) -> Rows:
-    """variant, criterion, attack, risk, low, high, main, control, baseline, cap, informed: one row per attack."""
+    """variant, criterion, attack, risk, low, high, main, control, baseline, cap, informed: one row per attack.
+
+    Those without a risk are left out: they are in `undefined`.
+    """
     return [
         {"variant": variant, "criterion": one.criterion, "attack": f"{one.criterion}: {attack}"}
         | {"risk": one.risk.value, "low": one.risk.low, "high": one.risk.high}
@@ -20,7 +24,35 @@ def risks(results: Results) -> Rows:
         | fields(one, "baseline", "cap", "informed")
         for variant, audit in results.of(ANONYMITY).items()
         for attack, one in audit.attacks.items()
+        if one.risk
     ]
+
+
+def undefined(results: Results) -> Rows:
+    """variant, attack, main, control, verdict, why: the attacks that have no risk."""
+    return [
+        {"variant": variant, "attack": f"{one.criterion}: {attack}", "verdict": "inconclusive", "why": one.inconclusive}
+        | {"main": one.main.rate, "control": one.control.rate}
+        for variant, audit in results.of(ANONYMITY).items()
+        for attack, one in audit.attacks.items()
+        if one.inconclusive
+    ]
+
+
+def _tables(page: Page) -> Iterator[Table[Mapping[str, Any]]]:
+    yield Table(
+        "Evidence on anonymity without a risk",
+        f"A risk is what an attack does on members beyond what it does on {many(page.summary.unit)} that were never "
+        "read. Where it succeeds on all of these there is nothing beyond, and it shows nothing.",
+        (
+            word("Variant", "variant"),
+            word("Attack", "attack"),
+            share("On members", "main"),
+            share("On others", "control"),
+            Column("Verdict", lambda row: Cell(badge(row["verdict"]), (f"because {row['why']}",))),
+        ),
+        undefined(page.results),
+    )
 
 
 def _figures(page: Page) -> Iterator[Figure]:
@@ -40,4 +72,6 @@ def _figures(page: Page) -> Iterator[Figure]:
 
 
 _PLOTS = {"risk": lambda page: risks(page.results)}
-SECTION = Section("anonymity", (ANONYMITY,), figures=_figures, plots=_PLOTS, heading="Evidence on anonymity")
+SECTION = Section(
+    "anonymity", (ANONYMITY,), tables=_tables, figures=_figures, plots=_PLOTS, heading="Evidence on anonymity"
+)

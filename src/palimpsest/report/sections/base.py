@@ -184,6 +184,11 @@ def badge(verdict: str) -> Markup:
     return Markup('<span class="verdict {}">{}</span>').format(VERDICTS.get(verdict, "look"), verdict)
 
 
+def without_result(row: Row, kind: str) -> Cell | None:
+    """The cell of a measurement that came to no result; None where it was not made."""
+    return Cell(badge("inconclusive")) if kind in row.unsettled else None
+
+
 def claim_of(prefix: str, row: Row, metric: Metric[Any], sentence: str, results: Results, sure: bool = True) -> Claim:
     """A claim that rests on a metric file; one that came to no conclusion covers nothing."""
     path = f"reports/metrics/{metric.file(row.variant)}"

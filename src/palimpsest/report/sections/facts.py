@@ -11,7 +11,7 @@ from palimpsest.audit.statistics import CONFIDENCE, wilson
 from palimpsest.report.drawing import Chart, Rows, by_color, by_shape, data, finish, listed, points, tips
 from palimpsest.report.results import Metric, Results, measured
 from palimpsest.report.row import Fraction, Row
-from palimpsest.report.sections.base import Cell, Claim, Column, Figure, Page, Section, claim_of
+from palimpsest.report.sections.base import Cell, Claim, Column, Figure, Page, Section, claim_of, without_result
 from palimpsest.report.unit import many
 
 FACTS = Metric("facts", FactAudit.from_json, measured)
@@ -97,5 +97,9 @@ def _claims(row: Row, results: Results, unit: str) -> Iterator[Claim]:
         yield claim_of("F", row, FACTS, sentence, results)
 
 
-_COLUMNS = (Column[Row]("Facts carried", lambda row: _cell(row.facts_carried)), Column[Row]("Leaked", _leaked))
+def _kept(row: Row) -> Cell | None:
+    return _cell(row.facts_carried) or without_result(row, FACTS.name)
+
+
+_COLUMNS = (Column[Row]("Facts carried", _kept), Column[Row]("Leaked", _leaked))
 SECTION = Section("facts", (FACTS,), columns=lambda _: _COLUMNS, figures=_figures, claims=_claims, heading="Facts")

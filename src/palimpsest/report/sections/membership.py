@@ -1,6 +1,6 @@
 """Membership: what attacks on the model, on the rows alone, beside shadow models and behind prompts give away."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -27,6 +27,7 @@ from palimpsest.report.sections.base import (
     badge,
     claim_of,
     counted,
+    without_result,
     word,
 )
 from palimpsest.report.sections.prompts import MEMBERS, OTHERS, PROMPT
@@ -65,11 +66,12 @@ _CORNERS = 80  # of one ROC curve
 def strongest(results: Results, variant: str) -> tuple[Membership | None, ...]:
     """Fields of a line of the final table, in the order of `ATTACKS`: the strongest attack of each kind.
 
-    They are about one claim, so each is tested as one of as many as were made.
+    They are about one claim, so each is tested as one of as many as were made. One that came to no result keeps its
+    share, as one whose control failed does: how strict the others are must not hang on the rows.
     """
     model, text = results.get(MODEL, variant), results.get(TEXT, variant)
     shadow, prompt = results.get(SHADOW, variant), results.get(PROMPT, variant)
-    made = sum(audit is not None for audit in (model, text, shadow, prompt))
+    made = sum(variant in results.documents.get(kind.metric.name, {}) for kind in _SEEN.values())
     behind = prompt.among(made) if prompt else None
     return (
         _strongest(model.among(made)) if model else None,
@@ -96,26 +98,38 @@ def _strongest(audit: MembershipAudit) -> Membership:
 
 def _columns(_: Summary) -> Iterator[Column[Row]]:
     name = "Membership AUC"
-    yield Column(name, lambda row: _auc(row.membership), note="the model", label=f"{name}, model")
-    yield Column(name, lambda row: _auc(row.text_membership), note="the rows alone", label=f"{name}, rows")
+    yield Column(name, _auc("membership"), note="the model", label=f"{name}, model")
+    yield Column(name, _auc("text_membership"), note="the rows alone", label=f"{name}, rows")
     yield Column("Verdict", lambda row: Cell(badge(row.verdict)) if row.verdict else None)
 
 
-def _auc(audit: Membership | None) -> Cell | None:
-    if audit is None:
-        return None
-    auc = audit.auc
-    return Cell(number(auc.value), (f"{number(auc.low)} to {number(auc.high)}, {audit.attack}",))
+def _auc(kind: str) -> Callable[[Row], Cell | None]:
+    def cell(row: Row) -> Cell | None:
+        if kind not in row.audits:
+            return without_result(row, kind)
+        audit = row.audits[kind]
+        return Cell(number(audit.auc.value), (f"{number(audit.auc.low)} to {number(audit.auc.high)}, {audit.attack}",))
+
+    return cell
 
 
 def hard_gates(summary: Summary) -> Rows:
-    """variant, seen, claim, lower, eps_max, p, verdict: every test of a released claim, as one of all of that claim."""
-    return [
+    """variant, seen, claim, lower, eps_max, p, verdict: every test of a released claim, as one of all of that claim.
+
+    Those that came to no result are inconclusive, and have no numbers.
+    """
+    made: Rows = [
         {"variant": row.variant, "seen": f"the {_SEEN[kind].sees}", "claim": row.epsilon_proved}
         | {"lower": audit.epsilon_lower}
         | draw.fields(audit, "eps_max", "p", "verdict")
         for row in summary.of("release")
         for kind, audit in row.audits.items()
+    ]
+    without: dict[str, Any] = {"lower": None, "eps_max": None, "p": None, "verdict": "inconclusive"}
+    return made + [
+        {"variant": row.variant, "seen": f"the {_SEEN[kind].sees}", "claim": row.epsilon_proved} | without
+        for row in summary.of("release")
+        for kind in row.unsettled_attacks
     ]
 
 

@@ -10,7 +10,7 @@ from palimpsest.report.drawing import Chart, Rows
 from palimpsest.report.formats import number, points
 from palimpsest.report.results import Metric, Results, measured
 from palimpsest.report.row import BASELINES, Excess, Row
-from palimpsest.report.sections.base import Cell, Claim, Column, Figure, Page, Section, claim_of
+from palimpsest.report.sections.base import Cell, Claim, Column, Figure, Page, Section, claim_of, without_result
 from palimpsest.report.theme import CORPORA
 
 NGRAMS = Metric("ngrams", NgramAudit.from_json, measured)
@@ -109,7 +109,7 @@ def _figures(page: Page) -> Iterator[Figure]:
 
 def _cell(row: Row) -> Cell | None:
     if row.ngram_excess is None:
-        return None
+        return without_result(row, NGRAMS.name)
     rate = row.ngram_excess.rate
     return Cell(
         points(rate.value),

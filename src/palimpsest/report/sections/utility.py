@@ -14,7 +14,7 @@ from palimpsest.report.drawing import Chart, Rows
 from palimpsest.report.formats import MISSING, number, percent
 from palimpsest.report.results import Document, Metric, Results, measured
 from palimpsest.report.row import BASELINES, EVALUATORS, Row, Score, Summary
-from palimpsest.report.sections.base import Cell, Column, Figure, Page, Section, Table, word
+from palimpsest.report.sections.base import Cell, Column, Figure, Page, Section, Table, without_result, word
 from palimpsest.report.theme import GREY, SHAPES, colors, looks
 from palimpsest.workspace import PUBLIC_LM, PUBLIC_ONLY, REAL
 
@@ -62,7 +62,7 @@ def _retention(name: str) -> Callable[[Row], Cell | None]:
     def cell(row: Row) -> Cell | None:
         score = row.score(name)
         if score is None:
-            return None
+            return without_result(row, UTILITY.name)
         ratio = _ratio(score.retention, 1)
         perplexity = () if score.perplexity is None else (f"perplexity {number(score.perplexity.value, 3)}",)
         f1 = () if score.macro_f1 is None else (f"macro F1 {percent(score.macro_f1)}",)

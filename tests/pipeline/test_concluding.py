@@ -1,0 +1,210 @@
+"""No audit of private rows ends a run: whatever it meets, the page says so and the release is there."""
+
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import stages.release
+import stages.report
+from palimpsest.audit.inconclusive import Inconclusive, inconclusive
+from palimpsest.files import read_json, write_json
+from palimpsest.graph.stage import BELOW, NAME, Stage
+from palimpsest.graph.stages import STAGES
+from palimpsest.params.load import load
+from palimpsest.records.private import SplitRow
+from palimpsest.records.record import Record
+from palimpsest.records.write import write_public, write_split
+from palimpsest.report.release import keys, word
+from palimpsest.report.sections.anonymity import ANONYMITY
+from palimpsest.workspace import METRICS, PAGE, PRIVATE, PUBLIC, PUBLIC_LM, RELEASE, SUMMARY, Zone
+from stages.report import read_results
+from tests.pipeline.place import VARIANT, Place
+from tests.report.release_world import VARIANT as RELEASED
+from tests.report.release_world import copied, inside, released
+
+# Every stage that measures private rows, or rows that may be those of a reference.
+AUDITS = [
+    stage for stage in STAGES
+    if stage.metrics and stage.receipt is None and stage.zone != Zone.PUBLIC
+    and stage.name not in ("pplm_generate", "public_eval", "report")
+]  # fmt: skip
+
+
+# Those that guess which records were read.
+GUESSING = ("mia", "shadow_mia", "text_mia", "prompt_mia", "ngram_audit", "memorisation_audit", "anonymity_audit")
+# Those whose measurements a run of rows alone, with their text and labels, asks for.
+SHOWN = {
+    "baseline_eval", "downstream_eval", "mia", "ngram_audit", "text_mia", "memorisation_audit", "anonymity_audit",
+    "fidelity_audit", "facts_audit",
+}  # fmt: skip
+_ROW = "the vase arrived in shards"
+NONE_TO_GUESS = "the audit subset has no member or no non-member"
+NO_WORD = "the audited texts hold no word for the control"
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[Place]:
+    """A workspace that is ready to be released, entered; it has no private row yet, and no audit has run."""
+    made = copied(released(), tmp_path)
+    with inside(made):
+        for kind in ("utility", "membership", "text_membership"):
+            (METRICS / RELEASED / f"{kind}.json").unlink()
+        yield Place(made.folder)
+
+
+def conclude(own: Place, stage: Stage) -> str:
+    """Run an audit: it ends well. What it printed."""
+    arguments = (
+        stage.command.replace(NAME, RELEASED).replace(BELOW, RELEASED).split()[4:]
+    )  # behind python -P -m stages.x
+    code, printed = own.stage(import_module(f"stages.{stage.code}"), *arguments)
+    assert code == 0, printed
+    return printed
+
+
+def written(stage: Stage) -> set[Path]:
+    """What the graph says that it writes."""
+    declared = {Path(str(path).replace(NAME, RELEASED)) for path in (*stage.metrics, *stage.outs)}
+    return declared - {METRICS / PUBLIC_LM / "utility.json"}  # of a named model alone
+
+
+def release(own: Place) -> str:
+    """Draw the page, then release, as the stages do. The page."""
+    for module in (stages.report, stages.release):
+        code, printed = own.stage(module)
+        assert code == 0, printed
+    assert (RELEASE / "card.html").is_file()
+    return PAGE.read_text(encoding="utf-8")
+
+
+def plant(rows: list[SplitRow], others: list[SplitRow]) -> None:
+    """Members and others, and a public text."""
+    for part, own in {"train": rows, "holdout": others, "test": others}.items():
+        write_split(PRIVATE / f"{part}.parquet", own)
+    write_public(PUBLIC / "train.parquet", [Record("a public text")])
+
+
+@pytest.mark.parametrize("stage", AUDITS, ids=lambda stage: stage.name)
+def test_an_audit_that_fails_says_so_and_the_release_is_there(stage: Stage, own: Place) -> None:
+    """Nothing that it calls works, and no rule of its own foresees that."""
+    with pytest.MonkeyPatch.context() as patch:
+        module = import_module(f"stages.{stage.code}")
+        for name, found in list(vars(module).items()):
+            if _is_called(module.__name__, name, found):
+                patch.setattr(module, name, _broken)
+        printed = conclude(own, stage)
+    assert printed.startswith("error: inconclusive, because the audit itself failed (")
+    reasons = {_reason(path) for path in written(stage)}
+    page = release(own)
+    assert all(why.failed for why in reasons)
+    assert [why.inconclusive in page for why in reasons] == [stage.name in SHOWN]
+    assert "not refuted" not in page
+    assert _ROW not in page + printed
+
+
+def _is_called(module: str, name: str, found: object) -> bool:
+    ours = str(getattr(found, "__module__", "")).startswith(("palimpsest.", "stages."))
+    return ours and callable(found) and found.__module__ != module and name not in ("load", "metric")
+
+
+def _broken(*_: object, **__: object) -> None:
+    raise ZeroDivisionError(_ROW)
+
+
+def _reason(path: Path) -> Inconclusive:
+    found = inconclusive(read_json(path))
+    assert found is not None, path
+    return found
+
+
+@pytest.mark.parametrize("name", GUESSING)
+def test_rows_that_allow_no_guess_end_no_run(name: str, own: Place) -> None:
+    """Canned answers: nearly all have a near-duplicate, and the few that have none fell on one side."""
+    plant([SplitRow("your parcel is late", "delivery")] * 40, [SplitRow("the bill is wrong", "billing", True)] * 5)
+    (stage,) = (one for one in STAGES if one.name == name)
+    printed = conclude(own, stage)
+    assert printed.startswith(f"inconclusive, because {NONE_TO_GUESS}")
+    (path,) = written(stage)
+    assert not _reason(path).failed
+    release(own)
+
+
+def test_texts_without_a_word_end_no_run(own: Place) -> None:
+    plant(*[[SplitRow(sign * number, "billing", True) for number in range(1, 20)] for sign in "!?"])
+    (stage,) = (one for one in STAGES if one.name == "text_mia")
+    assert conclude(own, stage).startswith(f"inconclusive, because {NO_WORD}")
+    page = release(own)
+    assert f"Inconclusive, because {NO_WORD}: text membership ({RELEASED})." in page
+    assert f"Its text membership attack is inconclusive, because {NO_WORD}." in page
+    assert "not refuted" not in page
+    (row,) = (row for row in read_json(SUMMARY)["rows"] if row["variant"] == RELEASED)
+    assert (row["verdict"], row["unsettled"]) == ("inconclusive", {"text_membership": NO_WORD})
+
+
+def test_numbers_that_cannot_be_drawn_are_no_result_and_end_no_run(own: Place) -> None:
+    """What an audit writes may be odder than its section foresees."""
+    write_json(METRICS / RELEASED / "ngrams.json", {"zone": "internal", "orders": {"5": None}})
+    code, printed = own.stage(stages.report)
+    assert code == 0, printed
+    assert printed.startswith("error: inconclusive, because ")
+    page = release(own)
+    assert f"ngrams ({RELEASED})" in page
+
+
+# --- the runners -------------------------------------------------------------------------------------------------
+
+_READ = ("guessed", "one_row_each", "one_guessed_each", "records_of", "real_rows")
+_BROKEN = f"""
+import importlib.machinery, sys
+
+class Broken(importlib.machinery.PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        spec = super().find_spec(name, path, target)
+        if name == "stages.audited":
+            run = spec.loader.exec_module
+            def broken(module):
+                run(module)
+                for each in {_READ}:
+                    setattr(module, each, lambda *_: 1 / 0)
+            spec.loader.exec_module = broken
+        return spec
+
+sys.meta_path.insert(0, Broken)
+"""
+
+
+@pytest.fixture(scope="module")
+def releasing(ran: Place, copy: Callable[[Place], Place]) -> Place:
+    """A workspace that has run, will release, and whose audits are all to be run again."""
+    place = copy(ran)
+    place.edit("release", variants=[VARIANT], gates={"accuracy": None})
+    keys.new_key(place.home / "release.pem")
+    (place.home / "broken").mkdir()
+    (place.home / "broken" / "sitecustomize.py").write_text(_BROKEN)
+    for path in place.workspace.glob("reports/metrics/*/*.json"):
+        if path.stem not in ("generation",) and path.parent.name != "models":
+            write_json(path, {"zone": "internal", "inconclusive": "it is old", "remedy": "Wait.", "failed": True})
+    return place
+
+
+@pytest.mark.parametrize(
+    "runner", [("dvc", "repro"), ("palimpsest", "run", "--yes"), ("flows", ".")], ids=lambda one: one[0]
+)
+@pytest.mark.timeout(900)
+def test_no_runner_stops_at_audits_that_fail(
+    runner: tuple[str, ...], releasing: Place, copy: Callable[[Place], Place]
+) -> None:
+    place = copy(releasing)
+    told: dict[str, Any] = {keys.VARIABLE: str(place.home / "release.pem"), word.VARIABLE: word.YES}
+    code, output = place.run(*runner, PYTHONPATH=str(place.home / "broken"), PALIMPSEST_WARM="", **told)
+    assert code == 0, output
+    assert "error: inconclusive, because the audit itself failed (ZeroDivisionError at line" in output
+    with place.entered():
+        assert (RELEASE / "card.html").is_file()
+        found = read_results(load())
+        assert VARIANT in found.unsettled(ANONYMITY)
+        assert "ZeroDivisionError" in PAGE.read_text(encoding="utf-8")
