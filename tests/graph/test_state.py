@@ -149,3 +149,13 @@ def test_a_folder_has_the_hash_of_its_files_and_their_names(tmp_path: Path) -> N
     os.rename(folder / "in" / "a.txt", folder / "in" / "b.txt")
     assert md5_of(folder) != before
     assert md5_of(tmp_path / "none") is None
+
+
+def test_of_a_metric_that_dvc_is_not_to_keep_it_keeps_a_copy_and_needs_none(tmp_path: Path) -> None:
+    work = Work(tmp_path)
+    assert work.repro() == ["first", "second", "third"]
+    copy = Cache.of(tmp_path)
+    listing = md5((tmp_path / "third.txt").read_bytes()).hexdigest()
+    assert copy.holds(listing)
+    rmtree(tmp_path / ".dvc" / "cache" / "files")
+    assert work.look()["third"].state is State.CACHED

@@ -445,6 +445,13 @@ def test_rounding_is_charged_or_its_assumptions_are_named(named: tuple[str, ...]
     assert [name for name in KNOWN if name in found["sentence"]] == list(named)
 
 
+def test_noise_that_is_not_exact_is_assumed_and_not_tested() -> None:
+    layers = made(dp3=receipt("dp3", 2.98, method="predict"))["layers"]
+    found = {one["name"]: one for one in layers}["Floating point"]
+    assert found["status"] == "assumed"
+    assert "draws" in found["sentence"]
+
+
 def test_every_layer_has_its_status() -> None:
     assert {layer["status"] for layer in made()["layers"]} == {"proved", "tested", "assumed", "not covered"}
 

@@ -23,6 +23,7 @@ from palimpsest.workspace import Zone
 STATEMENT_VERSION = 6
 PRIVATE = "DIFFERENTIALLY PRIVATE"  # the status of a promise that holds
 _PRIOR = _FPR = 0.01
+_DRAWS_TOKENS = "predict"  # the method to which the assumption `draws` belongs
 _REPLACED = 2  # units: one less and one more
 
 NOT_COVERED = {
@@ -329,9 +330,10 @@ def layers(
 def _floating_point(released: Sequence[Receipt]) -> tuple[str, str]:
     """What rounding may do, and how far that is known."""
     exact = "Gaussian noise and noisy picks are exact; what the rounding of sums and scores may move is charged."
-    if named := sorted({name for receipt in released for name in receipt.assumptions}):
-        return f"{exact} Assumed of the machine: {', '.join(named)}.", "assumed"
-    return exact, "tested"
+    named = sorted({name for receipt in released for name in receipt.assumptions})
+    if any(one.method == _DRAWS_TOKENS for one in released):  # its Gumbel and Laplace noise is not exact
+        named = ["draws", *named]
+    return (f"{exact} Assumed: {', '.join(named)}.", "assumed") if named else (exact, "tested")
 
 
 _TOTALS = ("asset", "verified", "delta", "cap_epsilon", "spent_epsilon", "left_epsilon")
