@@ -453,3 +453,19 @@ def test_a_group_of_a_training_goes_unit_by_unit():
     assert found == pytest.approx([3.34, 10.2, 27.7], rel=5e-3)
     assert accounting.group_epsilon(event, 2, 1e-5, 1e-6) > found[0]
     assert accounting.group_epsilon(event, 10, 1e-5, 9e-6) == math.inf
+
+
+def test_a_replaced_unit_of_a_training_costs_less_than_a_group_of_two():
+    event = training(1.1, 0.01, 1000)
+    library = dpa.pld.PLDAccountant(dpa.NeighboringRelation.REPLACE_ONE)
+    found = accounting.replaced_epsilon(event, 1e-5)
+    assert found == pytest.approx(library.compose(event).get_epsilon(1e-5), rel=1e-5)
+    assert accounting.epsilon(event, 1e-5) < found < 0.8 * accounting.group_epsilon(event, 2, 1e-5)
+    assert accounting.replaced_epsilon(dpa.ComposedDpEvent([event, VOTES]), 1e-5) == math.inf
+
+
+def test_a_replaced_unit_moves_a_gaussian_by_twice_and_two_counts_by_one():
+    gaussian = accounting.replaced_epsilon(dpa.GaussianDpEvent(4.0), 1e-5)
+    assert gaussian == pytest.approx(accounting.gdp_epsilon(0.5, 1e-5), rel=1e-5)
+    counts = accounting.replaced_epsilon(dpa.SelfComposedDpEvent(DiscreteGaussianDpEvent(40.0), 3), 1e-5)
+    assert counts == pytest.approx(accounting.gdp_epsilon(math.sqrt(6.0) / 40.0, 1e-5), rel=1e-3)

@@ -13,12 +13,12 @@ import json
 import logging
 import math
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dp_accounting.dp_event as dpa
 import numpy as np
 import scipy
-from dp_accounting.privacy_accountant import UnsupportedEventError
+from dp_accounting.privacy_accountant import NeighboringRelation, UnsupportedEventError
 
 from palimpsest import validate
 from palimpsest.privacy import events
@@ -186,10 +186,25 @@ def pld(event: dpa.DpEvent, grid: float = _GRID) -> Losses:
 def _pld(body: str, grid: float) -> Losses:
     """Of an event in its JSON form, on a grid of losses; a coarser one gives a larger epsilon, sooner."""
     parts = list(leaves(events.from_json(json.loads(body)))) or [(dpa.NoOpDpEvent(), 1)]
-    laws = [(*_laws(json.dumps(events.to_json(leaf)), grid), count) for leaf, count in map(_summed, parts)]
-    removing, adding = ([(law[way], law[2]) for law in laws] for way in (0, 1))
-    same = all(law[0] is law[1] for law in laws)
+    laws: list[tuple[tuple[Law, Law], int]] = [
+        (_laws(json.dumps(events.to_json(leaf)), grid), count) for leaf, count in map(_summed, parts)
+    ]
+    removing, adding = ([(both[way], count) for both, count in laws] for way in (0, 1))
+    same = all(both[0] is both[1] for both, _ in laws)
     return Losses((Way(removing, grid),) if same else (Way(removing, grid), Way(adding, grid)))
+
+
+@functools.lru_cache(maxsize=64)
+def _replaced(body: str, grid: float) -> Losses:
+    """As `_pld`, of one unit replaced by another, of parts that `replaced_epsilon` takes."""
+    parts = map(_summed, leaves(events.from_json(json.loads(body))))
+    return Losses((Way([_replaced_law(leaf, count, grid) for leaf, count in parts], grid),))
+
+
+def _replaced_law(leaf: dpa.DpEvent, count: int, grid: float) -> tuple[Law, int]:
+    """The law of one mechanism, and how often it counts: of noisy counts twice, for two of them move."""
+    law = _law(_distribution(leaf, grid, NeighboringRelation.REPLACE_ONE)._pmf_remove)  # noqa: SLF001
+    return law, 2 * count if isinstance(leaf, DiscreteGaussianDpEvent) else count
 
 
 def _summed(part: tuple[dpa.DpEvent, int]) -> tuple[dpa.DpEvent, int]:
@@ -215,11 +230,13 @@ def _law(pmf: "PLDPmf") -> Law:
     return Law(dense._lower_loss + least, masses[least : most + 1], float(dense._infinity_mass))  # noqa: SLF001
 
 
-def _distribution(leaf: dpa.DpEvent, grid: float) -> "PrivacyLossDistribution":
+def _distribution(
+    leaf: dpa.DpEvent, grid: float, neighbours: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE
+) -> "PrivacyLossDistribution":
     """By connecting the dots, which rounds no loss up: in that way each mechanism of many would lose half a step."""
     from dp_accounting.pld import privacy_loss_distribution as library
 
-    of = {"value_discretization_interval": grid, "use_connect_dots": True}
+    of: dict[str, Any] = {"value_discretization_interval": grid, "use_connect_dots": True}
     if isinstance(leaf, DiscreteGaussianDpEvent):
         return library.from_discrete_gaussian_mechanism(leaf.sigma, **of)
     if isinstance(leaf, BoundedRangeDpEvent):
@@ -229,7 +246,7 @@ def _distribution(leaf: dpa.DpEvent, grid: float) -> "PrivacyLossDistribution":
     if isinstance(leaf, dpa.NoOpDpEvent) or rate == 0:
         return library.identity(value_discretization_interval=grid)
     if isinstance(inner, dpa.GaussianDpEvent):
-        of["log_mass_truncation_bound"] = _CUT
+        of |= {"log_mass_truncation_bound": _CUT, "neighboring_relation": neighbours}
         return library.from_gaussian_mechanism(inner.noise_multiplier, sampling_prob=rate, **of)
     if isinstance(inner, dpa.LaplaceDpEvent):
         return library.from_laplace_mechanism(inner.noise_multiplier, sampling_prob=rate, **of)
@@ -516,6 +533,24 @@ def group_epsilon(event: dpa.DpEvent, size: int, at_delta: float, own_delta: flo
     by_rho = own_delta == 0 and all(_has_rho(leaf) for leaf, _ in parts)
     whole = zcdp_epsilon(size**2 * total_rho(event), at_delta) if by_rho else math.inf
     return whole if primary(event) == "zcdp" and by_rho else min(whole, _chained(event, size, at_delta, own_delta))
+
+
+def replaced_epsilon(event: dpa.DpEvent, at_delta: float) -> float:
+    """The epsilon for replacing one unit by another, by the losses of that; infinity where they are not known.
+
+    It never is more than that of a group of two, and less under sampling: both units have one coin between them, not
+    two. A Gaussian query on a Poisson sample has the pair of mixtures around opposite means (Lebeda, Regehr, Kamath,
+    Steinke 2024, "Avoiding pitfalls for privacy accounting of subsampled mechanisms under composition"). In noisy
+    integer counts one less and one more move two counts, whose noise is independent, so each moves as by itself.
+    """
+    if not is_private(event) or not all(_knows_replacing(leaf) for leaf, _ in leaves(event)):
+        return math.inf
+    return _replaced(json.dumps(events.to_json(event)), _GRID).epsilon(at_delta)
+
+
+def _knows_replacing(leaf: dpa.DpEvent) -> bool:
+    inner = leaf.event if isinstance(leaf, dpa.PoissonSampledDpEvent) else leaf
+    return isinstance(inner, dpa.GaussianDpEvent) or isinstance(leaf, DiscreteGaussianDpEvent)
 
 
 def _chained(event: dpa.DpEvent, size: int, at_delta: float, own_delta: float) -> float:

@@ -5,13 +5,16 @@ privacy-statement.schema.json, which ships beside this module.
 """
 
 import json
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from importlib import resources
 from typing import Any
 
+from palimpsest.privacy import accounting
 from palimpsest.privacy.accounting import NAMES
 from palimpsest.privacy.assumptions import KNOWN
+from palimpsest.privacy.events import composed
 from palimpsest.privacy.fourier import Bracket
 from palimpsest.privacy.ledger.summary import ChargeLine, LedgerSummary
 from palimpsest.privacy.receipt import GROUPS, QueryLine, Receipt
@@ -175,8 +178,13 @@ def _accounting(receipt: Receipt, second: Bracket | None) -> dict[str, Any]:
 
 
 def _changed_row(receipt: Receipt, unit: Unit) -> dict[str, Any]:
-    """A change within one unit: one out, another in, so the bound of a group of two."""
-    epsilon = next((row.epsilon for row in receipt.group if row.k == _REPLACED), None)
+    """A change within one unit: one out, another in. So the bound of a group of two holds, and that of a replaced unit
+    where it is less; no own delta is shared out for the latter."""
+    two = next((row.epsilon for row in receipt.group if row.k == _REPLACED), None)
+    event = composed((line.event, line.cell) for line in receipt.queries)
+    known = receipt.own_delta == 0 and 0 < receipt.delta < 1
+    one = accounting.replaced_epsilon(event, receipt.delta) if known else math.inf
+    epsilon = min((bound for bound in (two, one) if bound is not None and math.isfinite(bound)), default=None)
     bound = "no finite ε is shown" if epsilon is None else f"ε ≤ {at_most(epsilon, 4)}"
     return {"k": _REPLACED, "epsilon": epsilon, "sentence": unit.changed_row(bound)}
 
