@@ -25,9 +25,9 @@ from palimpsest.privacy.planned import ADJACENCY
 from palimpsest.workspace import INTERNAL, Zone
 
 GROUPS = (1, 2, 5, 10)  # units of privacy: records of one person, or persons where the person is the unit
-# How far the stated epsilon may be from what other accountants say. RDP, a looser bound of the same, is below PLD by
-# no more than the grid of PLD adds. Of the Fourier accountant both ends are bounds: the true epsilon is not below the lower one
-# but for rounding, and the upper one counts its own error, of which a part is absolute.
+# How far the stated epsilon may be from what other accountants say. RDP, a looser bound of the same, is below PLD by no
+# more than the grid of PLD adds. Of the Fourier accountant both ends are bounds: the true epsilon is not below the
+# lower one but for rounding, and the upper one counts its own error, of which a part is absolute.
 ABOVE_RDP = 1e-3
 ABOVE_LOW = 1e-6
 BELOW_HIGH, BELOW_HIGH_BESIDE = 0.02, 1e-4

@@ -23,7 +23,7 @@ from palimpsest.report.tradeoff import TradeOff, read_tradeoff
 from palimpsest.report.unit import Unit
 from palimpsest.workspace import Zone
 
-STATEMENT_VERSION = 6
+STATEMENT_VERSION = 7
 PRIVATE = "DIFFERENTIALLY PRIVATE"  # the status of a promise that holds
 _PRIOR = _FPR = 0.01
 _DRAWS_TOKENS = "predict"  # the method to which the assumption `draws` belongs
