@@ -103,8 +103,6 @@ def run_stage(stage: FlowNode, runner: Runner) -> State[Any]:
     except Stopped:
         return Cancelled(message="the flow was stopped")
     except StageFailed as error:
-        if stage.retries:  # Prefect runs again what raised
-            raise
         return Failed(message=error.lines)
     assert outcome.how is not None
     return Completed(name=_STATE_NAMES[outcome.how], message=outcome.how.value)

@@ -21,7 +21,7 @@ from palimpsest.errors import PalimpsestError
 from palimpsest.files import read_json
 from palimpsest.privacy.ledger.rules import balance
 from palimpsest.privacy.receipt import read_receipt
-from palimpsest.privacy.shown import down, up
+from palimpsest.privacy.shown import delta_up, down, up
 from palimpsest.report.formats import at_most
 from palimpsest.workspace import CARD, PAGE, RELEASE, STATEMENT
 
@@ -58,7 +58,7 @@ def _publish_charges(workspace: Path) -> None:
     table = charges(context)
     left = table[-1]["left"] if table else down(context.asset.epsilon)
     asset = context.asset
-    said = f"Epsilon {left} of {asset.epsilon:g} is left for {asset.name}, at delta {asset.delta:.3g}."
+    said = f"Epsilon {left} of {asset.epsilon:g} is left for {asset.name}, at delta {delta_up(asset.delta)}."
     create_table_artifact(table, key=CHARGES_KEY, description=said)
 
 

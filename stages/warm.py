@@ -12,8 +12,8 @@ Guarantee: a fork is as private, and as random, as a new process.
 * The operating system's random bytes, from which keys and noise are drawn, have no state in a process.
 * `numpy` and `torch` have generators in the process: each fork seeds them anew from the operating system. `random` and
   `uuid` need no help: Python itself seeds the one anew, and the other asks the operating system.
-* OpenSSL, under `ssl`, `hashlib` and `cryptography`, seeds itself anew after a fork.
-* OpenDP's library has a generator that does not. It is not in the server: each fork loads it as a new process would.
+* OpenSSL, under `ssl`, `hashlib`, `cryptography` and OpenDP's library, seeds itself anew after a fork.
+* OpenDP's library is not in the server all the same, as a precaution: each fork loads it as a new process would.
 
 `_require_fit` looks whether that holds, before the first fork: also that no thread would be lost, and that no GPU is in
 use. A server that is not fit ends, and all stages start as they are.
@@ -53,7 +53,7 @@ LIBRARIES = (
 )  # fmt: skip
 _LIGHT = "stages.inputs"  # runs even where nothing else does, and needs none of them
 _OURS = {"palimpsest", "stages", "flows"}
-_KEPT_OUT = ("opendp",)  # native code that a fork may not share, as files that a process has mapped
+_KEPT_OUT = ("opendp",)  # native code kept out as a precaution, as files that a process has mapped
 _DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dxg")  # open once a GPU is in use: importing torch maps its driver alone
 _FORKS_WELL = {"jemalloc_bg_thd"}  # threads that a library starts anew in a fork
 _THREADS = "OMP_NUM_THREADS"

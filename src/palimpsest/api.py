@@ -27,6 +27,7 @@ from palimpsest.files import atomic_path, owner_only
 from palimpsest.params.load import read
 from palimpsest.privacy.ledger.records import Balance
 from palimpsest.privacy.ledger.summary import ledger_summary
+from palimpsest.privacy.shown import up
 from palimpsest.records import attributes
 from palimpsest.records.write import read_synthetic
 from palimpsest.report.results import Metric, Results
@@ -90,7 +91,7 @@ class PricedPlan:
     def _verdict(self) -> str:
         found = self.summary
         fits = "fits" if found.fits else "does not fit"
-        return f"Epsilon {found.spent:.3f} of {found.cap:g} is spent; after this run {found.after:.3f}: {fits}."
+        return f"Epsilon {up(found.spent)} of {found.cap:g} is spent; after this run {up(found.after)}: {fits}."
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """A tiny random BERT from a local folder is fine-tuned without a network."""
 
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -57,6 +58,24 @@ def test_it_learns_and_leaves_the_global_generator_alone(folder):
     assert evaluation.correct.shape == (2, 100)
     assert evaluation.scored.accuracy.value > 0.9
     assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_a_checkpoint_in_half_precision_learns_in_float32(folder, tmp_path, monkeypatch):
+    """In its own precision Adam's small steps would be rounded off most weights, and off every layer norm."""
+    half, seen = tmp_path / "half", []
+    shutil.copytree(folder, half)
+    BertModel.from_pretrained(folder, dtype=torch.bfloat16).save_pretrained(half)
+
+    def look(model, last):
+        seen.extend((name, weight, weight.detach().clone()) for name, weight in model.named_parameters())
+
+    monkeypatch.setattr(finetune, "freeze", look)
+    small = replace(settings(epochs=1), learning_rate=5e-5)
+    finetuned(half, *rows(32, 0), *rows(8, 1), LABELS, small)
+    assert {before.dtype for _, _, before in seen} == {torch.float32}
+    norms = [(weight, before) for name, weight, before in seen if "LayerNorm.weight" in name]
+    assert norms
+    assert not any(torch.equal(weight, before) for weight, before in norms)
 
 
 def test_the_last_blocks_stay_as_they_are(folder):

@@ -143,9 +143,13 @@ def test_what_does_not_fit_is_not_sent(there: Running, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("there", [lambda seen, count: completion("praise")], indirect=True)
-def test_an_endpoint_without_log_probabilities_is_named(there: Running, tmp_path: Path) -> None:
-    with pytest.raises(BackendError, match="without log-probabilities"):
-        judge(there, tmp_path).judged(ROWS, ASKED)
+def test_an_endpoint_without_log_probabilities_is_named_before_more_rows_are_sent(
+    there: Running, tmp_path: Path
+) -> None:
+    with pytest.raises(BackendError, match="without log-probabilities") as caught:
+        judge(there, tmp_path, retries=4, concurrency=1).judged(ROWS, ASKED)
+    assert "vLLM" in caught.value.remedy
+    assert len(there.seen) == 1
 
 
 def test_an_answer_that_begins_no_label_is_wrong_and_calibrates_nothing(tmp_path: Path) -> None:

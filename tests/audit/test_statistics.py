@@ -87,9 +87,21 @@ def test_auc_interval_keeps_a_width_at_the_ends():
 def test_null_interval_has_the_exact_permutation_variance():
     pool = np.arange(7.0)
     values = [auc_value(pool[list(side)], np.delete(pool, side)) for side in combinations(range(7), 3)]
-    low, high = auc_null_interval(3, 4, 0.6)
+    low, high = auc_null_interval(pool[:3], pool[3:], 0.6)
     assert high - 0.5 == pytest.approx(scipy.stats.norm.ppf(0.8) * np.std(values))
     assert low == pytest.approx(1 - high)
+
+
+@pytest.mark.parametrize("scores", [[0, 0, 0, 0, 0, 1, 2], [0, 0, 1, 1, 1, 1, 2], [0, 0, 0, 0, 0, 0, 1]])
+def test_null_interval_of_scores_that_tie_has_their_permutation_variance(scores):
+    pool = np.array(scores, dtype=float)
+    values = [auc_value(pool[list(side)], np.delete(pool, side)) for side in combinations(range(7), 3)]
+    _, high = auc_null_interval(pool[:3], pool[3:], 0.6)
+    assert high - 0.5 == pytest.approx(scipy.stats.norm.ppf(0.8) * np.std(values))
+
+
+def test_scores_that_all_tie_have_an_auc_of_a_half_and_no_interval_around_it():
+    assert auc_null_interval(np.zeros(5), np.zeros(9), 0.99) == (0.5, 0.5)
 
 
 def test_tpr_at_a_low_fpr():

@@ -195,3 +195,15 @@ def test_without_settings_in_the_environment_the_users_are_read(
     Repo.init(str(tmp_path), no_scm=True).close()
     with Repo(str(tmp_path)) as repo:
         assert Cache.of(tmp_path).folder == Path(repo.cache.local_cache_dir) == Path("/srv/team")
+
+
+def test_of_a_metric_that_dvc_is_not_to_keep_it_keeps_a_copy_and_needs_none(tmp_path: Path) -> None:
+    work = Work(tmp_path)
+    work.repro()
+    value = md5_of(tmp_path / "third.txt")
+    copy = tmp_path / ".dvc" / "cache" / "files" / "md5" / value[:2] / value[2:]
+    assert copy.read_text() == (tmp_path / "third.txt").read_text()
+    copy.chmod(0o600)
+    copy.unlink()
+    assert work.states() == ["cached"] * 3
+    assert changed(tmp_path, {}) == set()

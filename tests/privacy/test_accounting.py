@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from palimpsest.privacy import accounting
+from palimpsest.privacy import accounting, fourier
 from palimpsest.privacy.events import BoundedRangeDpEvent, DiscreteGaussianDpEvent
 
 DELTAS = st.floats(1e-9, 1e-2)
@@ -399,3 +399,73 @@ def test_laplace_groups_cost_exactly_their_size():
 def test_impossible_arguments_are_refused(call):
     with pytest.raises(ValueError, match="must be"):
         call()
+
+
+@pytest.mark.parametrize("steps", [1_000, 10_000, 100_000])
+@pytest.mark.parametrize("delta", [1e-6, 1e-10, 1e-12, 1e-14, 1e-20, 1e-30])
+def test_composed_losses_are_never_below_the_exact_ones_however_small_delta_is(steps, delta):
+    """A sample of everybody is no Gaussian to the library: its losses are composed one by one."""
+    found, exact = accounting.epsilon(training(math.sqrt(steps), 1.0, steps), delta), accounting.gdp_epsilon(1.0, delta)
+    assert exact <= found <= 1.0005 * exact
+
+
+def test_a_profile_of_composed_losses_is_never_below_the_exact_one():
+    at = np.concatenate([np.linspace(0.0, 12.0, 241), [3.00001, 0.1234567]])
+    found = accounting.pld(training(30.0, 1.0, 900)).deltas(at)
+    exact = accounting.gdp_deltas(np.ones(len(at)), at)
+    assert np.all((found >= exact) & (found <= 1.001 * exact))
+
+
+def test_losses_that_are_atoms_compose_to_their_sums():
+    """Of twenty, half of the losses are the largest: the sum is the largest with probability 2^-20."""
+    event = dpa.SelfComposedDpEvent(dpa.LaplaceDpEvent(20.0), 20)
+    low, high = fourier.epsilon(event, 1e-6)
+    assert low <= accounting.epsilon(event, 1e-6) <= high
+    assert accounting.epsilon(event, 1e-9) == pytest.approx(1.0 + math.log1p(-1e-9 * 2**20), rel=1e-5)
+
+
+@pytest.mark.parametrize("sigma", [100.0, 300.0])
+def test_a_thousand_histograms_cost_no_more_than_a_thousand_gaussians(sigma):
+    """No loss is rounded up: half a step of the grid each would be .05 in all."""
+    event = dpa.SelfComposedDpEvent(DiscreteGaussianDpEvent(sigma), 1000)
+    found = accounting.epsilon(event, 1e-6)
+    assert found == pytest.approx(accounting.gdp_epsilon(math.sqrt(1000) / sigma, 1e-6), rel=1e-3)
+    assert found < accounting.epsilon(event, 1e-6, "rdp")
+
+
+@pytest.mark.parametrize("size", [2, 5, 10])
+def test_a_group_under_gaussian_queries_has_exactly_so_many_times_their_mu(size):
+    sigma = accounting.gdp_sigma(3.0, 1e-5, 20)
+    mu = math.sqrt(20) / sigma
+    votes = dpa.SelfComposedDpEvent(dpa.GaussianDpEvent(sigma), 20)
+    exact = accounting.gdp_epsilon(size * mu, 1e-5)
+    assert accounting.group_epsilon(votes, size, 1e-5) == pytest.approx(exact, rel=1e-9)
+    counts = dpa.SelfComposedDpEvent(DiscreteGaussianDpEvent(sigma), 20)
+    assert exact <= accounting.group_epsilon(counts, size, 1e-5) <= 1.001 * exact
+    by_losses = accounting.group_epsilon(training(sigma, 1.0, 20), size, 1e-5)  # goes unit by unit
+    assert exact <= by_losses <= 1.001 * exact
+
+
+def test_a_group_of_a_training_goes_unit_by_unit():
+    """One epsilon for each unit, as in the lemma of Vadhan 2017, would be 3.42, 12.4 and 245."""
+    event = training(1.1, 0.01, 1000)
+    found = [accounting.group_epsilon(event, size, 1e-5) for size in (2, 5, 10)]
+    assert found == pytest.approx([3.34, 10.2, 27.7], rel=5e-3)
+    assert accounting.group_epsilon(event, 2, 1e-5, 1e-6) > found[0]
+    assert accounting.group_epsilon(event, 10, 1e-5, 9e-6) == math.inf
+
+
+def test_a_replaced_unit_of_a_training_costs_less_than_a_group_of_two():
+    event = training(1.1, 0.01, 1000)
+    library = dpa.pld.PLDAccountant(dpa.NeighboringRelation.REPLACE_ONE)
+    found = accounting.replaced_epsilon(event, 1e-5)
+    assert found == pytest.approx(library.compose(event).get_epsilon(1e-5), rel=1e-5)
+    assert accounting.epsilon(event, 1e-5) < found < 0.8 * accounting.group_epsilon(event, 2, 1e-5)
+    assert accounting.replaced_epsilon(dpa.ComposedDpEvent([event, VOTES]), 1e-5) == math.inf
+
+
+def test_a_replaced_unit_moves_a_gaussian_by_twice_and_two_counts_by_one():
+    gaussian = accounting.replaced_epsilon(dpa.GaussianDpEvent(4.0), 1e-5)
+    assert gaussian == pytest.approx(accounting.gdp_epsilon(0.5, 1e-5), rel=1e-5)
+    counts = accounting.replaced_epsilon(dpa.SelfComposedDpEvent(DiscreteGaussianDpEvent(40.0), 3), 1e-5)
+    assert counts == pytest.approx(accounting.gdp_epsilon(math.sqrt(6.0) / 40.0, 1e-5), rel=1e-3)

@@ -16,6 +16,7 @@ from palimpsest.files import write_json
 from palimpsest.privacy import receipt as module
 from palimpsest.privacy.accounting import gdp_epsilon
 from palimpsest.privacy.entropy import NoiseSource
+from palimpsest.privacy.events import DiscreteGaussianDpEvent
 from palimpsest.privacy.fourier import Bracket
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Run
@@ -190,6 +191,17 @@ def test_an_accountant_that_speaks_against_the_epsilon_is_heard(
     changes: dict[str, Any], second: Bracket | None, agree: bool
 ):
     assert (a_receipt(**changes).agreement(second) == []) is agree
+
+
+def test_what_a_grid_adds_to_very_many_counts_is_no_contradiction():
+    """Losses narrower than the grid: PLD is above RDP there, and both hold."""
+    event = dpa.SelfComposedDpEvent(DiscreteGaussianDpEvent(10_000.0), 10**6)
+    many = a_receipt(accountant="pld", queries=(a_line(event=event),), epsilon=0.4310, epsilon_rdp=0.4299)
+    assert many.agreement(None) == []
+    assert replace(many, epsilon=0.8).agreement(None) != []
+    assert replace(many, accountant="zcdp").agreement(None) != []
+    few = replace(many, queries=(a_line(event=dpa.GaussianDpEvent(10.0)),))
+    assert few.agreement(None) != []
 
 
 def test_there_is_one_set_of_tolerances():

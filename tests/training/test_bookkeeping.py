@@ -4,6 +4,8 @@ import dataclasses
 import functools
 import itertools
 import math
+import subprocess
+import sys
 import warnings
 
 import pytest
@@ -310,6 +312,21 @@ def test_rounded_products_are_refused():
             BookkeepingEngine(nn.Linear(2, 2))
     finally:
         torch.set_float32_matmul_precision("highest")
+
+
+def test_switches_that_torch_cannot_read_together_are_named():
+    """Its newer switch for one backend sets others'; its older one then raises. In a process of its own: it may not
+    come back."""
+    program = (
+        "import torch\nfrom palimpsest.training.engine import EngineError\n"
+        "from palimpsest.training.bookkeeping import BookkeepingEngine\n"
+        "torch.backends.mkldnn.fp32_precision = 'tf32'\n"
+        "try:\n    BookkeepingEngine(torch.nn.Linear(2, 2))\n"
+        "except EngineError as error:\n    print(error)\n    print(error.remedy)\n"
+    )
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert "contradict each other" in told
+    assert "torch.backends.fp32_precision" in told
 
 
 @pytest.mark.parametrize("bits", [1, 8, 13, 16])

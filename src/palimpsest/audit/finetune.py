@@ -81,6 +81,7 @@ def _load(folder: Path, labels: int, settings: FinetuneSettings) -> tuple[PreTra
         model = AutoModelForSequenceClassification.from_pretrained(
             folder,
             num_labels=labels,
+            dtype=torch.float32,  # as stored, a small step would be rounded off most weights of half precision
             ignore_mismatched_sizes=True,
             use_safetensors=True,
             trust_remote_code=False,

@@ -225,7 +225,7 @@ def bag_of_words_control(members: Sequence[str], nonmembers: Sequence[str], *, s
     model = make_pipeline(words, LogisticRegression(C=0.1))
     scores = model.fit(texts[fitted], coins[fitted]).decision_function(texts[~fitted])
     held = Scores(scores[coins[~fitted]], scores[~coins[~fitted]])
-    null = auc_null_interval(len(held.members), len(held.nonmembers), CONTROL_CONFIDENCE)
+    null = auc_null_interval(held.members, held.nonmembers, CONTROL_CONFIDENCE)
     return Control(auc_with_interval(held.members, held.nonmembers), null)
 
 

@@ -143,13 +143,18 @@ def _auc_bound(value: float, end: float, gap: Callable[[float], float]) -> float
     return end if value == end else float(brentq(gap, *sorted((beside, end))))
 
 
-def auc_null_interval(positives: int, negatives: int, confidence: float) -> Interval:
-    """Where the AUC of a score that knows nothing falls: .5 +- z sqrt((m + n + 1) / (12 m n)).
+def auc_null_interval(positive: np.ndarray, negative: np.ndarray, confidence: float) -> Interval:
+    """Where the AUC of these scores falls if they know nothing: .5 +- z sqrt((N + 1 - ties) / (12 m n)), N = m + n.
 
-    Source: Mann and Whitney 1947, the variance of U under the null hypothesis.
+    Ties are the sum of t^3 - t over groups of t equal scores, over N (N - 1): scores that tie move the AUC less.
+
+    Source: Mann and Whitney 1947, the variance of U under the null hypothesis; Lehmann 1975, chapter 1.4, with ties.
     """
-    validate.positive(positives=positives, negatives=negatives)
-    sd = math.sqrt((positives + negatives + 1) / (12 * positives * negatives))
+    m, n = len(positive), len(negative)
+    validate.positive(positives=m, negatives=n)
+    tied = np.unique(np.concatenate([positive, negative]), return_counts=True)[1].astype(np.float64)
+    ties = float((tied**3 - tied).sum()) / ((m + n) * (m + n - 1))
+    sd = math.sqrt(max(0.0, m + n + 1 - ties) / (12 * m * n))
     half = float(norm.ppf((1.0 + confidence) / 2.0)) * sd
     return Interval(max(0.0, 0.5 - half), min(1.0, 0.5 + half))
 

@@ -13,7 +13,7 @@ from palimpsest.privacy.ledger.books import Books
 from palimpsest.privacy.ledger.ledger import Ledger, require_terms
 from palimpsest.privacy.ledger.records import Asset, require_unit
 from palimpsest.privacy.ledger.witness import receipt_heads
-from palimpsest.privacy.shown import up
+from palimpsest.privacy.shown import delta_up, up
 from palimpsest.workspace import RECEIPTS
 
 OFFLINE = {"DVC_NO_ANALYTICS": "1", "PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
@@ -105,7 +105,7 @@ def enter(params: Params, workspace: Path, *, amend: bool = False, lost: bool = 
         print(f"{known.name}: an earlier ledger is lost; what it spent is unknown and in no total")
     print(
         f"{known.name}: registered in {ledger.place} with a budget of epsilon {known.epsilon:g} at delta "
-        f"{known.delta:.3g}, for adding or removing one {known.unit} of about {known.n_public}{_whom(known)}"
+        f"{delta_up(known.delta)}, for adding or removing one {known.unit} of about {known.n_public}{_whom(known)}"
     )
     if spent := ledger.balance(known.name).spent:
         print(f"{known.name}: epsilon {up(spent)} of it is spent already; workspaces of one asset share its budget")

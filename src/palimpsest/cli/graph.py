@@ -19,7 +19,7 @@ from palimpsest.files import make_folder
 from palimpsest.graph.state import Standing, survey
 from palimpsest.models.sources import embedded_folder
 from palimpsest.params.schema import Params
-from palimpsest.privacy.shown import down, up
+from palimpsest.privacy.shown import delta_up, down, up
 from palimpsest.workspace import GRAPH, READING
 from stages import inputs
 from stages.vouching import named, place_of
@@ -59,7 +59,7 @@ def show_status(workspace: Path, *, as_json: bool = False) -> None:
     show(out, Rows("", ("stage", "state"), rows, ("stage", "state"), (("will run", "yellow"), ("up to date", "green"))))
     out.print(
         f"Budget of {summary.asset}: epsilon {up(summary.spent)} spent, {down(summary.left)} left of {summary.cap:g} "
-        f"at delta {summary.delta:.3g}.",
+        f"at delta {delta_up(summary.delta)}.",
         soft_wrap=not out.is_terminal,
     )
     for said in summary.said:

@@ -23,7 +23,7 @@ from palimpsest.privacy.ledger.summary import (
     accounted,
     ledger_summary,
 )
-from palimpsest.privacy.shown import down, up
+from palimpsest.privacy.shown import delta_up, down, up
 
 _HOLDS = {
     UsedOrder: "The total holds also for plans chosen after looking at earlier results.",
@@ -59,7 +59,7 @@ def show_ledger(
     out.print(
         f"Asset {books.asset} at {escape(context.ledger.place)}: "
         f"epsilon {up(books.spent_epsilon)} spent, {down(books.left_epsilon)} left of {books.cap_epsilon:g} at "
-        f"delta {books.delta:.3g}, for adding or removing one {books.unit}. {_HOLDS[type(books.filter)]}",
+        f"delta {delta_up(books.delta)}, for adding or removing one {books.unit}. {_HOLDS[type(books.filter)]}",
         soft_wrap=not out.is_terminal,
     )
     for said in said_of(whole, context.asset.name):

@@ -28,7 +28,7 @@ from palimpsest.privacy import accounting
 from palimpsest.privacy.ledger.records import Balance, Charge, Run
 from palimpsest.privacy.ledger.rules import TEAM, Attempt, attempt, committed, preview, raised_versions
 from palimpsest.privacy.planned import PlannedQuery
-from palimpsest.privacy.shown import up
+from palimpsest.privacy.shown import delta_up, up
 from palimpsest.records.vouched import files_of
 from palimpsest.report.formats import MISSING, number
 from palimpsest.workspace import CHECKPOINTS, MANIFEST
@@ -367,8 +367,8 @@ def _sentences(summary: PlanSummary) -> Iterator[str]:
         )
     if summary.beside:
         yield (
-            f"Deltas that no event carries: {summary.beside:.3g} after the pending runs, of at most "
-            f"{summary.most_beside:.3g}."
+            f"Deltas that no event carries: {delta_up(summary.beside)} after the pending runs, of at most "
+            f"{delta_up(summary.most_beside)}."
         )
     yield (
         "Budget cost: what one run adds to the data set's total. It is above the variant's own epsilon because the "
@@ -383,8 +383,8 @@ def _sentences(summary: PlanSummary) -> Iterator[str]:
 def budget_sentence(summary: PlanSummary) -> str:
     """The budget, what is spent of it, and what the pending runs would leave spent."""
     return (
-        f"Budget of {summary.asset}: epsilon {summary.cap:g} at delta {summary.delta:.3g} for adding or removing one "
-        f"{summary.unit}; spent {up(summary.spent)}, after the pending runs {up(summary.after)}: "
+        f"Budget of {summary.asset}: epsilon {summary.cap:g} at delta {delta_up(summary.delta)} for adding or removing "
+        f"one {summary.unit}; spent {up(summary.spent)}, after the pending runs {up(summary.after)}: "
         f"{'fits' if summary.fits else 'does not fit'}."
     )
 

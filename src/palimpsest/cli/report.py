@@ -14,7 +14,7 @@ from palimpsest.cli.console import console, table
 from palimpsest.cli.context import opened
 from palimpsest.errors import DataError
 from palimpsest.files import read_json
-from palimpsest.privacy.shown import down, up
+from palimpsest.privacy.shown import delta_up, down, up
 from palimpsest.report.formats import MISSING, number, percent, points, shown_epsilon
 from palimpsest.report.row import ATTACKS, BASELINES, FinalTable, Fraction, Row
 from palimpsest.workspace import PAGE, SUMMARY
@@ -48,8 +48,8 @@ def show_report(workspace: Path, *, as_json: bool = False) -> None:
     )
     balance = context.ledger.balance(context.asset.name)
     out.print(
-        f"Budget left: epsilon [bold]{down(balance.left)}[/bold] of {balance.cap:g} at delta {context.asset.delta:.3g} "
-        f"({up(balance.spent)} spent)."
+        f"Budget left: epsilon [bold]{down(balance.left)}[/bold] of {balance.cap:g} at delta "
+        f"{delta_up(context.asset.delta)} ({up(balance.spent)} spent)."
     )
     out.print(f"Report (private zone): [bold]{escape(str(page_of(workspace)))}[/bold]", soft_wrap=True)
 

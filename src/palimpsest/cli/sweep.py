@@ -31,7 +31,7 @@ from palimpsest.params.resolve import WAYS
 from palimpsest.params.schema import Params
 from palimpsest.params.text import flow
 from palimpsest.privacy.ledger.records import Balance
-from palimpsest.privacy.shown import up
+from palimpsest.privacy.shown import delta_up, up
 from palimpsest.progress import track
 from palimpsest.report.formats import MISSING
 from palimpsest.reproduce.cells import merged
@@ -264,7 +264,7 @@ def _sentences(asked: Sweep, offers: Sequence[Offer]) -> Iterator[str]:
     if any(item.pending and item.purpose == "release" for offer in open_offers for item in offer.charges):
         yield (
             f"{len(open_offers)} of {len(offers)} points fit. They add epsilon {up(added)}: the total of {asset.name} "
-            f"goes from {up(spent)} to {up(spent + added)} of {asset.epsilon:g} at delta {asset.delta:.3g}."
+            f"goes from {up(spent)} to {up(spent + added)} of {asset.epsilon:g} at delta {delta_up(asset.delta)}."
         )
     elif open_offers:
         yield f"{len(open_offers)} of {len(offers)} points can run. They charge 0: private rows are asked nothing new."

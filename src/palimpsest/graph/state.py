@@ -325,7 +325,7 @@ def _md5(path: str, _size: int, _time: int, _inode: int) -> str:
 
 
 def _uncached(one: Repetition) -> set[str]:
-    """Paths that it writes and DVC keeps no copy of."""
+    """Paths that it writes and DVC does not ask its cache for; of a metric or plot the cache may hold a copy."""
     written = (entry for key in MADE for entry in one.body.get(key, []) if not isinstance(entry, str))
     return {path for entry in written for path, how in entry.items() if how.get("cache") is False}
 

@@ -180,7 +180,12 @@ class Params(Settings):
         description="The preset that `init` wrote, if one. It sets nothing: `plan` says by it what the paper's own "
         "accounting leaves out.",
     )
-    seed: int = Field(default=7, ge=0, description="Governs only what touches no private row.")
+    seed: int = Field(
+        default=7,
+        ge=0,
+        description="Draws what is made of public texts and noisy answers, and what audits pick and shuffle; never "
+        "noise, batches or keys.",
+    )
     dataset: Dataset
     world: InventedWorld | None = None
     privacy: Privacy

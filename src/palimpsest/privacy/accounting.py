@@ -13,17 +13,20 @@ import json
 import logging
 import math
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dp_accounting.dp_event as dpa
 import numpy as np
 import scipy
+from dp_accounting.privacy_accountant import NeighboringRelation, UnsupportedEventError
 
 from palimpsest import validate
 from palimpsest.privacy import events
 from palimpsest.privacy.events import BoundedRangeDpEvent, DiscreteGaussianDpEvent
+from palimpsest.privacy.losses import Law, Losses, Way
 
 if TYPE_CHECKING:  # heavy: accountants are imported where they count
+    from dp_accounting.pld.pld_pmf import PLDPmf
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 ORDERS = (*np.round(np.arange(1.1, 11.0, 0.1), 1).tolist(), *range(11, 64), 128, 256, 512, 1024)
@@ -33,12 +36,14 @@ LEAST_TARGET = 0.01  # below it no noise may meet the target on the coarse grid 
 MOST_TARGET = 50.0  # e to it is no protection, and finding the noise for it takes minutes and gigabytes
 _MOST_NOISE = 2.0**20
 _MOST_EPSILON = 700.0  # e to this power is near the largest float; a curve says nothing there
-_LEAST_SHARE, _SHARES = 1e-12, 600  # of delta, tried one after the other for what an event may take in a group
+_LEAST_DELTA, _LINES = 1e-40, 2001  # of one unit's profile, for groups: where it ends, how many points it has
+_CHAIN_END = 1e-3  # of the logarithm of a probability, where the search for a chain stops
 _MOST_RHO = 1e6  # beyond it the tight conversion gains next to nothing
 _TOLERANCE = 1e-3  # relative width at which the search for a noise multiplier stops
 _SLACK = 2e-3  # of a target that a search may leave
 # Steps of losses: of what is stated, of what is planned, of what a search looks at first.
 _GRID, PLANNED_GRID, _COARSE_GRID = 1e-4, 5e-4, 2e-3
+_CUT = -100.0  # the logarithm of what of a Gaussian's losses counts as infinite
 _LEAST_EPSILON = 1e-9  # below it a search sees none
 _FEW_ORDERS = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 128, 256, 1024)
 
@@ -162,14 +167,15 @@ def _rho(leaf: dpa.DpEvent) -> float:
     return 0.5 / sigma / sigma
 
 
-def pld(event: dpa.DpEvent, grid: float = _GRID) -> "PrivacyLossDistribution":
-    """The composed privacy-loss distribution of `event` (pessimistic: its epsilon is an upper bound).
+def pld(event: dpa.DpEvent, grid: float = _GRID) -> Losses:
+    """The privacy losses of `event`, both orders of neighbours: an upper bound at any delta, see `losses`.
 
     Args:
         grid: of losses; on a coarser one, as `PLANNED_GRID`, it may only say more, and sooner.
 
     Raises:
         ValueError: if a part of `event` adds no noise: the library leaves such a part out of its distribution.
+        dp_accounting.UnsupportedEventError: if a part of `event` has no privacy-loss distribution.
     """
     if not is_private(event):
         raise ValueError("an event without noise has no privacy-loss distribution")
@@ -177,26 +183,87 @@ def pld(event: dpa.DpEvent, grid: float = _GRID) -> "PrivacyLossDistribution":
 
 
 @functools.lru_cache(maxsize=64)
-def _pld(body: str, grid: float) -> "PrivacyLossDistribution":
+def _pld(body: str, grid: float) -> Losses:
     """Of an event in its JSON form, on a grid of losses; a coarser one gives a larger epsilon, sooner."""
     parts = list(leaves(events.from_json(json.loads(body)))) or [(dpa.NoOpDpEvent(), 1)]
-    each = (_leaf_pld(json.dumps(events.to_json(leaf)), count, grid) for leaf, count in parts)
-    return functools.reduce(lambda left, right: left.compose(right), each)
+    laws: list[tuple[tuple[Law, Law], int]] = [
+        (_laws(json.dumps(events.to_json(leaf)), grid), count) for leaf, count in map(_summed, parts)
+    ]
+    removing, adding = ([(both[way], count) for both, count in laws] for way in (0, 1))
+    same = all(both[0] is both[1] for both, _ in laws)
+    return Losses((Way(removing, grid),) if same else (Way(removing, grid), Way(adding, grid)))
+
+
+@functools.lru_cache(maxsize=64)
+def _replaced(body: str, grid: float) -> Losses:
+    """As `_pld`, of one unit replaced by another, of parts that `replaced_epsilon` takes."""
+    parts = map(_summed, leaves(events.from_json(json.loads(body))))
+    return Losses((Way([_replaced_law(leaf, count, grid) for leaf, count in parts], grid),))
+
+
+def _replaced_law(leaf: dpa.DpEvent, count: int, grid: float) -> tuple[Law, int]:
+    """The law of one mechanism, and how often it counts: of noisy counts twice, for two of them move."""
+    law = _law(_distribution(leaf, grid, NeighboringRelation.REPLACE_ONE)._pmf_remove)  # noqa: SLF001
+    return law, 2 * count if isinstance(leaf, DiscreteGaussianDpEvent) else count
+
+
+def _summed(part: tuple[dpa.DpEvent, int]) -> tuple[dpa.DpEvent, int]:
+    """Gaussian queries asked one after the other are one of less noise, exactly."""
+    leaf, count = part
+    one = isinstance(leaf, dpa.GaussianDpEvent)
+    return (dpa.GaussianDpEvent(leaf.noise_multiplier / math.sqrt(count)), 1) if one else part
 
 
 @functools.lru_cache(maxsize=256)
-def _leaf_pld(body: str, count: int, grid: float) -> "PrivacyLossDistribution":
-    from dp_accounting.pld import PLDAccountant
-    from dp_accounting.pld.privacy_loss_distribution import from_discrete_gaussian_mechanism
+def _laws(body: str, grid: float) -> tuple[Law, Law]:
+    """Of one mechanism, for removing and for adding a record; one object where both are the same."""
+    loss = _distribution(events.from_json(json.loads(body)), grid)
+    removing = _law(loss._pmf_remove)  # noqa: SLF001
+    return removing, removing if loss._symmetric else _law(loss._pmf_add)  # noqa: SLF001
 
-    leaf = events.from_json(json.loads(body))
+
+def _law(pmf: "PLDPmf") -> Law:
+    dense = pmf.to_dense_pmf()
+    masses = np.asarray(dense._probs, dtype=float)  # noqa: SLF001
+    some = np.flatnonzero(masses > 0.0)
+    least, most = int(some[0]), int(some[-1])
+    return Law(dense._lower_loss + least, masses[least : most + 1], float(dense._infinity_mass))  # noqa: SLF001
+
+
+def _distribution(
+    leaf: dpa.DpEvent, grid: float, neighbours: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE
+) -> "PrivacyLossDistribution":
+    """By connecting the dots, which rounds no loss up: in that way each mechanism of many would lose half a step."""
+    from dp_accounting.pld import privacy_loss_distribution as library
+
+    of: dict[str, Any] = {"value_discretization_interval": grid, "use_connect_dots": True}
     if isinstance(leaf, DiscreteGaussianDpEvent):
-        return from_discrete_gaussian_mechanism(leaf.sigma, value_discretization_interval=grid).self_compose(count)
+        return library.from_discrete_gaussian_mechanism(leaf.sigma, **of)
     if isinstance(leaf, BoundedRangeDpEvent):
-        return _range_pld(leaf.range, grid).self_compose(count)
-    alone = PLDAccountant(value_discretization_interval=grid)
-    alone.compose(leaf, count)
-    return alone._pld  # noqa: SLF001
+        return _range_pld(leaf.range, grid)
+    sampled = isinstance(leaf, dpa.PoissonSampledDpEvent)
+    inner, rate = (leaf.event, leaf.sampling_probability) if sampled else (leaf, 1.0)
+    if isinstance(leaf, dpa.NoOpDpEvent) or rate == 0:
+        return library.identity(value_discretization_interval=grid)
+    if isinstance(inner, dpa.GaussianDpEvent):
+        of |= {"log_mass_truncation_bound": _CUT, "neighboring_relation": neighbours}
+        return library.from_gaussian_mechanism(inner.noise_multiplier, sampling_prob=rate, **of)
+    if isinstance(inner, dpa.LaplaceDpEvent):
+        return library.from_laplace_mechanism(inner.noise_multiplier, sampling_prob=rate, **of)
+    raise UnsupportedEventError(f"{type(inner).__name__} has no privacy-loss distribution")
+
+
+def grid_error(event: dpa.DpEvent, at_delta: float) -> float:
+    """How far above the true epsilon PLD may be where the losses of many mechanisms are narrow beside the grid.
+
+    Connected dots move each loss by less than a step to either side, and hardly its mean. So they move the sum of n by
+    more than a step times sqrt(n log(1 / delta) / 2) with a probability below delta (Hoeffding 1963). Infinity with a
+    choice of bounded range, whose pair of laws is the worst of all intervals.
+    """
+    parts = [_summed(part) for part in leaves(event)]
+    if any(isinstance(leaf, BoundedRangeDpEvent) for leaf, _ in parts):
+        return math.inf
+    return _GRID * math.sqrt(0.5 * sum(count for _, count in parts) * math.log(1.0 / at_delta))
 
 
 def range_deltas(eta: float, at_epsilon: np.ndarray) -> np.ndarray:
@@ -340,7 +407,7 @@ def _coarse(event: dpa.DpEvent, at_delta: float, grid: float = _COARSE_GRID) -> 
     """As `epsilon`, on this grid of losses where the event has them."""
     if primary(event) != "pld" or not is_private(event):
         return epsilon(event, at_delta)
-    return float(_pld(json.dumps(events.to_json(event)), grid).get_epsilon_for_delta(at_delta))
+    return float(_pld(json.dumps(events.to_json(event)), grid).epsilon(at_delta))
 
 
 def _bound(event: dpa.DpEvent, at_delta: float) -> float:
@@ -452,53 +519,109 @@ def trade_off(event: dpa.DpEvent, points: int = 41) -> tuple[list[float], list[f
 
 
 def group_epsilon(event: dpa.DpEvent, size: int, at_delta: float, own_delta: float = 0.0) -> float:
-    """The epsilon for a group of `size` units of privacy at the same delta, beside `own_delta` of which the event says
-    nothing; infinity where none can be shown.
+    """The least epsilon that is proved for a group of `size` units of privacy at the same delta, beside `own_delta` of
+    which the event says nothing; infinity where none is.
 
-    rho-zCDP for one unit is k^2 rho-zCDP for k of them (Bun and Steinke 2016, Proposition 1.9). Where the other
-    accountants speak, (eps, delta0)-DP for one unit is (k eps, delta0 (e^(k eps) - 1) / (e^eps - 1))-DP for k (Dwork
-    and Roth 2014, Theorem 2.2 in its (eps, delta) form; Vadhan 2017, Lemma 2.2); delta0 is lowered until the group's
-    delta is met. An own delta is a part of delta0, so it grows with the group, too.
+    Gaussian queries of mu for one unit have exactly k mu for k of them (Dong, Roth, Su 2022, Theorem 2.14), and rho is
+    k^2 rho (Bun and Steinke 2016, Proposition 1.9). Anything else goes unit by unit, see `_chained`.
     """
     if size == 1 or not is_private(event):
         return epsilon(event, at_delta - own_delta)
-    if own_delta == 0 and primary(event) == "zcdp":
-        return zcdp_epsilon(size**2 * total_rho(event), at_delta)
-    # At the tiny deltas that groups need, RDP may be below privacy-loss distributions cut off on a grid.
-    profiles = [_profile(event, accountant) for accountant in {primary(event), "rdp"}]
-
-    def one(delta0: float) -> float:
-        return min(float(profile.epsilon_at(delta0)) for profile in profiles)
-
-    if own_delta > 0:
-        return _group_epsilon_beside(one, size, at_delta, own_delta)
-    return _group_epsilon(one, size, at_delta)
+    parts = list(leaves(event))
+    if own_delta == 0 and all(isinstance(leaf, dpa.GaussianDpEvent) for leaf, _ in parts):
+        return gdp_epsilon(size * math.sqrt(2.0 * total_rho(event)), at_delta)
+    by_rho = own_delta == 0 and all(_has_rho(leaf) for leaf, _ in parts)
+    whole = zcdp_epsilon(size**2 * total_rho(event), at_delta) if by_rho else math.inf
+    return whole if primary(event) == "zcdp" and by_rho else min(whole, _chained(event, size, at_delta, own_delta))
 
 
-def _group_epsilon(one: Callable[[float], float], size: int, at_delta: float) -> float:
-    def excess(log_delta: float) -> float:
-        return log_delta + math.log(_growth(one(math.exp(log_delta)), size)) - math.log(at_delta)
+def replaced_epsilon(event: dpa.DpEvent, at_delta: float) -> float:
+    """The epsilon for replacing one unit by another, by the losses of that; infinity where they are not known.
 
-    if excess(-700.0) > 0:
+    It never is more than that of a group of two, and less under sampling: both units have one coin between them, not
+    two. A Gaussian query on a Poisson sample has the pair of mixtures around opposite means (Lebeda, Regehr, Kamath,
+    Steinke 2024, "Avoiding pitfalls for privacy accounting of subsampled mechanisms under composition"). In noisy
+    integer counts one less and one more move two counts, whose noise is independent, so each moves as by itself.
+    """
+    if not is_private(event) or not all(_knows_replacing(leaf) for leaf, _ in leaves(event)):
         return math.inf
-    root = scipy.optimize.brentq(excess, -700.0, math.log(at_delta), xtol=1e-3)
-    return size * one(math.exp(root - 2e-3))
+    return _replaced(json.dumps(events.to_json(event)), _GRID).epsilon(at_delta)
 
 
-def _group_epsilon_beside(one: Callable[[float], float], size: int, at_delta: float, own_delta: float) -> float:
-    """The least over a grid of what is left of delta0: each point of it is a proof of its own."""
-    for left in np.geomspace(at_delta, at_delta * _LEAST_SHARE, _SHARES).tolist():
-        own = one(left)
-        if (left + own_delta) * _growth(own, size) <= at_delta:
-            return size * own
-        if own_delta * _growth(own, size) > at_delta:
-            break  # the less is left, the more it grows
-    return math.inf
+def _knows_replacing(leaf: dpa.DpEvent) -> bool:
+    inner = leaf.event if isinstance(leaf, dpa.PoissonSampledDpEvent) else leaf
+    return isinstance(inner, dpa.GaussianDpEvent) or isinstance(leaf, DiscreteGaussianDpEvent)
 
 
-def _growth(one: float, size: int) -> float:
-    """(e^(k eps) - 1) / (e^eps - 1)."""
-    return sum(math.exp(min(i * one, _MOST_EPSILON)) for i in range(size))
+def _chained(event: dpa.DpEvent, size: int, at_delta: float, own_delta: float) -> float:
+    """The epsilon of a group, from the profile of one unit.
+
+    P(S) <= e^eps Q(S) + delta(eps) for neighbours P and Q and any eps. So along a chain of k neighbours, with an eps of
+    its own for each, P_0(S) <= e^(eps_1 + ... + eps_k) P_k(S) + D, where D adds up the deltas, each times e to the eps
+    before it. With one eps for all that is Lemma 2.2 of Vadhan 2017; the best of them is the k-fold composition of the
+    trade-off (Dong, Roth, Su 2022, Theorem 2.14). Each chain here is the best one of some probability P_k(S). The delta
+    of the group is convex in e^eps, so what lies between two chains is proved as well.
+    """
+    slopes, deltas = _lines(json.dumps(events.to_json(event)))
+    lines = slopes, _both_ways(slopes, np.minimum(1.0, deltas + own_delta))
+    low, high = -_MOST_EPSILON, 0.0  # logarithms of P_k(S): the smaller, the more epsilon and the less delta
+    few, many = _chain(*lines, size, low), _chain(*lines, size, high)
+    if few.delta > at_delta:
+        return math.inf
+    while high - low > _CHAIN_END:
+        middle = 0.5 * (low + high)
+        found = _chain(*lines, size, middle)
+        low, few, high, many = (middle, found, high, many) if found.delta <= at_delta else (low, few, middle, found)
+    if many.delta <= at_delta or many.epsilon >= few.epsilon:
+        return max(0.0, few.epsilon)
+    share = (at_delta - few.delta) / (many.delta - few.delta)
+    return max(0.0, few.epsilon + math.log1p(share * math.expm1(many.epsilon - few.epsilon)))
+
+
+class _Chain(NamedTuple):
+    """What one chain of neighbours proves."""
+
+    epsilon: float
+    delta: float
+
+
+def _chain(slopes: np.ndarray, deltas: np.ndarray, size: int, log_start: float) -> _Chain:
+    """From the far end, whose probability of an event has this logarithm: each time the least bound of the next."""
+    total, delta, here = 0.0, 0.0, log_start
+    with np.errstate(divide="ignore"):
+        log_deltas = np.log(deltas)
+    for _ in range(size):
+        bounds = np.logaddexp(slopes + here, log_deltas)
+        best = int(bounds.argmin())
+        total, here = total + float(slopes[best]), float(bounds[best])
+        delta = delta * math.exp(min(float(slopes[best]), _MOST_EPSILON)) + float(deltas[best])
+    return _Chain(total, delta)
+
+
+@functools.lru_cache(maxsize=64)
+def _lines(body: str) -> tuple[np.ndarray, np.ndarray]:
+    """Ascending epsilons, of either sign and symmetric, and the delta of one unit at the absolute value of each.
+
+    At the tiny deltas that groups need RDP may be below privacy-loss distributions cut off on a grid.
+    """
+    event = events.from_json(json.loads(body))
+    profiles = [_profile(event, accountant) for accountant in {primary(event), "rdp"}]
+    end = min(_MOST_EPSILON, min(float(profile.epsilon_at(_LEAST_DELTA)) for profile in profiles))
+    half = np.linspace(0.0, end, _LINES)
+    deltas = np.minimum.reduce([_at_each(event, accountant, half) for accountant in {primary(event), "rdp"}])
+    return np.concatenate([-half[:0:-1], half]), np.concatenate([deltas[:0:-1], deltas])
+
+
+def _at_each(event: dpa.DpEvent, accountant: str, at: np.ndarray) -> np.ndarray:
+    if accountant == "pld":
+        return pld(event, PLANNED_GRID).deltas(at)
+    profile = _profile(event, accountant)
+    return np.array([profile.delta_at(one) for one in at.tolist()])
+
+
+def _both_ways(slopes: np.ndarray, deltas: np.ndarray) -> np.ndarray:
+    """Of an epsilon below 0: what the other order of neighbours says of all that is not in S."""
+    return np.where(slopes < 0, -np.expm1(np.minimum(slopes, 0.0)) + np.exp(np.minimum(slopes, 0.0)) * deltas, deltas)
 
 
 @functools.lru_cache(maxsize=256)
@@ -509,7 +632,7 @@ def _epsilon(body: str, at_delta: float, accountant: str) -> float:
 def _profile(event: dpa.DpEvent, accountant: str) -> _Profile:
     if accountant == "pld":
         loss = pld(event)
-        return _Profile(loss.get_delta_for_epsilon, loss.get_epsilon_for_delta)
+        return _Profile(loss.delta, loss.epsilon)
     if accountant == "zcdp":
         rho = total_rho(event)
         return _Profile(lambda e: zcdp_delta(rho, e), lambda d: zcdp_epsilon(rho, d))

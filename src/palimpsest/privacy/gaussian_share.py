@@ -21,7 +21,7 @@ from palimpsest.privacy import accounting, events
 
 _POINTS = 8193  # of epsilon, denser near 0
 _HALVINGS = 60
-_ROUND = 1e-9  # relative, far above what 64-bit profiles lose
+_ROUND = 1e-9  # relative, above what this arithmetic loses; profiles count their own rounding
 _SLACK = 1e-6  # of mu, between releases of the libraries that count
 _MOST_MU = 100.0
 _ORDERS = 1.0 + np.geomspace(1e-3, 1e4, 600)  # any order's bound holds, so a grid of them does
@@ -159,8 +159,7 @@ def _end(profile: Profile, beside: float) -> float:
 def bounds(event: dpa.DpEvent, accountant: str) -> Profile:
     """Upper bounds of delta at each epsilon, for both orders of neighbours, by one accountant."""
     if accountant == "pld":
-        loss = accounting.pld(event, accounting.PLANNED_GRID)
-        return lambda at: np.asarray(loss.get_delta_for_epsilon(at))
+        return accounting.pld(event, accounting.PLANNED_GRID).deltas
     if accountant == "zcdp":
         rho = accounting.total_rho(event)
         return lambda at: _renyi_deltas(_ORDERS, rho * _ORDERS, rho, at)

@@ -26,9 +26,9 @@ from palimpsest.privacy.versions import withdrawn_among
 from palimpsest.workspace import INTERNAL, Zone
 
 GROUPS = (1, 2, 5, 10)  # units of privacy: records of one person, or persons where the person is the unit
-# How far the stated epsilon may be from what other accountants say. PLDs round up on a grid; RDP, a looser bound of the
-# same, is never below them. Of the Fourier accountant both ends are bounds: the true epsilon is not below the lower one
-# but for rounding, and the upper one counts its own error, of which a part is absolute.
+# How far the stated epsilon may be from what other accountants say. RDP, a looser bound of the same, is below PLD by no
+# more than the grid of PLD adds. Of the Fourier accountant both ends are bounds: the true epsilon is not below the
+# lower one but for rounding, and the upper one counts its own error, of which a part is absolute.
 ABOVE_RDP = 1e-3
 ABOVE_LOW = 1e-6
 BELOW_HIGH, BELOW_HIGH_BESIDE = 0.02, 1e-4
@@ -264,7 +264,7 @@ class Receipt(_Strict):
         if self.accountant != "rdp":
             if self.epsilon is None or self.epsilon_rdp is None:
                 against.append(f"{name} or RDP gives no finite epsilon")
-            elif self.epsilon > self.epsilon_rdp * (1 + ABOVE_RDP):
+            elif self.epsilon > self.epsilon_rdp * (1 + ABOVE_RDP) + self._grid_error:
                 against.append(f"the two accountants disagree: {name} is above RDP")
         if self.epsilon is None or second is None:
             return against
@@ -273,6 +273,15 @@ class Receipt(_Strict):
         if second.high > self.epsilon * (1 + BELOW_HIGH) + BELOW_HIGH_BESIDE:
             against.append(f"the Fourier accountant proves no less than {second.high:.6f}, above the stated epsilon")
         return against
+
+    @property
+    def _grid_error(self) -> float:
+        """What the grid of losses may have added to the stated epsilon; infinite where PLD takes the worst interval of
+        each choice of bounded range, which RDP need not."""
+        if self.accountant != "pld":
+            return 0.0
+        terms = [(line.event, line.cell) for line in self.queries]
+        return accounting.grid_error(events.composed(terms), max(self.delta - self.own_delta, math.ulp(0.0)))
 
     def problems(self, asset: Asset, charges: Sequence[Charge]) -> list[str]:
         """What does not hold in it, one sentence each: its terms, its charges, its epsilons and what follows from them.

@@ -1,7 +1,10 @@
-"""How an epsilon is shown: to a thousandth, on the side that promises no more than there is."""
+"""How an epsilon and a delta are shown: on the side that promises no more than there is."""
 
 import math
 from collections.abc import Callable
+from decimal import ROUND_CEILING, Context
+
+_SURE = Context(prec=10)  # digits behind which sums of floats may differ
 
 
 def up(epsilon: float) -> str:
@@ -20,6 +23,16 @@ def down(epsilon: float) -> str:
     ('0.857', '3.000')
     """
     return _thousandths(math.floor, epsilon)
+
+
+def delta_up(delta: float) -> str:
+    """A delta, to three digits and rounded up: an epsilon holds at any larger delta, and at no smaller one.
+
+    >>> delta_up(1.0004e-5), delta_up(1e-5), delta_up(0.0), delta_up(1 / 8396 / 9)
+    ('1.01e-05', '1e-05', '0', '1.33e-05')
+    """
+    rounded = Context(prec=3, rounding=ROUND_CEILING).plus(_SURE.create_decimal_from_float(delta))
+    return f"{float(rounded):.3g}"
 
 
 def _thousandths(side: Callable[[float], int], epsilon: float) -> str:

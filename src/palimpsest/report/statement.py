@@ -5,13 +5,16 @@ privacy-statement.schema.json, which ships beside this module.
 """
 
 import json
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from importlib import resources
 from typing import Any
 
+from palimpsest.privacy import accounting
 from palimpsest.privacy.accounting import NAMES
 from palimpsest.privacy.assumptions import KNOWN
+from palimpsest.privacy.events import composed
 from palimpsest.privacy.fourier import Bracket
 from palimpsest.privacy.ledger.summary import ChargeLine, LedgerSummary
 from palimpsest.privacy.receipt import GROUPS, QueryLine, Receipt
@@ -20,9 +23,10 @@ from palimpsest.report.tradeoff import TradeOff, read_tradeoff
 from palimpsest.report.unit import Unit
 from palimpsest.workspace import Zone
 
-STATEMENT_VERSION = 6
+STATEMENT_VERSION = 7
 PRIVATE = "DIFFERENTIALLY PRIVATE"  # the status of a promise that holds
 _PRIOR = _FPR = 0.01
+_DRAWS_TOKENS = "predict"  # the method to which the assumption `draws` belongs
 _REPLACED = 2  # units: one less and one more
 
 NOT_COVERED = {
@@ -174,8 +178,13 @@ def _accounting(receipt: Receipt, second: Bracket | None) -> dict[str, Any]:
 
 
 def _changed_row(receipt: Receipt, unit: Unit) -> dict[str, Any]:
-    """A change within one unit: one out, another in, so the bound of a group of two."""
-    epsilon = next((row.epsilon for row in receipt.group if row.k == _REPLACED), None)
+    """A change within one unit: one out, another in. So the bound of a group of two holds, and that of a replaced unit
+    where it is less; no own delta is shared out for the latter."""
+    two = next((row.epsilon for row in receipt.group if row.k == _REPLACED), None)
+    event = composed((line.event, line.cell) for line in receipt.queries)
+    known = receipt.own_delta == 0 and 0 < receipt.delta < 1
+    one = accounting.replaced_epsilon(event, receipt.delta) if known else math.inf
+    epsilon = min((bound for bound in (two, one) if bound is not None and math.isfinite(bound)), default=None)
     bound = "no finite ε is shown" if epsilon is None else f"ε ≤ {at_most(epsilon, 4)}"
     return {"k": _REPLACED, "epsilon": epsilon, "sentence": unit.changed_row(bound)}
 
@@ -329,9 +338,10 @@ def layers(
 def _floating_point(released: Sequence[Receipt]) -> tuple[str, str]:
     """What rounding may do, and how far that is known."""
     exact = "Gaussian noise and noisy picks are exact; what the rounding of sums and scores may move is charged."
-    if named := sorted({name for receipt in released for name in receipt.assumptions}):
-        return f"{exact} Assumed of the machine: {', '.join(named)}.", "assumed"
-    return exact, "tested"
+    named = sorted({name for receipt in released for name in receipt.assumptions})
+    if any(one.method == _DRAWS_TOKENS for one in released):  # its Gumbel and Laplace noise is not exact
+        named = ["draws", *named]
+    return (f"{exact} Assumed: {', '.join(named)}.", "assumed") if named else (exact, "tested")
 
 
 _TOTALS = ("asset", "verified", "delta", "cap_epsilon", "spent_epsilon", "left_epsilon")

@@ -124,14 +124,14 @@ class Unit:
         )
 
     def changed_row(self, bound: str) -> str:
-        """What a change within one unit costs; `bound` says what a group of two has."""
+        """What a change within one unit costs; `bound` says what is proved of it."""
+        costs = f"so it costs at most what a group of two {self.name}s does: {bound}."
         if self.persons:
             return (
                 f"Changing, adding or removing rows of a person who stays in the data is one person less and one more, "
-                f"so it costs what a group of two persons does: {bound}. The ε of one person does not imply the same ε "
-                f"for one row."
+                f"{costs} The ε of one person does not imply the same ε for one row."
             )
-        return f"Replacing one record is one less and one more, so it costs what a group of two records does: {bound}."
+        return f"Replacing one record is one less and one more, {costs}"
 
 
 def many(unit: str) -> str:

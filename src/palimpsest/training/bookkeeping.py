@@ -370,7 +370,15 @@ _LONG = (1 << 24) - 1 - torch.arange(64 * 32).mul(7_368_787).remainder(65_521).v
 
 
 def _refuse_rounded_products(device: torch.device) -> None:
-    if torch.get_float32_matmul_precision() != "highest":
+    try:
+        precision = torch.get_float32_matmul_precision()
+    except RuntimeError:  # torch cannot tell where its newer switches and this older one were set against each other
+        raise EngineError(
+            "torch's switches for products of float32 matrices contradict each other: their digits are not known.",
+            "Set torch.backends.fp32_precision, torch.backends.mkldnn.fp32_precision and "
+            "torch.backends.cuda.matmul.fp32_precision to 'ieee', or leave all of them as they are.",
+        ) from None
+    if precision != "highest":
         raise EngineError(
             "torch is set to compute products of float32 matrices with fewer digits: norms would be wrong.",
             "Call torch.set_float32_matmul_precision('highest').",

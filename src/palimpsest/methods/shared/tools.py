@@ -77,7 +77,7 @@ class Files(Protocol):
 
     @property
     def seed(self) -> int:
-        """Governs only what touches no private row."""
+        """Draws what is made of public texts and noisy answers; never noise, batches or keys."""
 
     @property
     def kept(self) -> Path | None:

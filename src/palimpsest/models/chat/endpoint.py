@@ -14,7 +14,7 @@ from palimpsest.errors import BackendError
 from palimpsest.models.chat.base import Answer, Ask, Told, most_read
 from palimpsest.models.chat.book import Book, Sent, Till, TokenUse
 from palimpsest.models.chat.settings import Connection
-from palimpsest.models.chat.wire import Failure, Wire
+from palimpsest.models.chat.wire import UNLISTED, Failure, Wire
 from palimpsest.progress import counter
 
 _IN_A_ROW = 16  # asks that fail in a row, none answered between, until the endpoint counts as broken
@@ -191,6 +191,8 @@ class _Call:
     def _give_up(self, failure: Failure) -> Answer:
         """The answer of an ask that has failed; stops the call where there is no hope for the others."""
         self._desk.failed += 1
+        if failure.what == UNLISTED:
+            self._stop(_unlisted(self._desk.settings))
         in_vain = not self._reached and len(self._answers) + 1 == len(self._asks)
         if in_vain or self._desk.failed >= max(_IN_A_ROW, 2 * self._desk.settings.concurrency):
             self._stop(_broken(self._desk.settings, failure, self._desk.failed))
@@ -202,8 +204,20 @@ class _Call:
         self._ended.set()
 
 
+def _unlisted(settings: Connection) -> BackendError:
+    return BackendError(
+        f"The endpoint {_address(settings)!r} answers without log-probabilities, by which a judge chooses.",
+        "Name a server that lists them, as vLLM and llama.cpp do, or a judge on this machine. Nothing more was sent.",
+    )
+
+
+def _address(settings: Connection) -> str:
+    """Its url without what may be secret."""
+    return re.sub(r"(?<=//).*@|[?#].*", "", settings.url)
+
+
 def _broken(settings: Connection, failure: Failure, failed: int) -> BackendError:
-    url = re.sub(r"(?<=//).*@|[?#].*", "", settings.url)  # without what may be secret
+    url = _address(settings)
     if failure.reached:
         return BackendError(
             f"The endpoint {url!r} failed {failed} requests in a row; the last: {failure.what}.",

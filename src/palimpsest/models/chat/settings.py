@@ -197,7 +197,7 @@ class Price(Settings):
 
 
 class Connection(Settings):
-    """How an OpenAI-compatible endpoint is reached: vLLM, llama.cpp, `transformers serve` or a vendor's."""
+    """How an OpenAI-compatible endpoint is reached."""
 
     url: str = Field(min_length=1, description="Base URL, up to and with /v1.")
     model: str = Field(min_length=1, description="The model's name there.")

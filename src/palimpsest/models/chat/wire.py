@@ -22,6 +22,7 @@ _NOTHING = TokenUse(0, 0)
 _TURNED_AWAY = frozenset({401, 402, 403, 404})  # the key, the account or the model's name: no prompt changes them
 _PASSING = frozenset({408, 409, 425, 429})
 _PERHAPS_ANSWERED = frozenset({408, 502, 504, 524})  # a gateway gave up; the model behind it may have written
+UNLISTED = "a reply without log-probabilities"
 _REFUSALS = frozenset({"content_filter", "content_policy_violation"})
 _LONGEST_WAIT = 300.0  # seconds that a server may ask to wait
 _LARGEST_REPLY = 2**24  # bytes
@@ -90,8 +91,9 @@ class Wire:
         if reply.status not in range(200, 300):
             return self._status(reply, limit)
         answer, use = read_reply(reply.content, worst, listed=bool(ask.listed))
-        missing = "log-probabilities" if ask.listed else "an answer"
-        return answer or Failure(f"a reply without {missing}", again=True), use
+        if answer is None and ask.listed and lists_nothing(reply.content):
+            return Failure(UNLISTED, again=False), use  # no other try brings what a server does not do
+        return answer or Failure("a reply without an answer", again=True), use
 
     async def _post(self, client: Any, ask: Ask, limit: str) -> Reply:
         """The reply; without content where that is larger than any answer is. What came compressed stays so."""
@@ -173,6 +175,13 @@ def read_reply(content: bytes, worst: TokenUse, listed: bool = False) -> tuple[A
     if not isinstance(words, str) and (finish == "stop" or (listed and finish != "refused")):
         return None, use
     return Answer(text, finish, use.read, use.written), use
+
+
+def lists_nothing(content: bytes) -> bool:
+    """Whether a reply has words and no log-probabilities at all, as of a server that leaves out what it does not do."""
+    choice = _at(_json(content), "choices", 0)
+    words = _at(choice, "message", "content") or _at(choice, "text")
+    return isinstance(words, str) and _at(choice, "logprobs") is None and _finish(choice) != "refused"
 
 
 def _likely(choice: Any) -> str | None:

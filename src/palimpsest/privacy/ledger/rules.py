@@ -16,6 +16,12 @@ it answers, the rest by (sqrt(m^2 - mu^2), d - t). An adaptive composition is co
 (Zhu, Dong, Wang 2022, Theorem 10). It tells all with probability 1 - (1 - t) (1 - d + t) <= d, and asks two Gaussian
 queries otherwise, which are one of mu m. So with m fixed by delta_G(epsilon; m) <= filter_delta and d by beside_delta,
 the whole satisfies (epsilon, delta) however long it goes on. A unit meets one cell of a scheme, so the dearest counts.
+
+Stages run side by side, so charges that have begun answer in any order. Each counts in full before it begins, and the
+ledger lets one begin at a time. So they are interactive mechanisms that compose concurrently. A charge that a pair of
+laws covers is a post-processing of one draw of that pair, made as it begins (Vadhan and Zhang 2023), so what was said
+of one charge after another holds for the draws. For one Renyi order divergences add up concurrently (Lyu 2022), and
+its filter stays valid (Haney et al. 2023).
 """
 
 import json
