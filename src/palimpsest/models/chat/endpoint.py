@@ -207,7 +207,7 @@ class _Call:
 def _unlisted(settings: Connection) -> BackendError:
     return BackendError(
         f"The endpoint {_address(settings)!r} answers without log-probabilities, by which a judge chooses.",
-        "Name a server that lists them, as vLLM and llama.cpp do, or a judge on this machine. Nothing more was sent.",
+        "Name a server that lists them, as vLLM and llama.cpp do, or a judge on this machine. No further row is sent.",
     )
 
 
