@@ -32,6 +32,7 @@ from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import metered
 from stages import spending
+from stages.dp_train import Fitting
 from tests.privacy.changed import COLUMNS, copied, execute, kinds, on_another_machine, put_back, rehash
 from tests.reading import reading
 
@@ -103,7 +104,7 @@ def test_no_command_goes_on_with_an_old_copy(
 
 
 def fit(params: Params, plan: Plan) -> None:
-    stages.dp_train.fit(params, RUN, plan, lambda view: pytest.fail("a row was read"))
+    stages.dp_train.fit(params, Fitting(RUN, plan, lambda view: pytest.fail("a row was read")))
 
 
 def charged(params: Params, plan: Plan) -> None:
@@ -206,7 +207,7 @@ def test_a_run_that_abandoned_reservations_block_says_how_they_are_given_back(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(LEDGER_VARIABLE, str(place.ledger))
-    monkeypatch.setattr(planning, "comes_back", lambda *_: False)
+    monkeypatch.setattr(planning, "is_paid", lambda *_: False)
     monkeypatch.setattr(planning, "balance_after", lambda *_, **_team: Balance((), 12.0, 9.0, 0.0, 1.0))
     ledger = Ledger.open(f"sqlite:///{place.ledger}")
     for told in (False, True):

@@ -41,7 +41,7 @@ from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.receipt import Group
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import Session, metered, receipt
-from palimpsest.privacy.shown import up
+from palimpsest.privacy.shown import delta_up, up
 from palimpsest.privacy.view import PrivateView
 from palimpsest.report.row import Excess, Fraction, Membership, Row, Score, Summary
 from palimpsest.workspace import PAGE, SEEN, SUMMARY
@@ -218,10 +218,10 @@ def test_a_cost_is_what_the_next_run_adds_to_the_total(place: Place, monkeypatch
 def test_an_attempt_of_before_the_last_settings_is_no_part_of_what_goes_on(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the newest attempt at a plan reserved is used by the next; what one before it reserved stays beside it."""
+    """What an attempt at a run reserved is used by the next; what one with other settings reserved stays beside it."""
     monkeypatch.setenv(LEDGER_VARIABLE, str(place.ledger))
     context = opened(place.workspace)
-    (item,) = priced(context)
+    (item,) = (replace(one, run=RUN) for one in priced(context))
 
     def after() -> float:
         return balance_after(context, [item]).spent
@@ -253,7 +253,7 @@ def test_deltas_beside_the_events_are_counted_and_said(tmp_path: Path, monkeypat
     assert balance_after(context, [replace(item, plan=plan)]).beside == pytest.approx(5.5e-5)
     said = " ".join(place.call("plan").stdout.split())
     most = context.asset.beside_delta
-    assert f"Deltas that no event carries: 3e-05 after the pending runs, of at most {most:.3g}." in said
+    assert f"Deltas that no event carries: 3e-05 after the pending runs, of at most {delta_up(most)}." in said
 
 
 def test_a_status_shows_no_less_than_is_spent_and_no_more_than_is_left(
