@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,6 +20,7 @@ from palimpsest.report.release import keys, word
 from palimpsest.report.sections.anonymity import ANONYMITY
 from palimpsest.workspace import METRICS, PAGE, PRIVATE, PUBLIC, PUBLIC_LM, RELEASE, SUMMARY, Zone
 from stages.report import read_results
+from stages.warm import serving
 from tests.pipeline.place import VARIANT, Place
 from tests.report.release_world import VARIANT as RELEASED
 from tests.report.release_world import copied, inside, released
@@ -199,8 +199,11 @@ def test_no_runner_stops_at_audits_that_fail(
     runner: tuple[str, ...], releasing: Place, copy: Callable[[Place], Place]
 ) -> None:
     place = copy(releasing)
-    told: dict[str, Any] = {keys.VARIABLE: str(place.home / "release.pem"), word.VARIABLE: word.YES}
-    code, output = place.run(*runner, PYTHONPATH=str(place.home / "broken"), PALIMPSEST_WARM="", **told)
+    told = {keys.VARIABLE: str(place.home / "release.pem"), word.VARIABLE: word.YES}
+    broken = {"PYTHONPATH": str(place.home / "broken")}
+    with serving({**place.variables, **broken}) as warm:
+        code = place.start(*runner, **broken, **told, **warm).wait()
+    output = place.output
     assert code == 0, output
     assert "error: inconclusive, because the audit itself failed (ZeroDivisionError at line" in output
     with place.entered():
