@@ -1,12 +1,13 @@
 """A choice among two variants, in a workspace of persons: what is charged, what comes of it, and a second run."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from palimpsest.cli.verify import verify_workspace
 from palimpsest.files import read_json
-from palimpsest.records.write import read_synthetic
+from palimpsest.records.write import read_synthetic, write_synthetic
 from stages import encode_public, fit, inputs, preprocess
 from tests.pipeline.place import Place, asked_word
 
@@ -51,8 +52,13 @@ def test_a_name_comes_of_it_with_the_rows_behind_it_and_no_score(place: Place):
     assert rows[0] == rows[1]
 
 
-def test_to_choose_again_needs_the_owners_word(place: Place):
-    before = place.charges
-    place.noted()
-    assert asked_word(*place.stage(fit, CHOSEN))
+def test_to_choose_again_is_free_and_among_other_rows_needs_the_owners_word(place: Place):
+    before, rows = place.charges, read_synthetic(f"data/synthetic/{CHOSEN}", "body", "team")
+    code, output = place.stage(fit, CHOSEN)
+    assert (code, place.charges) == (0, before), output
+    assert read_synthetic(f"data/synthetic/{CHOSEN}", "body", "team") == rows
+    write_synthetic(rows[1:], Path(f"data/synthetic/{AMONG[0]}"), "body", "team")
+    code, output = place.stage(fit, CHOSEN)
+    assert "was answered about other candidates" in output
+    assert asked_word(code, output)
     assert place.charges == before

@@ -83,7 +83,7 @@ def test_a_model_of_older_code_is_kept_and_said_to_be(ledger: Ledger, capsys: py
     for code, older in (("code", False), ("newer", True)):
         removed()
         assert finished.restored(RUN, ledger.charges("tickets"), "base", code) is not None
-        assert ("It was made by older code" in capsys.readouterr().out) == older
+        assert ("as older code made it" in capsys.readouterr().out) == older
         assert ROWS.read_text() == "rows"
 
 

@@ -25,7 +25,7 @@ class Exported:
     """A whole ledger at one moment.
 
     Attributes:
-        answers: charge id -> the stored answer of a query that was paid for and whose run has not finished.
+        answers: charge id -> the stored answer of a query that was paid for.
     """
 
     chain: Chain
