@@ -5,6 +5,7 @@ Started by `torchrun`, or with PALIMPSEST_PROCESSES=n in the environment, n proc
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from palimpsest.errors import LedgerError
@@ -31,9 +32,10 @@ from stages.models import note_fitted, receipt_of
 from stages.spenders import modules, spender
 from stages.spending import charged, identify, private_rows
 from stages.tools import Artifacts
+from stages.vouching import vouched
 
 
-def run(name: str, artifacts: Callable[..., Artifacts] = Artifacts) -> None:
+def run(name: str, artifacts: Callable[..., Artifacts] = partial(Artifacts, vouched=vouched)) -> None:
     """data/private/train.parquet, models/base -> models/<name>, reports/receipts/models/<name>.json.
 
     `artifacts` makes what the method is built with: an `Artifacts`, or one that can hand over more.

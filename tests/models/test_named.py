@@ -17,6 +17,7 @@ from palimpsest.records.write import write_public
 from palimpsest.twins.models import save_base
 from palimpsest.workspace import BASE_LM, EMBEDDINGS, METRICS, PUBLIC, UNTOUCHED
 from stages.spenders import spenders
+from stages.vouching import vouched
 from stages.tools import Artifacts
 from tests.settings_file import edit_settings
 
@@ -50,7 +51,7 @@ def weights(folder: Path) -> str:
 
 def base_of(home: Path) -> Artifacts:
     (who,) = (one for one in spenders(load(home)) if Reads.BASE in one.method.reads)
-    return Artifacts(load(home), who)
+    return Artifacts(load(home), who, vouched)
 
 
 def test_pretrain_leaves_a_named_model_byte_for_byte(workspace: Path) -> None:
@@ -70,6 +71,16 @@ def test_a_copy_learns_prompts_where_that_is_asked_for(workspace: Path) -> None:
     assert weights(UNTOUCHED) == weights(given) != weights(BASE_LM)
     tools = base_of(workspace)
     assert (tools.base(), tools.untouched()) == (BASE_LM, UNTOUCHED)
+
+
+def test_a_run_of_a_named_model_is_known_by_what_its_owner_gave(workspace: Path) -> None:
+    """And not by the copy of it that our code made: another version may make another."""
+    stages.pretrain.run()
+    before = base_of(workspace).provenance()
+    save_base(WORDS, 0.5, 2, BASE_LM)
+    assert base_of(workspace).provenance() == before
+    save_base(WORDS, 0.5, 2, workspace.parent / "model")
+    assert base_of(workspace).provenance() != before
 
 
 def test_rates_fit_the_size_of_a_model() -> None:
