@@ -3,17 +3,14 @@
 Started by `torchrun`, or with PALIMPSEST_PROCESSES=n in the environment, n processes share every batch.
 """
 
-from functools import partial
-
 from stages import dp_train
 from stages.common import start_processes
 from stages.encoding_tools import EncodingTools
-from stages.vouching import vouched
 
 
 def run(name: str, _model: str) -> None:
     """data/private/train.parquet, models/<model> -> models/<name>, reports/receipts/models/<name>.json."""
-    dp_train.run(name, partial(EncodingTools, vouched=vouched))
+    dp_train.run(name, EncodingTools)
 
 
 if __name__ == "__main__":

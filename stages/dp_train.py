@@ -5,7 +5,6 @@ Started by `torchrun`, or with PALIMPSEST_PROCESSES=n in the environment, n proc
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from palimpsest.errors import LedgerError
@@ -35,7 +34,7 @@ from stages.tools import Artifacts
 from stages.vouching import vouched
 
 
-def run(name: str, artifacts: Callable[..., Artifacts] = partial(Artifacts, vouched=vouched)) -> None:
+def run(name: str, artifacts: Callable[..., Artifacts] = Artifacts) -> None:
     """data/private/train.parquet, models/base -> models/<name>, reports/receipts/models/<name>.json.
 
     `artifacts` makes what the method is built with: an `Artifacts`, or one that can hand over more.
@@ -45,7 +44,7 @@ def run(name: str, artifacts: Callable[..., Artifacts] = partial(Artifacts, vouc
     below = model.origin if Reads.FITTED in model.method.reads else None
     before = spender(params, below).plan(params, Basis()) if below else None
     plan = model.plan(params, Basis() if before is None else Basis(before.event, before.own_delta))
-    tools = artifacts(params, model, kept=CHECKPOINTS)
+    tools = artifacts(params, model, vouched, CHECKPOINTS)
     identity, provenance = identify(params, model, plan), tools.provenance()
     training: Training[Saved] = model.method.build(model.settings, plan, tools)
     made = Fitting(identity, plan, training.ask, provenance, digest(*modules(model.method)), training.assumptions())

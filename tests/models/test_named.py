@@ -17,8 +17,8 @@ from palimpsest.records.write import write_public
 from palimpsest.twins.models import save_base
 from palimpsest.workspace import BASE_LM, EMBEDDINGS, METRICS, PUBLIC, UNTOUCHED
 from stages.spenders import spenders
-from stages.vouching import vouched
 from stages.tools import Artifacts
+from stages.vouching import vouched
 from tests.settings_file import edit_settings
 
 WORDS = ("lamp", "kettle", "hums", "leaks")
