@@ -7,8 +7,10 @@ import pytest
 
 from palimpsest.cli.verify import verify_workspace
 from palimpsest.files import read_json
+from palimpsest.privacy.ledger import again
 from palimpsest.privacy.ledger.records import Charge
-from tests.pipeline.place import MARKER, WRITTEN, Place
+from stages import fit
+from tests.pipeline.place import MARKER, WRITTEN, Place, asked_word
 
 pytestmark = [pytest.mark.xdist_group("pipeline"), pytest.mark.timeout(900)]
 
@@ -22,7 +24,8 @@ def place(ran: Place, copy: Callable[[Place], Place]) -> Iterator[Place]:
     """A workspace whose variant would be written again, in many waves and slowly enough to be stopped on the way."""
     place = copy(ran)
     place.edit("variants", WRITTEN, together=80, tokens=TOKENS, checkpoint_tokens=2, micro_batch=4)
-    with place.entered():
+    with place.entered() as patch:  # it was charged with other settings
+        patch.setenv(again.VARIABLE, asked_word(*place.stage(fit, WRITTEN, "taught/similar")))
         yield place
 
 
