@@ -19,7 +19,7 @@ BREACHES = [
     ("dvc", "source_modules", "flows"),
     ("params", "source_modules", "stages"),
     ("methods", "modules", "palimpsest.methods.select\npalimpsest.methods.shared"),
-    ("shared", "source_modules", "palimpsest.methods.registry"),
+    ("shared", "source_modules", "palimpsest.params.derived"),
 ]
 
 

@@ -30,10 +30,13 @@ COUNTED = {
 PRINTS = {
     "src/palimpsest/progress.py": "the lines of this module",
     "stages/common.py": "how a stage fails",
+    "stages/concluding.py": "why an audit came to no result",
     "stages/finished.py": "that nothing is charged for what was put back",
+    "stages/fit.py": "that nothing is charged for what is made again",
     "stages/preprocess.py": "where the warnings are, without them",
     "stages/ratings.py": "what people said of rows, and whose rows on a sheet are private",
     "stages/release.py": "what was released, and what signed it",
+    "stages/report.py": "why a measurement could not be drawn",
     "stages/spending.py": "the budget",
     "stages/warm.py": "that a stage's process was lost",
 }

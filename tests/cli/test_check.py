@@ -182,7 +182,7 @@ def test_the_same_rows_under_a_second_name_want_the_owners_word(
     assert "note: asset 'notes' has these rows. A run stops there until" in done.stderr
     ledger = Ledger.open(ledger_url(load(home / "one"), home / "one"))
     votes = [PlannedQuery("votes", dpa.GaussianDpEvent(2.0))]
-    ledger.reserve("notes", Run("fit", "dp3", "release", "f", "p", "c"), votes)
+    ledger.reserve("notes", Run("fit", "dp3", "release", "f", "p"), votes)
     spent = up(ledger.balance("notes").spent)
     told = call("register", "--same-rows", "a trial", "-w", home / "two", ledger=home / "ledger.db")
     assert f"second: epsilon {spent} is spent, over second, notes together" in told.stdout

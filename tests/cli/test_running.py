@@ -238,7 +238,7 @@ class Asked:
     def __init__(self, patch: pytest.MonkeyPatch, words: set[str], terminal: bool, answer: bool) -> None:
         self.questions: list[str] = []
         patch.setattr(
-            consent, "_repeated", lambda context, spending, known: [(None, words - known)] if words - known else []
+            consent, "_repeated", lambda context, spending, known: [(None, word) for word in sorted(words - known)]
         )
         patch.setattr(consent, "_cost", lambda context, pending: "It costs.")
         patch.setattr(consent, "_owners_word", lambda *_, **__: None)

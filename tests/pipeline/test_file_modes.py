@@ -12,9 +12,11 @@ from shutil import rmtree
 import pytest
 from dvc.repo import Repo
 
+import stages.dp_train
 from palimpsest.cli.graph import stale
+from palimpsest.privacy.ledger import again
 from stages.warm import VARIABLE as WARM
-from tests.pipeline.place import VARIANT, Place
+from tests.pipeline.place import VARIANT, Place, asked_word
 
 pytestmark = [pytest.mark.xdist_group("pipeline"), pytest.mark.timeout(900)]
 
@@ -76,7 +78,9 @@ def test_dvc_alone_opens_nothing_private_from_the_first_byte_on(wide: Place) -> 
         assert wide.start("dvc", "repro", "preprocess").wait() == 0, wide.output
         assert train.stat().st_mode & OTHERS, "DVC's own mode: the folder around it holds"
         command = ("dvc", "repro", "--single-item", f"dp_train@{VARIANT}")
-        wide.stop_in_training(signal.SIGKILL, *command, **{WARM: ""})
+        with wide.entered():  # it was charged with other settings
+            own_word = asked_word(*wide.stage(stages.dp_train, VARIANT))
+        wide.stop_in_training(signal.SIGKILL, *command, **{WARM: "", again.VARIABLE: own_word})
         train.unlink()
         assert wide.start("dvc", "checkout", "preprocess").wait() == 0, wide.output
     assert train.is_file()

@@ -38,7 +38,7 @@ _EVENT: dict[str, Any] = {}
 _EVENT |= {"*": (NUMBER, WORD, _EVENT, [_EVENT])}
 QUERY: Shape = {
     "name": WORD, "model": WORD, "purpose": WORD, "charge": WORD, "state": WORD, "own_delta": NUMBER,
-    "event": _EVENT, "partition": [WORD],
+    "event": _EVENT, "partition": [WORD], "versions": {"*": NUMBER},
 }  # fmt: skip
 RECEIPT: Shape = {
     "variant": WORD, "model": WORD, "stage": WORD, "method": WORD, "purpose": WORD, "asset": WORD, "unit": WORD,
