@@ -244,7 +244,7 @@ def convolved(parts: Sequence[tuple[np.ndarray, int]], first: int, size: int) ->
     """The law of the sum from place `first` on, (size,), and the most that rounding makes of it, summed over all."""
     if sum(count for _, count in parts) == 1:
         return parts[0][0][first : first + size], 0.0
-    bins = scipy.fft.next_fast_len(max(size, *(len(masses) for masses, _ in parts)), real=True)
+    bins = scipy.fft.next_fast_len(max([size, *(len(masses) for masses, _ in parts)]), real=True)
     product, least = np.ones(bins // 2 + 1, dtype=np.complex128), np.ones(bins // 2 + 1)
     for masses, count in parts:
         spectrum = scipy.fft.rfft(masses, bins)
