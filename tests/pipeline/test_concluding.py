@@ -183,7 +183,7 @@ def releasing(ran: Place, copy: Callable[[Place], Place]) -> Place:
     """A workspace that has run, will release, and whose audits are all to be run again."""
     place = copy(ran)
     place.edit("release", variants=[VARIANT], gates={"accuracy": None})
-    shutil.rmtree(place.workspace / ".dvc" / "cache" / "runs")  # or DVC takes their results from there
+    shutil.rmtree(place.workspace / ".dvc" / "cache")  # or DVC takes their results from there
     keys.new_key(place.home / "release.pem")
     (place.home / "broken").mkdir()
     (place.home / "broken" / "sitecustomize.py").write_text(_BROKEN)
