@@ -124,8 +124,10 @@ def test_a_run_is_started_cancelled_and_retried_in_the_interface(
         wait_until(lambda: client.read_flow_run(run).state.is_final())
         assert client.read_flow_run(run).state.is_cancelled()
         assert not (deployed / "data/private/train.parquet").exists()
+        wait_until(lambda: is_free(deployed))  # its process ends after its state is told
         (deployed / "go").touch()
         for _ in range(3):
+            wait_until(lambda: is_free(deployed))  # a run that is told to be cancelled may be at its end still
             browser.get(f"{place}/runs/flow-run/{run}")
             press(browser, _button("Retry"))
             confirm(browser, "Retry")
