@@ -54,7 +54,7 @@ def _made(
     method, provenance = who.method, tools.provenance()
     kept = resuming.folder(method, identity, plan, params.testing.noise_seed is not None)
     fit = method.build(who.settings, plan, replace(tools, kept=kept))
-    if again := _replayed(params, ledger, identity, fit, provenance):
+    if again := _replayed(params, ledger, identity, plan, fit, provenance):
         return again
     with charged(params, ledger, identity, plan, partial(resuming.continues, method), provenance) as session:
         facts = _write(params, who.name, fit.made(fit.ask(session.view)))
@@ -62,13 +62,13 @@ def _made(
 
 
 def _replayed(
-    params: Params, ledger: Ledger, identity: Run, fit: Fit[Any], provenance: str
+    params: Params, ledger: Ledger, identity: Run, plan: Plan, fit: Fit[Any], provenance: str
 ) -> tuple[Closed, Mapping[str, Any]] | None:
     """Make the rows of a run that was paid for from its answers, free; None where they are not all kept, or do not fit.
 
     A fit that asks otherwise than its answers say goes on to `charged`, which asks for the owner's word.
     """
-    session = replayed(ledger, params.schema_of_data, identity, provenance)
+    session = replayed(ledger, params.schema_of_data, identity, plan.queries, provenance)
     if session is None:
         return None
     try:

@@ -173,15 +173,15 @@ def test_a_finished_run_that_is_repeated_is_charged_again(ledger, run):
 def test_the_answers_of_a_committed_run_stay(ledger, run):
     reservation = ledger.reserve("tickets", run(), [ONE])
     (charge,) = reservation.charges
-    assert ledger.answered("tickets", run()) is None
+    assert ledger.answered("tickets", run(), [ONE]) is None
     ledger.begin(charge, subject="labels")
     ledger.answer(charge, 5)
-    assert ledger.answered("tickets", run()) is None, "rows may not be whole yet"
+    assert ledger.answered("tickets", run(), [ONE]) is None, "rows may not be whole yet"
     ledger.commit(reservation)
     before = ledger.head()
-    kept = ledger.answered("tickets", run())
+    kept = ledger.answered("tickets", run(), [ONE])
     assert (kept.replays, [one.subject for one in kept.charges]) == ({charge.id: 5}, ["labels"])
-    assert ledger.answered("tickets", run(plan="another")) is None
+    assert ledger.answered("tickets", run(plan="another"), [ONE]) is None
     assert ledger.head() == before
     with pytest.raises(LedgerError, match="is committed; it cannot begin"):
         ledger.begin(kept.charges[0])
@@ -193,7 +193,26 @@ def test_a_committed_run_without_all_its_answers_is_not_made_again(ledger, run):
         ledger.begin(charge)
     ledger.answer(reservation.charges[0], 5)
     ledger.commit(reservation)
-    assert ledger.answered("tickets", run()) is None
+    assert ledger.answered("tickets", run(), [ONE, TWO]) is None
+
+
+@pytest.mark.parametrize(
+    "planned",
+    [[], [TWO], [ONE, TWO], [replace(ONE, event=TWO.event)], [replace(ONE, versions=(("another", 1),))]],
+    ids=["nothing", "another", "more", "another_event", "another_version"],
+)
+def test_answers_stand_for_no_other_plan_than_they_were_paid_for(ledger, run, planned):
+    answer_one(ledger, run())
+    assert ledger.answered("tickets", run(), [ONE]) is not None
+    assert ledger.answered("tickets", run(), planned) is None
+
+
+def answer_one(ledger, asked):
+    """Reserve, answer and commit ONE."""
+    reservation = ledger.reserve("tickets", asked, [ONE])
+    ledger.begin(reservation.charges[0])
+    ledger.answer(reservation.charges[0], 5)
+    ledger.commit(reservation)
 
 
 def test_a_run_after_a_full_refund_reserves_afresh(ledger, run):

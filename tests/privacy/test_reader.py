@@ -14,7 +14,7 @@ from palimpsest.privacy import events
 from palimpsest.privacy.gaussian_share import covering
 from palimpsest.privacy.ledger import chain
 from palimpsest.privacy.ledger.ledger import Ledger
-from palimpsest.privacy.ledger.records import Asset, Run
+from palimpsest.privacy.ledger.records import Asset, Reservation, Run
 from palimpsest.privacy.planned import PlannedQuery
 from tests.machines import own_ledger
 from tests.reading import EVERYTHING
@@ -243,7 +243,7 @@ def test_what_began_within_its_cap_goes_on_though_that_was_lowered(small, run):
     assert small.reserve("tickets", run(), [WALK], lambda charge: True).charges[0].id == charge.id
 
 
-@pytest.mark.parametrize(
+OTHERS = pytest.mark.parametrize(
     "changes",
     [
         {"purpose": "reference"},
@@ -253,10 +253,24 @@ def test_what_began_within_its_cap_goes_on_though_that_was_lowered(small, run):
         {"query": "other"},
     ],
 )
+
+
+@OTHERS
 def test_a_reservation_of_another_query_is_not_used(small, run, sqlite_url, changes):
     write(sqlite_url, "reserve", body(run(), **changes))
     (charge,) = small.reserve("tickets", run(), [ONE]).charges
     assert (charge.id == "c", charge.purpose, charge.event) == (False, "release", ONE.event)
+
+
+@OTHERS
+def test_rows_are_not_made_again_of_what_another_query_told(small, run, sqlite_url, changes):
+    write(sqlite_url, "reserve", body(run(), **changes))
+    (charge,) = small.charges("tickets")
+    small.begin(charge)
+    small.answer(charge, [1])
+    small.commit(Reservation((charge,), 1, {}))
+    assert small.charges("tickets")[0].state == "committed"
+    assert small.answered("tickets", run(), [ONE]) is None
 
 
 # --- one set of rows under several names

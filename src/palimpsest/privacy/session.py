@@ -78,13 +78,15 @@ def metered(
             raise
 
 
-def replayed(ledger: Ledger, schema: PublicSchema, run: Run, provenance: str) -> Session | None:
+def replayed(
+    ledger: Ledger, schema: PublicSchema, run: Run, planned: Sequence[PlannedQuery], provenance: str
+) -> Session | None:
     """A committed run from its stored answers; None where they are not all there.
 
     Guarantee: its view has no rows and its charges can begin nothing, so every answer is one that was paid for, onto
     the subject that it was asked about.
     """
-    reservation = ledger.answered(schema.asset, run)
+    reservation = ledger.answered(schema.asset, run, planned)
     if reservation is None:
         return None
     view = PrivateView((), schema, ledger, reservation, NoiseSource(), provenance)

@@ -347,18 +347,20 @@ class Ledger:
             for charge in reservation.charges:
                 writing.move(charge, "commit")
 
-    def answered(self, name: str, run: Run) -> Reservation | None:
+    def answered(self, name: str, run: Run, planned: Sequence[PlannedQuery]) -> Reservation | None:
         """The newest run of this key with all its answers, if it was committed and each of them is stored.
 
         Guarantee: nothing is reserved. Its charges can begin nothing more, so a view on it replays what they paid for
-        and asks nothing.
+        and asks nothing. Each of them pays for the query that is planned in its place, for the purpose of this run: a
+        charge that says a cheaper event, or a reference, answers for no release.
 
         Raises:
             LedgerError: a stored answer is not the one that the chain has the hash of.
         """
         with self._store.write() as writing:
             own = rules.committed(run.key, writing.books().charges(name))
-            if not own or any(charge.answer_hash is None for charge in own):
+            paid = rules.as_planned({charge.index: charge for charge in own}, planned, run)
+            if not own or not len(own) == len(paid) == len(planned) or any(one.answer_hash is None for one in own):
                 return None
             return Reservation(tuple(own), own[0].run, writing.replays(own))
 
