@@ -185,6 +185,7 @@ def test_the_same_rows_under_a_second_name_want_the_owners_word(
     ledger.reserve("notes", Run("fit", "dp3", "release", "f", "p"), votes)
     spent = up(ledger.balance("notes").spent)
     told = call("register", "--same-rows", "a trial", "-w", home / "two", ledger=home / "ledger.db")
+    assert "both totals add up\n" in told.stdout
     assert f"second: epsilon {spent} is spent, over second, notes together" in told.stdout
     for command in ("ledger", "plan", "status"):  # before any stage has read the rows under the second name
         shown = " ".join(call(command, "-w", home / "two", ledger=home / "ledger.db").stdout.split())
@@ -192,6 +193,10 @@ def test_the_same_rows_under_a_second_name_want_the_owners_word(
         assert spent in shown
     read("two")
     read("one")
+    (home / "own.csv").unlink()
+    told = call("register", "--same-rows", "a trial", "-w", home / "three", ledger=home / "ledger.db")
+    assert "both totals add up once a run has read its file, which was not read now" in told.stdout
+    assert "together" not in told.stdout
 
 
 def test_a_faulty_entry_is_named_by_every_command_until_it_is_struck(place: Place, monkeypatch: pytest.MonkeyPatch):

@@ -68,9 +68,13 @@ def register_asset(workspace: Path, *, amend: bool = False, lost: bool = False, 
 def _allow_same_rows(params: Params, workspace: Path, reason: str) -> None:
     """Write the owner's word down, and what the rows are known by, so that what both names spent adds up at once."""
     name, ledger = params.dataset.asset, Ledger.open(ledger_url(params, workspace))
-    ledger.allow_same_rows(name, reason, _likeness(params, workspace, ledger.books().rows_key))
+    likeness = _likeness(params, workspace, ledger.books().rows_key)
+    ledger.allow_same_rows(name, reason, likeness)
     books = ledger.books()
-    print(f"{name}: may have the rows of another data set; both totals add up")
+    since = (
+        "both totals add up" if likeness else "both totals add up once a run has read its file, which was not read now"
+    )
+    print(f"{name}: may have the rows of another data set; {since}")
     if others := books.names(name):
         print(f"{name}: epsilon {up(books.balance(name).spent)} is spent, over {', '.join((name, *others))} together")
 
