@@ -69,6 +69,7 @@ class Withdrawn:
     cost: Callable[[DpEvent], DpEvent]
 
     def concerns(self, versions: Iterable[tuple[str, int]]) -> bool:
+        """Whether it is among these (part, version)."""
         return (self.part, self.version) in set(versions)
 
 

@@ -55,6 +55,7 @@ class Slate:
 
     @property
     def digest(self) -> str:
+        """Of `plain`: equal for the same candidates alone."""
         return plain_digest(self.plain)
 
 

@@ -61,14 +61,17 @@ class Grouped:
 
     @cached_property
     def digits(self) -> str:
+        """All of its digits."""
         return "".join(self.groups)
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
+        """How many digits each group has."""
         return tuple(map(len, self.groups))
 
     @cached_property
     def kinds(self) -> frozenset[str]:
+        """Its different joints, spaces around a sign left out."""
         return frozenset(map(_kind, self.joints))
 
     @property
