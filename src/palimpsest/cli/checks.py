@@ -15,7 +15,7 @@ from palimpsest.methods.registry import method
 from palimpsest.methods.shared.tools import Reads
 from palimpsest.params.load import device_of
 from palimpsest.params.schema import DpLmVariant, Params
-from palimpsest.privacy.shown import delta_up, down, up
+from palimpsest.privacy.shown import delta_down, delta_up, down, up
 from palimpsest.records.vouched import EMBEDDED
 from stages.common import processes
 from stages.vouching import require_vouched
@@ -142,7 +142,7 @@ def check_budget(context: Context, spending: "Sequence[Priced]") -> None:
     if after.beside > after.most_beside:
         raise BudgetExceeded(
             f"The deltas that no event carries would add up to {delta_up(after.beside)}; all releases of asset "
-            f"{context.asset.name!r} together may take {delta_up(after.most_beside)}.",
+            f"{context.asset.name!r} together may take {delta_down(after.most_beside)}.",
             "Nothing was charged and no row was read. Lower delta_share of a variant.",
         )
     if full := context.ledger.books().full(context.asset.name):

@@ -77,8 +77,8 @@ def said_of(books: Books, name: str) -> Iterator[str]:
     for other in books.other_units(name):
         asset, spent = books.asset(other), books.balance(other).spent
         yield (
-            f"The same rows are {other}, for one {asset.unit}: epsilon {up(spent)} at delta {asset.delta:.3g} was "
-            "spent there beside it. It is in no sum, for the unit of privacy is another."
+            f"The same rows are {other}, for one {asset.unit}: epsilon {up(spent)} at delta {delta_up(asset.delta)} "
+            "was spent there beside it. It is in no sum, for the unit of privacy is another."
         )
     for fault in books.faults(name):
         if fault.struck is not None:

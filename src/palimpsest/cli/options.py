@@ -15,6 +15,7 @@ from palimpsest.models.words import Named
 from palimpsest.params.presets import PRESETS
 from palimpsest.params.sections import LEAST_UNITS, MOST_BUDGET, MOST_RECORDS, NAME
 from palimpsest.privacy.ledger.records import FILTERS
+from palimpsest.privacy.shown import delta_down
 from palimpsest.records import attributes
 from palimpsest.records.faults import POLICIES
 from palimpsest.records.schema import LEAST_DELTA
@@ -197,7 +198,8 @@ def _budget(source: DataSource) -> Iterator[Problem]:
     if source.delta is not None and not LEAST_DELTA <= source.delta <= 1 / units:
         unit = "records" if source.persons is None else "persons"
         yield (
-            f"--delta is {source.delta:g}; allowed is {LEAST_DELTA:g} to 1 / n for {units} {unit}, {1 / units:.3g}.",
+            f"--delta is {source.delta:g}; allowed is {LEAST_DELTA:g} to 1 / n for {units} {unit}, "
+            f"{delta_down(1 / units)}.",
             "Leave it out: 1 / (n ln n) is the default.",
         )
 

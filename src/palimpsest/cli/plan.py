@@ -28,7 +28,7 @@ from palimpsest.privacy import accounting
 from palimpsest.privacy.ledger.records import Balance, Charge, Run
 from palimpsest.privacy.ledger.rules import TEAM, Attempt, attempt, committed, preview, raised_versions
 from palimpsest.privacy.planned import PlannedQuery
-from palimpsest.privacy.shown import delta_up, up
+from palimpsest.privacy.shown import delta_down, delta_up, up
 from palimpsest.records.vouched import files_of
 from palimpsest.report.formats import MISSING, number
 from palimpsest.workspace import CHECKPOINTS, MANIFEST
@@ -368,7 +368,7 @@ def _sentences(summary: PlanSummary) -> Iterator[str]:
     if summary.beside:
         yield (
             f"Deltas that no event carries: {delta_up(summary.beside)} after the pending runs, of at most "
-            f"{delta_up(summary.most_beside)}."
+            f"{delta_down(summary.most_beside)}."
         )
     yield (
         "Budget cost: what one run adds to the data set's total. It is above the variant's own epsilon because the "

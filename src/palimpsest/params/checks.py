@@ -11,6 +11,7 @@ from palimpsest.audit.next_token_settings import NEXT_TOKEN
 from palimpsest.methods.dp_lm.settings import TUNED, VARIANTS, Kind
 from palimpsest.methods.registry import CHARGED, METHODS, method, stages_that_spend
 from palimpsest.models.chat.settings import JudgeEndpoint
+from palimpsest.privacy.shown import delta_down
 from palimpsest.records.schema import CUSTOMER, LEAST_DELTA
 from palimpsest.workspace import RAW
 
@@ -40,7 +41,7 @@ def _delta(params: "Params") -> Iterator[str]:
     if params.delta > 1.0 / data.n_units * (1 + 1e-12):
         yield (
             f"privacy.budget.delta is {params.delta!r}; allowed is at most 1 / n for the {data.n_units} {data.unit}s "
-            f"declared, {1 / data.n_units:.3g}"
+            f"declared, {delta_down(1 / data.n_units)}"
         )
     if params.delta < LEAST_DELTA:
         yield (

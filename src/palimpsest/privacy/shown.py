@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from decimal import ROUND_CEILING, Context
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 
 _SURE = Context(prec=10)  # digits behind which sums of floats may differ
 
@@ -31,8 +31,20 @@ def delta_up(delta: float) -> str:
     >>> delta_up(1.0004e-5), delta_up(1e-5), delta_up(0.0), delta_up(1 / 8396 / 9)
     ('1.01e-05', '1e-05', '0', '1.33e-05')
     """
-    rounded = Context(prec=3, rounding=ROUND_CEILING).plus(_SURE.create_decimal_from_float(delta))
-    return f"{float(rounded):.3g}"
+    return _three_digits(ROUND_CEILING, delta)
+
+
+def delta_down(limit: float) -> str:
+    """The most that a delta may be, to three digits and rounded down: what is shown is within the limit.
+
+    >>> delta_down(1.0099e-5), delta_down(1e-5), delta_down(1 / 1500)
+    ('1e-05', '1e-05', '0.000666')
+    """
+    return _three_digits(ROUND_FLOOR, limit)
+
+
+def _three_digits(side: str, delta: float) -> str:
+    return f"{float(Context(prec=3, rounding=side).plus(_SURE.create_decimal_from_float(delta))):.3g}"
 
 
 def _thousandths(side: Callable[[float], int], epsilon: float) -> str:

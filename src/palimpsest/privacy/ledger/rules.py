@@ -42,7 +42,7 @@ from palimpsest.privacy.gaussian_share import Share, covering, needs_delta
 from palimpsest.privacy.ledger import again
 from palimpsest.privacy.ledger.records import MOVES, PURPOSES, Asset, Balance, Charge, Run, Standing
 from palimpsest.privacy.planned import ADJACENCY, PlannedQuery
-from palimpsest.privacy.shown import down, up
+from palimpsest.privacy.shown import delta_down, delta_up, down, up
 
 TEAM = "PALIMPSEST_TEAM"  # the environment's: whose run it is
 GIVE_BACK = (
@@ -150,7 +150,8 @@ def require_budget(
     raise BudgetExceeded(
         f"Stage {run.stage!r} ({run.variant}) would pass the budget of asset {asset.name!r}: spent epsilon "
         f"{up(now.spent)}, asked {up(after.spent - now.spent)} more, left {down(now.left)} of {asset.epsilon:g} "
-        f"at delta {asset.delta:.3g} (deltas outside the events: {after.beside:.3g} of {after.most_beside:.3g}).",
+        f"at delta {delta_up(asset.delta)} (deltas outside the events: {delta_up(after.beside)} of at most "
+        f"{delta_down(after.most_beside)}).",
         f"Nothing was charged and no row was read. {share}, drop a variant, or, if the data's owner agrees, raise the "
         f"cap of epsilon with `palimpsest register --amend`.{back}",
     )
