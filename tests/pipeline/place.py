@@ -107,6 +107,23 @@ class Place:
         """Run `python -m ...` in the workspace: its exit status and all it printed. Stages of DVC start warm."""
         return self.start(*module, **warm(), **variables).wait(), self.output
 
+    def remake(self, variant: str, *arguments: str) -> None:
+        """Fit a finished variant again whose files are gone, as DVC removes them after a change of code.
+
+        It must make the same files of what was paid for, and charge nothing.
+        """
+        paths = [
+            path for part in ("synthetic", "evolved") for path in (self.workspace / "data" / part).glob(f"{variant}.*")
+        ]
+        before, charges = {path: path.read_bytes() for path in paths}, self.charges
+        for path in paths:
+            path.unlink()
+        code, output = self.run("stages.fit", variant, *arguments)
+        assert (code, self.charges) == (0, charges), output
+        assert "made again from answers that were paid for" in output
+        assert [path.name for path in paths if path.read_bytes() != before[path]] == []
+        assert paths, "no file was there"
+
     def stop_in_training(self, signal_number: int, *module: str, **variables: str) -> tuple[int, str]:
         """Run `python -m ...` and signal its whole process group once a step of `train` has begun."""
         return self.stop_in("train", lambda child: os.killpg(child, signal_number), *module, steps=1, **variables)
