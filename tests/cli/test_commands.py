@@ -41,7 +41,7 @@ from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.receipt import Group
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import Session, metered, receipt
-from palimpsest.privacy.shown import delta_up, up
+from palimpsest.privacy.shown import delta_down, up
 from palimpsest.privacy.view import PrivateView
 from palimpsest.report.row import Excess, Fraction, Membership, Row, Score, Summary
 from palimpsest.workspace import PAGE, SEEN, SUMMARY
@@ -253,7 +253,7 @@ def test_deltas_beside_the_events_are_counted_and_said(tmp_path: Path, monkeypat
     assert balance_after(context, [replace(item, plan=plan)]).beside == pytest.approx(5.5e-5)
     said = " ".join(place.call("plan").stdout.split())
     most = context.asset.beside_delta
-    assert f"Deltas that no event carries: 3e-05 after the pending runs, of at most {delta_up(most)}." in said
+    assert f"Deltas that no event carries: 3e-05 after the pending runs, of at most {delta_down(most)}." in said
 
 
 def test_a_status_shows_no_less_than_is_spent_and_no_more_than_is_left(

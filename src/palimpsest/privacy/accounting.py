@@ -538,10 +538,16 @@ def group_epsilon(event: dpa.DpEvent, size: int, at_delta: float, own_delta: flo
 def replaced_epsilon(event: dpa.DpEvent, at_delta: float) -> float:
     """The epsilon for replacing one unit by another, by the losses of that; infinity where they are not known.
 
-    It never is more than that of a group of two, and less under sampling: both units have one coin between them, not
-    two. A Gaussian query on a Poisson sample has the pair of mixtures around opposite means (Lebeda, Regehr, Kamath,
-    Steinke 2024, "Avoiding pitfalls for privacy accounting of subsampled mechanisms under composition"). In noisy
-    integer counts one less and one more move two counts, whose noise is independent, so each moves as by itself.
+    It holds of queries that both units are asked in, not of parts of the data set, each of which has one of them. It is
+    less than that of a group of two under sampling: both units have one coin between them, not two.
+
+    A Gaussian query on a Poisson sample is dominated by the mixtures around opposite means. Without the unit its law
+    is N(0), with it N(x) or N(x'), lengths at most 1 in units of sensitivity. For alpha >= 1 the divergence is q times
+    the largest N(x)(S) - a N(0)(S) - b N(x')(S) of any set S, where a and b are not negative. By Neyman and Pearson a
+    set with N(x)(S) = p has at least as much of N(0) as a half-line has at distance 1, and of N(x') as one has at
+    distance 2; with opposite means one half-line has the least of both. Below 1 the two change places. Dominating pairs
+    compose (Zhu, Dong, Wang 2022, Theorem 10). In noisy integer counts one less and one more move two counts, whose
+    noise is independent, so each moves as by itself.
     """
     if not is_private(event) or not all(_knows_replacing(leaf) for leaf, _ in leaves(event)):
         return math.inf

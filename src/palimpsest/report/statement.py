@@ -178,11 +178,16 @@ def _accounting(receipt: Receipt, second: Bracket | None) -> dict[str, Any]:
 
 
 def _changed_row(receipt: Receipt, unit: Unit) -> dict[str, Any]:
-    """A change within one unit: one out, another in. So the bound of a group of two holds, and that of a replaced unit
-    where it is less; no own delta is shared out for the latter."""
+    """A change within one unit: one out, another in. So the bound of a group of two holds.
+
+    Where it is less, that of a replaced unit holds as well, if all queries asked the whole data set: one that moves to
+    another part leaves one query and joins another, and two sampled ones may tell more of that than one of them asked
+    twice. No own delta is shared out for it.
+    """
     two = next((row.epsilon for row in receipt.group if row.k == _REPLACED), None)
     event = composed((line.event, line.cell) for line in receipt.queries)
-    known = receipt.own_delta == 0 and 0 < receipt.delta < 1
+    whole = all(line.cell is None for line in receipt.queries)
+    known = whole and receipt.own_delta == 0 and 0 < receipt.delta < 1
     one = accounting.replaced_epsilon(event, receipt.delta) if known else math.inf
     epsilon = min((bound for bound in (two, one) if bound is not None and math.isfinite(bound)), default=None)
     bound = "no finite ε is shown" if epsilon is None else f"ε ≤ {at_most(epsilon, 4)}"
