@@ -196,6 +196,7 @@ def releasing(ran: Place, copy: Callable[[Place], Place]) -> Place:
 @pytest.mark.parametrize(
     "runner", [("dvc", "repro"), ("palimpsest", "run", "--yes"), ("flows", ".")], ids=lambda one: one[0]
 )
+@pytest.mark.xdist_group("pipeline")  # or each worker makes a workspace that has run
 @pytest.mark.timeout(900)
 def test_no_runner_stops_at_audits_that_fail(
     runner: tuple[str, ...], releasing: Place, copy: Callable[[Place], Place]
