@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ from ruamel.yaml import YAML
 import palimpsest
 from palimpsest.cli.context import asset_of, environment
 from palimpsest.cli.decisions import DataSource
-from palimpsest.cli.init import check_payable, check_source, read_label, read_labels, read_schema, rendered
+from palimpsest.cli.init import check_source, read_label, read_labels, read_schema, rendered
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.params.load import LEDGER_VARIABLE, load, loads
 from palimpsest.params.schema import Params
@@ -633,7 +634,56 @@ def test_what_init_writes_costs_the_total_little_more_than_its_epsilon(wanted: s
     assert balance.beside < balance.most_beside
 
 
-def test_all_rows_of_a_preset_must_fit_the_budget() -> None:
-    asked = source(preset="paper-002", wanted=None, epsilon=1.0, budget=1.0)
-    with pytest.raises(ParamsError, match=r"all that paper-002 fits and writes, at --epsilon 1, takes 1\.\d+ of it"):
-        check_payable(asked, loads(rendered(asked)["params.yaml"]))
+def test_all_rows_of_a_preset_must_fit_the_budget(tmp_path: Path) -> None:
+    home = write_files(tmp_path / "home")
+    done = init(home, home / "work", "--preset", "paper-002", epsilon=1.0, budget=1.0, method=None)
+    assert done.exit_code == 1
+    assert re.search(r"all that paper-002 fits and writes, at --epsilon 1, takes 1\.\d+ of it", done.output)
+
+
+def budget(folder: Path) -> dict[str, Any]:
+    return dict(YAML(typ="safe").load((folder / "params.yaml").read_text())["privacy"]["budget"])
+
+
+def test_init_proposes_milestones_that_its_first_plan_does_not_pass(tmp_path: Path) -> None:
+    home = write_files(tmp_path / "home")
+    done = init(home, home / "work")
+    assert done.exit_code == 0, done.output
+    first, second = budget(home / "work")["milestones"]
+    assert 3.0 < first < 3.6 < second < 10.0
+    assert f"releases will state epsilon {first:g} or {second:g}, whichever is not passed, or the cap" in done.output
+    plan = " ".join(call("plan", "--workspace", home / "work", ledger=home / "ledger.db").output.split())
+    assert f"what is released will say: All releases together: epsilon {first:g} at delta" in plan
+    books = " ".join(call("ledger", "--workspace", home / "work", ledger=home / "ledger.db").output.split())
+    assert f"All releases together: epsilon {first:g} at delta" in books, "nothing is passed by nothing"
+
+
+def test_milestones_that_are_said_are_those_of_every_workspace_of_the_data_set(tmp_path: Path) -> None:
+    home = write_files(tmp_path / "home")
+    assert init(home, home / "work", "--milestones", "4,8").exit_code == 0
+    assert budget(home / "work")["milestones"] == [4.0, 8.0]
+    again = init(home, home / "second")
+    assert again.exit_code == 0, again.output
+    assert budget(home / "second")["milestones"] == [4.0, 8.0]
+    other = init(home, home / "third", "--milestones", 5)
+    assert other.exit_code == 1
+    assert "registered with other terms: milestones (4.0, 8.0), not (5.0,)" in " ".join(other.output.split())
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (("--milestones", "8,4"), "at most 3 epsilons below the cap"),
+        (("--milestones", 10), "at most 3 epsilons below the cap"),
+        (("--milestones", "one"), "--milestones is 'one'"),
+        (("--milestones", 4, "--filter", "renyi"), "with renyi the total is proved where it stands"),
+    ],
+)
+def test_milestones_that_cannot_be_are_refused_before_anything_is_written(
+    said: tuple[object, ...], words: str, tmp_path: Path
+) -> None:
+    home = write_files(tmp_path / "home")
+    done = init(home, home / "work", *said)
+    assert done.exit_code == 1
+    assert words in " ".join(done.output.split())
+    assert not (home / "work").exists()

@@ -23,6 +23,7 @@ from palimpsest.privacy.ledger.summary import ledger_summary
 from palimpsest.report.page import verdicts
 from palimpsest.report.sections import METRICS, SECTIONS, gallery
 from palimpsest.report.sections.base import Page
+from palimpsest.report.statement import total_in
 from palimpsest.report.summary import summarise
 from stages.report import read_receipts, read_results
 from tests.pipeline.place import MARKER, VARIANT, WRITTEN, Place
@@ -52,6 +53,17 @@ def test_waves_are_charged_for_disjoint_parts(ran: Place):
     receipt = read_json(ran.workspace / f"reports/receipts/{WRITTEN}.json")
     assert receipt["accountant"] == "zcdp"
     assert 0.4 < receipt["epsilon"] <= 0.5  # two waves in sequence would be above
+
+
+def test_a_run_states_the_milestone_that_it_has_not_passed_and_never_where_its_filter_stands(ran: Place):
+    """`init` counts in Gaussian DP, and proposed milestones from its one variant; this workspace has two more."""
+    proposed = load(ran.workspace).privacy.budget.milestones
+    total = total_in(read_json(ran.workspace / "reports/statement.json"))
+    assert (total.counted, total.status) == ("gdp", "proved")
+    assert total.epsilon in (*proposed, total.cap)
+    assert 0.5 < total.stands_at < total.epsilon
+    assert total.sentence in (ran.workspace / REPORT).read_text(encoding="utf-8")
+    assert total.sentence.split(". ")[0] in " ".join(ran.run("palimpsest", "ledger")[1].split())
 
 
 def test_the_receipts_hold(ran: Place, entered: Callable[[Place], Place]):

@@ -18,6 +18,7 @@ from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Asset, Charge, Reservation, Run, require_unit
 from palimpsest.privacy.ledger.summary import LedgerSummary, UsedOrder
+from palimpsest.privacy.ledger.total import total_of
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.query import bounds_persons, is_for_persons, is_registered, registered
 from palimpsest.privacy.receipt import Receipt
@@ -206,6 +207,7 @@ def body_of(url: str) -> dict[str, Any]:
 def test_a_registration_says_every_public_term_and_the_hash_of_the_key(book, sqlite_url):
     book(RECORDS)
     terms = {"name", "delta", "epsilon", "n_public", "unit", "unit_column", "adjacency", "orders", "filter"}
+    terms |= {"milestones"}
     assert set(body_of(sqlite_url)) == terms | {"key_hash", "noted_in"}
 
 
@@ -279,7 +281,7 @@ def extracted(asset: Asset, charges: Sequence[Charge] = ()) -> dict[str, Any]:
     books = LedgerSummary(
         asset.name, asset.unit, asset.delta, asset.epsilon, caps=(), filter=UsedOrder(2.0, 0.0, (2.0,)),
         spent_epsilon=0.0, left_epsilon=4.0, charges=(), shown_head="s", head="h", entries=1, verified=True,
-        after_loss=False,
+        after_loss=False, total=total_of(asset, 0.0, ()),
     )  # fmt: skip
     return dict(json.loads(json.dumps(extract(asset, charges, books))))
 

@@ -109,8 +109,11 @@ def graph() -> dict[str, Any]:
     return copy.deepcopy(STAGES) | found
 
 
-def content(unit: str = "record", **data: Any) -> dict[str, Any]:
-    """params.yaml of the repository, with one variant of method select and a reference beside it."""
+def content(unit: str = "record", milestones: tuple[float, ...] | None = None, **data: Any) -> dict[str, Any]:
+    """params.yaml of the repository, with one variant of method select and a reference beside it.
+
+    With milestones, be they none, its total is counted in Gaussian DP.
+    """
     body = demo()
     run: dict[str, Any] = {name: [] for name in _EMPTY} | {name: {} for name in _NO_ROWS}
     body["run"] |= run | {"select": [VARIANT, REFERENCE], "twins": ["select"]}
@@ -123,6 +126,8 @@ def content(unit: str = "record", **data: Any) -> dict[str, Any]:
         for judge in body["discriminators"].values():
             judge["train"]["batch"] = PERSONS["persons"]  # no batch is larger than the data
     body["privacy"]["ledger"] = ".palimpsest/ledger.db"
+    if milestones is not None:
+        body["privacy"]["budget"] |= {"filter": "gdp", "milestones": list(milestones)}
     return dict(body)
 
 
@@ -199,10 +204,10 @@ class Workspace:
         return body
 
 
-def workspace(folder: Path, key: Path, unit: str = "record") -> Workspace:
+def workspace(folder: Path, key: Path, unit: str = "record", milestones: tuple[float, ...] | None = None) -> Workspace:
     """Make one, with a key to sign with, for one unit of privacy."""
     folder.mkdir(parents=True)
-    write_settings(folder, content(unit))
+    write_settings(folder, content(unit, milestones))
     made, params = Workspace(folder, key), load(folder)
     Ledger.create(ledger_url(params, folder)).register(asset_of(params))
     made.graph()
@@ -274,11 +279,11 @@ def inside(made: Workspace) -> Iterator[Workspace]:
 
 
 @cache
-def released(unit: str = "record") -> Workspace:
-    """One workspace with its release, made once a unit for all tests of a process; nobody changes it."""
+def released(unit: str = "record", milestones: tuple[float, ...] | None = None) -> Workspace:
+    """One workspace with its release, made once of its kind for all tests of a process; nobody changes it."""
     home = Path(tempfile.mkdtemp(prefix="released"))
     atexit.register(shutil.rmtree, home, ignore_errors=True)
-    made = workspace(home / "work", home / "keys" / "own.pem", unit)
+    made = workspace(home / "work", home / "keys" / "own.pem", unit, milestones)
     with inside(made):
         stages.release.run()
     return made

@@ -32,6 +32,7 @@ from palimpsest.audit.utility import LabelScores, Scored, UtilityScores
 from palimpsest.methods.shared.counts import GenerationCounts, ScoredText
 from palimpsest.privacy.ledger.records import Cap
 from palimpsest.privacy.ledger.summary import ChargeLine, LedgerSummary, UsedOrder
+from palimpsest.privacy.ledger.total import Total
 from palimpsest.privacy.receipt import Curve, Group, QueryLine, Receipt
 from palimpsest.report.drawing import Chart
 from palimpsest.report.results import Results
@@ -479,6 +480,7 @@ def world_ledger(unit: str = "record") -> LedgerSummary:
         entries=11,
         verified=True,
         after_loss=False,
+        total=Total("renyi", DELTA, 3.62, None, 8.0, raised=False),
     )
 
 

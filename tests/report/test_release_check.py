@@ -16,9 +16,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from palimpsest.errors import DataError
 from palimpsest.files import read_json, write_json
+from palimpsest.privacy.ledger.total import Total
+from palimpsest.privacy.shown import up
 from palimpsest.records.record import Record
 from palimpsest.records.write import counts_of, write_synthetic
-from palimpsest.report.formats import at_most
+from palimpsest.report.formats import at_most, number
 from palimpsest.report.release.bundle import (
     AUDIT,
     CARD,
@@ -36,7 +38,7 @@ from palimpsest.report.release.check import Checked, verify_release
 from palimpsest.report.release.croissant import PROMISE, croissant
 from palimpsest.report.release.envelope import PAYLOAD_TYPE, Signed, pae, seal, unseal
 from palimpsest.report.release.keys import fingerprint, load_key, load_public, new_key, public_pem
-from palimpsest.report.statement import STATEMENT_VERSION
+from palimpsest.report.statement import STATEMENT_VERSION, total_in
 from palimpsest.report.unit import JSON_ROW
 from tests.report.release_world import FILES, VARIANT, Workspace, released, settings
 
@@ -412,13 +414,83 @@ def test_the_pages_give_the_statements_epsilon(folder: Path, key: Ed25519Private
 
 @pytest.mark.parametrize("name", [README, CARD])
 def test_the_pages_give_the_statements_total(folder: Path, key: Ed25519PrivateKey, name: str):
-    digits = {README: 4, CARD: 3}[name]
-    said = f"ε ≤ {at_most(read_json(folder / STATEMENT)['ledger']['spent_epsilon'], digits)}"
+    total = total_in(read_json(folder / STATEMENT))
     whole = (folder / name).read_text(encoding="utf-8")
-    assert said in whole
-    (folder / name).write_text(whole.replace(said, "ε ≤ 0.001", 1), encoding="utf-8")
-    resign(folder, key)
-    assert any(problem.startswith(name) for problem in verify_release(folder).problems)
+    for said in (total.sentence, *([f"ε ≤ {at_most(total.epsilon)}"] if name == CARD else [])):
+        assert said in whole
+        (folder / name).write_text(whole.replace(said, "ε ≤ 0.001"), encoding="utf-8")
+        resign(folder, key)
+        assert any(problem.startswith(name) for problem in verify_release(folder).problems)
+
+
+# --- totals that are counted in Gaussian DP ------------------------------------------------------------------------
+
+MILESTONES = (0.5, 2.0, 4.0)  # the one charge takes the total to some 1.1
+
+
+@pytest.fixture(params=[MILESTONES, ()], ids=["milestones", "cap"])
+def gaussian(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A release whose total is counted in Gaussian DP."""
+    return Path(shutil.copytree(released(milestones=request.param).folder / "release", tmp_path / "gaussian"))
+
+
+def gaussian_key(folder: Path) -> Ed25519PrivateKey:
+    found = tuple(read_json(folder / LEDGER)["asset"]["milestones"])
+    return load_key(released(milestones=found).key)
+
+
+def test_a_release_states_a_milestone_or_the_cap_and_never_where_a_gaussian_filter_stands(gaussian: Path):
+    assert verify_release(gaussian).problems == []
+    statement = read_json(gaussian / STATEMENT)
+    total, cap = total_in(statement), statement["ledger"]["cap_epsilon"]
+    stated = 2.0 if read_json(gaussian / LEDGER)["asset"]["milestones"] else cap
+    assert (total.epsilon, total.cap, total.status) == (stated, cap, "proved")
+    assert 0.5 < statement["ledger"]["spent_epsilon"] == total.stands_at < 2.0
+    card = (gaussian / CARD).read_text(encoding="utf-8")
+    assert f"<b>ε ≤ {number(stated)}</b>" in card
+    for text in (card, (gaussian / README).read_text(encoding="utf-8"), statement["layers"][0]["sentence"]):
+        assert total.sentence in text
+        assert f"The filter stands at {up(total.stands_at)}, which is no bound." in text
+        assert f"≤ {at_most(total.stands_at)}" not in text.replace(at_most(statement["releases"][0]["epsilon"]), "")
+
+
+def understate(body: dict[str, Any]) -> None:
+    """All that a statement says of its total, one milestone too low."""
+    before = Total(**body["ledger"]["total"])
+    after = before._replace(milestone=MILESTONES[0])
+    body["ledger"]["total"] = after._asdict()
+    body["layers"][0]["sentence"] = after.sentence
+
+
+def as_if_proved_where_it_stands(body: dict[str, Any]) -> None:
+    before = Total(**body["ledger"]["total"])
+    after = before._replace(counted="renyi", milestone=None)
+    body["ledger"]["total"] = after._asdict()
+    body["layers"][0]["sentence"] = after.sentence
+
+
+@pytest.mark.parametrize("change", [understate, as_if_proved_where_it_stands])
+def test_a_total_that_does_not_follow_from_the_charges_is_found(gaussian: Path, change: Callable[[Any], None]):
+    problems = edited(gaussian, gaussian_key(gaussian), STATEMENT, change).problems
+    assert "what is said of all releases together does not follow from the extract" in problems
+
+
+def test_milestones_that_no_data_set_can_have_are_found(gaussian: Path):
+    """Each takes a part of delta, so twenty that lie close together would state where the filter stands."""
+    many = [1.0 + 0.05 * number for number in range(20)]
+    found = edited(gaussian, gaussian_key(gaussian), LEDGER, lambda body: body["asset"].update(milestones=many))
+    assert any("the extract has milestones are at most 3 epsilons" in problem for problem in found.problems)
+
+
+@pytest.mark.parametrize("counted", ["gdp", "renyi"])
+def test_a_release_of_before_is_told_what_it_did_not_prove(
+    counted: str, gaussian: Path, folder: Path, key: Ed25519PrivateKey
+):
+    of, own = (gaussian, gaussian_key(gaussian)) if counted == "gdp" else (folder, key)
+    problems = edited(of, own, STATEMENT, lambda body: body.update(statement_version=7)).problems
+    told = [problem for problem in problems if "where the filter stood, which is no bound" in problem]
+    assert len(told) == (counted == "gdp")
+    assert all("Proved is its cap, epsilon" in problem for problem in told)
 
 
 def test_a_signed_file_that_no_release_has_is_found(folder: Path, key: Ed25519PrivateKey):

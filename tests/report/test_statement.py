@@ -11,6 +11,7 @@ from report_world import charge, query, receipt, world_ledger, world_receipts, w
 
 from palimpsest.privacy.assumptions import KNOWN
 from palimpsest.privacy.fourier import Bracket
+from palimpsest.privacy.ledger.total import Total
 from palimpsest.privacy.receipt import Curve, Receipt
 from palimpsest.report.claims import public_claims
 from palimpsest.report.release.card import privacy
@@ -42,13 +43,20 @@ def test_the_schema_is_a_schema() -> None:
     Draft202012Validator.check_schema(schema())
 
 
+TOTALS = (
+    Total("renyi", 1e-5, 1.0, None, 10.0, raised=False),
+    Total("gdp", 1e-5, 1.0, 3.0, 10.0, raised=False),
+    Total("gdp", 1e-5, 1.0, None, 10.0, raised=True),
+)
+
+
 def test_the_fixed_sentences_are_those_of_the_version() -> None:
     """Who checks a release compares them word for word. Where they change, the version counts up, and so does this."""
     units = [Unit.stated(made()), Unit.stated(of_persons())]
     fixed = [NOT_COVERED, SWEPT, made()["assumptions"], *([one.not_covered, one.assumption] for one in units)]
-    fixed += [layers([], 1.0, 1e-5, one) for one in units] + [privacy(made()), privacy(of_persons())]
+    fixed += [layers([], total, one) for one in units for total in TOTALS] + [privacy(made()), privacy(of_persons())]
     assert (STATEMENT_VERSION, digest({"fixed": fixed})) == (
-        7, "570cccafb8a2de06e813589d98d7955f0b3830847212a09d7611a69f7504a6f3",
+        8, "a8296c57aeb3d901175b475c2f2d3a406903b9b2c81412376d968cf15459892c",
     )  # fmt: skip
 
 

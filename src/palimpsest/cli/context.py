@@ -48,6 +48,7 @@ def asset_of(params: Params) -> Asset:
         unit=params.schema_of_data.unit,
         unit_column=data.unit.column,
         filter=params.privacy.budget.filter,
+        milestones=tuple(params.privacy.budget.milestones),
     )
 
 
@@ -111,6 +112,9 @@ def enter(params: Params, workspace: Path, *, amend: bool = False, lost: bool = 
         f"{known.name}: registered in {ledger.place} with a budget of epsilon {known.epsilon:g} at delta "
         f"{delta_up(known.delta)}, for adding or removing one {known.unit} of about {known.n_public}{_whom(known)}"
     )
+    if known.milestones:
+        stated = " or ".join(f"{one:g}" for one in known.milestones)
+        print(f"{known.name}: releases will state epsilon {stated}, whichever is not passed, or the cap")
     if spent := ledger.balance(known.name).spent:
         print(f"{known.name}: epsilon {up(spent)} of it is spent already; workspaces of one asset share its budget")
 

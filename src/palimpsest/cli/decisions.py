@@ -60,6 +60,7 @@ class DataSource:
     budget: float = 10.0
     delta: float | None = None
     filter: str = "gdp"
+    milestones: tuple[float, ...] | None = None  # None: proposed, from the budget and what the first plan costs
     lm: str = "embedded"
     words: str | None = None
     preset: str = "modern"
@@ -149,7 +150,9 @@ def _published(source: DataSource, preset: Preset) -> Iterator[tuple[str, dict[s
 
 def _budget(source: DataSource, published: Mapping[str, float] = MappingProxyType({})) -> dict[str, Any]:
     delta = {} if source.delta is None else {"delta": source.delta}
-    return {"privacy": {"budget": {"epsilon": source.budget, **published, **delta, "filter": source.filter}}}
+    stated = {"milestones": list(source.milestones)} if source.milestones else {}
+    budget = {"epsilon": source.budget, **published, **delta, "filter": source.filter, **stated}
+    return {"privacy": {"budget": budget}}
 
 
 def _release(source: DataSource) -> dict[str, Any]:

@@ -5,6 +5,7 @@ import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from palimpsest.params.file import FILE, RESOLVED
 from palimpsest.params.load import loads
 from palimpsest.params.schema import Params
 from palimpsest.privacy.ledger.rules import preview
+from palimpsest.privacy.ledger.total import proposed
 from palimpsest.records import attributes
 from palimpsest.records.conformity import schema_problem
 from palimpsest.records.read import is_unicode
@@ -86,6 +88,14 @@ def _labels_of_file(path: Path, column: str | None) -> dict[str, str]:
             "--labels-file holds no mapping of labels to texts.", "Write one `label: description` a line."
         )
     return {name: words.strip() or name for name, words in labels.items()}
+
+
+def read_milestones(listed: str | None) -> tuple[float, ...] | None:
+    """Epsilons with commas between; None where nothing is said."""
+    try:
+        return None if listed is None else tuple(map(float, listed.split(",")))
+    except ValueError:
+        raise ParamsError(f"--milestones is {listed!r}.", "Give numbers with commas between, as 1,3.") from None
 
 
 def read_schema(path: Path | None) -> dict[str, Any] | None:
@@ -165,9 +175,10 @@ def init_workspace(
     """
     require_free(workspace, force=force)
     check_source(source)
-    made = rendered(stays or source)
+    milestones = _milestones(source, loads(params_text(stays or source)), workspace)
+    source, stays = (replace(each, milestones=milestones) for each in (source, stays or source))
+    made = rendered(stays)
     params = loads(made[FILE])
-    check_payable(source, params)
     for text in {params_text(source), made[FILE]}:  # a draft must not come to stay where a public file is
         _require_vouched(loads(text), workspace)
     found = check_all(source, params.schema_of_data, workspace, books_of(params, workspace)) if check else None
@@ -257,25 +268,34 @@ def check_source(source: DataSource) -> None:
     check_first_rows(source)
 
 
-def check_payable(source: DataSource, params: Params) -> None:
-    """The budget can pay the first variant, of which the price is known without a row.
-
-    It is worked out only where it may matter: one release costs the total at most twice its epsilon and 1 more. A
-    preset of a paper has several.
+def _milestones(source: DataSource, params: Params, workspace: Path) -> tuple[float, ...] | None:
+    """Those that were said, or registered before; else two at most that follow from the budget and the first plan.
 
     Raises:
-        ParamsError: it cannot.
+        ParamsError: the budget cannot pay that plan.
     """
-    if source.published is None and source.budget >= 2 * source.epsilon + 1:
-        return
+    books, name = books_of(params, workspace), params.dataset.asset
+    known = None if books is None else books.known(name)
+    said = known.milestones if source.milestones is None and known is not None else source.milestones
+    proposes = said is None and source.filter == "gdp"
+    # one release costs the total at most twice its epsilon and 1 more; a preset of a paper has several
+    if not proposes and source.published is None and source.budget >= 2 * source.epsilon + 1:
+        return said
+    cost = _first_cost(params)
+    if found := budget_problem(source, cost):
+        raise ParamsError(*found)
+    return proposed(cost, asset_of(params)) if proposes else said
+
+
+def _first_cost(params: Params) -> float:
+    """Where the first plan takes the total, which is known without a row."""
     from stages.pricing import Prices
     from stages.spenders import spenders
 
     prices = Prices(params)
     counted = [each.name for each in spenders(params) if each.target.purpose == "release"]
     queries = {(name, 1): prices.planned(name).queries for name in counted}
-    if found := budget_problem(source, preview(asset_of(params), [], queries).spent):
-        raise ParamsError(*found)
+    return preview(asset_of(params), [], queries).spent
 
 
 def _init_dvc(workspace: Path) -> None:

@@ -15,21 +15,8 @@ from palimpsest.errors import LedgerError
 from palimpsest.privacy.ledger.books import Books
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Balance, Charge
-from palimpsest.privacy.ledger.summary import (
-    Accounted,
-    LedgerSummary,
-    UsedGaussian,
-    UsedOrder,
-    accounted,
-    ledger_summary,
-)
+from palimpsest.privacy.ledger.summary import Accounted, LedgerSummary, accounted, ledger_summary
 from palimpsest.privacy.shown import delta_up, down, up
-
-_HOLDS = {
-    UsedOrder: "The total holds also for plans chosen after looking at earlier results.",
-    UsedGaussian: "Counted in Gaussian DP: the cap holds also for plans chosen after looking at earlier results; what "
-    "is spent so far says where the filter stands.",
-}
 
 
 def show_ledger(
@@ -59,7 +46,7 @@ def show_ledger(
     out.print(
         f"Asset {books.asset} at {escape(context.ledger.place)}: "
         f"epsilon {up(books.spent_epsilon)} spent, {down(books.left_epsilon)} left of {books.cap_epsilon:g} at "
-        f"delta {delta_up(books.delta)}, for adding or removing one {books.unit}. {_HOLDS[type(books.filter)]}",
+        f"delta {delta_up(books.delta)}, for adding or removing one {books.unit}. {books.total.sentence}",
         soft_wrap=not out.is_terminal,
     )
     for said in said_of(whole, context.asset.name):

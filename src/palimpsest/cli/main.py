@@ -577,6 +577,12 @@ def decisions(
             help="What the total is counted in, for good: gdp (Gaussian DP), which costs most plans less, or renyi.",
         ),
     ] = DataSource.filter,
+    milestones: Annotated[
+        str | None,
+        typer.Option(
+            help="With gdp: epsilons below the budget that releases may state, for good, as 1,3; none: proposed."
+        ),
+    ] = None,
     lm: Annotated[str, typer.Option(help="Causal LM: embedded, a folder, or a hub name@commit.")] = DataSource.lm,
     words: Annotated[
         str | None,
@@ -620,7 +626,7 @@ def decisions(
 ) -> "Decided":
     """What a person decides of a data set; what is missing is asked for on a terminal."""
     from palimpsest.cli.decisions import Decided, usual_epsilon
-    from palimpsest.cli.init import read_label, read_labels, read_schema
+    from palimpsest.cli.init import read_label, read_labels, read_milestones, read_schema
     from palimpsest.cli.questions import complete
 
     epsilon = epsilon if _chosen(context, "epsilon") else usual_epsilon(preset)
@@ -639,6 +645,7 @@ def decisions(
         **said, labels=named, test=test, public_test=public_test, public_labels=public_labels, max_length=max_length,
         delta=delta, lm=lm, words=words, preset=preset, chosen=task, json_schema=read_schema(json_schema),
         wanted=method, bad_rows=bad_rows, filter=counted,
+        milestones=read_milestones(milestones),
     )  # fmt: skip
     return Decided(source, check)
 

@@ -14,7 +14,7 @@ from palimpsest.methods.shared.tools import Reads
 from palimpsest.models.words import Named
 from palimpsest.params.presets import PRESETS
 from palimpsest.params.sections import LEAST_UNITS, MOST_BUDGET, MOST_RECORDS, NAME
-from palimpsest.privacy.ledger.records import FILTERS
+from palimpsest.privacy.ledger.records import FILTERS, milestone_problem
 from palimpsest.privacy.shown import delta_down
 from palimpsest.records import attributes
 from palimpsest.records.faults import POLICIES
@@ -195,6 +195,8 @@ def _budget(source: DataSource) -> Iterator[Problem]:
         yield _too_small(source, epsilon)
     if source.filter not in FILTERS:
         yield f"--filter is {source.filter!r}.", f"Choose one of {', '.join(FILTERS)}; it is fixed at registration."
+    elif source.milestones and (why := milestone_problem(source.milestones, source.filter, budget)):
+        yield f"--milestones cannot be these: {why}.", "Give what releases may state, say 1,3 under a budget of 10."
     if source.delta is not None and not LEAST_DELTA <= source.delta <= 1 / units:
         unit = "records" if source.persons is None else "persons"
         yield (

@@ -134,6 +134,7 @@ class PlanSummary:
         unit: record or person.
         cap: the budget's epsilon, at `delta`; spent and left count what was charged, after what a run would charge.
         fits: whether a run stays within the budget.
+        states: what is proved of all releases together after the run, in words.
         beside: deltas that no event carries, after the run; at most `most_beside`.
         team: what the team that asks has of it, where teams share the data set.
         flags: warnings about the settings, and about what the ledger's total adds up.
@@ -151,6 +152,7 @@ class PlanSummary:
     left: float
     after: float
     fits: bool
+    states: str
     beside: float
     most_beside: float
     team: TeamBudget | None
@@ -275,8 +277,8 @@ def summarised(context: Context) -> PlanSummary:
     after = Balance(**{**costs["after"], "used": tuple(costs["after"]["used"])})
     return PlanSummary(
         asset.name, asset.unit, asset.delta, asset.epsilon, costs["spent"], max(0.0, asset.epsilon - costs["spent"]),
-        after.spent, after.fits, after.beside, after.most_beside, costs["team"] and TeamBudget(**costs["team"]),
-        (*context.params.flags(), *costs["said"]), tuple(lines),
+        after.spent, after.fits, costs["states"], after.beside, after.most_beside,
+        costs["team"] and TeamBudget(**costs["team"]), (*context.params.flags(), *costs["said"]), tuple(lines),
         {str(state): states[str(state)] for state in State}, minutes, len(due) - len(minutes),
     )  # fmt: skip
 
@@ -287,9 +289,11 @@ def _costs(context: Context, found: Mapping[str, Standing]) -> dict[str, Any]:
     charges, spent = books.charges(context.asset.name), books.balance(context.asset.name).spent
     every = _priced(context, found)
     variants = [replace(item, pending=item.pending and not is_paid(context, item, charges)) for item in every]
+    after = balance_after(context, variants, charges)
     return {
         "spent": spent,
-        "after": asdict(balance_after(context, variants, charges)),
+        "after": asdict(after),
+        "states": books.total(context.asset.name, after.spent).sentence,
         "team": _team_budget(context, variants, charges),
         "lines": [asdict(_cost(context, item, charges, spent)) for item in variants],
         "said": list(said_of(books, context.asset.name)),
@@ -360,6 +364,8 @@ def _sentences(summary: PlanSummary) -> Iterator[str]:
         measured, total = len(summary.minutes), _time(sum(summary.minutes.values()))
         yield f"Expected: {total} for what was measured here, {measured} of {measured + summary.unmeasured} stages."
     yield budget_sentence(summary)
+    if summary.fits:
+        yield f"After them, what is released will say: {summary.states}"
     if team := summary.team:
         yield (
             f"Share of team {team.name}: epsilon {team.cap:g}; spent {up(team.spent)}, after the pending runs "

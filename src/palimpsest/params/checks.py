@@ -11,6 +11,7 @@ from palimpsest.audit.next_token_settings import NEXT_TOKEN
 from palimpsest.methods.dp_lm.settings import TUNED, VARIANTS, Kind
 from palimpsest.methods.registry import CHARGED, METHODS, method, stages_that_spend
 from palimpsest.models.chat.settings import JudgeEndpoint
+from palimpsest.privacy.ledger.records import milestone_problem
 from palimpsest.privacy.shown import delta_down
 from palimpsest.records.schema import CUSTOMER, LEAST_DELTA
 from palimpsest.workspace import RAW
@@ -24,8 +25,8 @@ _TALKERS = ("local", "endpoint")  # authors that answer in words
 def problems(params: "Params") -> Iterator[str]:
     """Each with the key, its value and what is allowed."""
     for check in (
-        _delta, _world, _run, _task, _heads, _discriminators, _sources, _wording, _authors, _zero_shot, _batches,
-        _priors, _evaluators, _in_context, _prompt_mia, _release, _ledger,
+        _delta, _milestones, _world, _run, _task, _heads, _discriminators, _sources, _wording, _authors, _zero_shot,
+        _batches, _priors, _evaluators, _in_context, _prompt_mia, _release, _ledger,
     ):  # fmt: skip
         yield from check(params)
 
@@ -48,6 +49,12 @@ def _delta(params: "Params") -> Iterator[str]:
             f"privacy.budget.delta is {params.delta!r}; allowed is at least {LEAST_DELTA:g}: below it accountants on a "
             "grid say too much"
         )
+
+
+def _milestones(params: "Params") -> Iterator[str]:
+    budget = params.privacy.budget
+    if problem := milestone_problem(budget.milestones, budget.filter):
+        yield f"privacy.budget.milestones is {list(budget.milestones)}; {problem}"
 
 
 def _world(params: "Params") -> Iterator[str]:

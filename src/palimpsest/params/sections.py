@@ -155,6 +155,9 @@ class BudgetSettings(Settings):
     filter: Literal["renyi", "gdp"] = "renyi"
     """What the total is counted in: Rényi divergences, or Gaussian DP, which is cheaper for most plans; fixed when the
     asset is registered."""
+    milestones: tuple[float, ...] = ()
+    """Under gdp: up to three epsilons below the cap, ascending, fixed when the asset is registered. A release states
+    the smallest that is not passed; without any it states the cap."""
 
 
 class Privacy(Settings):

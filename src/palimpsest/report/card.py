@@ -92,6 +92,7 @@ def render_card(
         statement=statement,
         promised=statement["status"] == PRIVATE,
         releases=releases,
+        total=ledger.total,
         unit=unit,
         rows=scores["rows"] if scores else {},
         conclusions=public_conclusions(scores, [release["variant"] for release in releases]),

@@ -89,11 +89,8 @@ def _proved(receipts: Mapping[str, Receipt], statement: Mapping[str, Any], refut
 
 
 def _total(ledger: LedgerSummary, sound: bool) -> Claim:
-    sentence = (
-        f"All releases from {ledger.asset} together cost ε = {at_most(ledger.spent_epsilon)} "
-        f"of {number(ledger.cap_epsilon)} at δ = {at_most(ledger.delta)}."
-    )
-    return Claim("P-total", sentence, "proved" if sound else "not covered", "ledger", str(ledger.shown_head))
+    total = ledger.total
+    return Claim("P-total", total.sentence, total.status if sound else "not covered", "ledger", str(ledger.shown_head))
 
 
 def _assumption(item: Mapping[str, Any]) -> Claim:

@@ -17,13 +17,14 @@ from palimpsest.privacy.assumptions import KNOWN
 from palimpsest.privacy.events import composed
 from palimpsest.privacy.fourier import Bracket
 from palimpsest.privacy.ledger.summary import ChargeLine, LedgerSummary
+from palimpsest.privacy.ledger.total import Total
 from palimpsest.privacy.receipt import GROUPS, QueryLine, Receipt
 from palimpsest.report.formats import at_most
 from palimpsest.report.tradeoff import TradeOff, read_tradeoff
 from palimpsest.report.unit import Unit
 from palimpsest.workspace import Zone
 
-STATEMENT_VERSION = 7
+STATEMENT_VERSION = 8
 PRIVATE = "DIFFERENTIALLY PRIVATE"  # the status of a promise that holds
 _PRIOR = _FPR = 0.01
 _DRAWS_TOKENS = "predict"  # the method to which the assumption `draws` belongs
@@ -105,7 +106,7 @@ def statement(
         "references": sorted(name for name, receipt in receipts.items() if receipt.purpose != "release"),
         "data_accesses": [_access(stage, ledger.charges) for stage in stages],
         "assumptions": [*assumptions(released, unit, units, ledger.verified), _vouched(sources)],
-        "layers": layers(released, ledger.spent_epsilon, ledger.delta, unit, promised=promised),
+        "layers": layers(released, ledger.total, unit, promised=promised),
         "not_covered": not_covered(unit, chosen),
         "ledger": _ledger(ledger),
         **({"swept": chosen} if chosen else {}),
@@ -314,15 +315,12 @@ def not_covered(unit: Unit, swept: Sequence[str] = ()) -> list[dict[str, str]]:
     return [{"id": key, "sentence": unit.filled(sentence)} for key, sentence in named.items()]
 
 
-def layers(
-    released: Sequence[Receipt], spent: float, delta: float, unit: Unit, *, promised: bool = True
-) -> list[dict[str, str]]:
+def layers(released: Sequence[Receipt], total: Total, unit: Unit, *, promised: bool = True) -> list[dict[str, str]]:
     """One line for each layer that a guarantee stands on, after the pyramid of NIST SP 800-226 (2025), top to foot."""
     names = sorted({line.name for receipt in released for line in receipt.queries})
     charged = "".join(f" {CHOSEN.format(one.variant)}" for one in released if one.method == "choose")
-    total = f"All releases together: epsilon {at_most(spent)} at delta {at_most(delta)}.{charged}"
     rows = (
-        ("Epsilon and delta", total, "proved" if promised else "not covered"),
+        ("Epsilon and delta", f"{total.sentence}{charged}", total.status if promised else "not covered"),
         ("Unit of privacy", f"{unit.description} {unit.note}", "proved" if unit.persons else "assumed"),
         ("Algorithms", f"Mechanisms that read private rows: {', '.join(names) or 'none'}.", "proved"),
         ("Implementation", "Sensitivity, sampling and noise are tested by enumeration and replay.", "tested"),
@@ -355,7 +353,13 @@ _TOTALS = ("asset", "verified", "delta", "cap_epsilon", "spent_epsilon", "left_e
 def _ledger(ledger: LedgerSummary) -> dict[str, Any]:
     refunded = [charge.state == "refunded" for charge in ledger.charges if charge.purpose == "release"]
     counts = {"charges": refunded.count(False), "refunded": refunded.count(True)}
-    return {"head": ledger.shown_head} | {name: getattr(ledger, name) for name in _TOTALS} | counts
+    totals = {name: getattr(ledger, name) for name in _TOTALS}
+    return {"head": ledger.shown_head, **totals, "total": ledger.total._asdict(), **counts}
+
+
+def total_in(statement: Mapping[str, Any]) -> Total:
+    """What a statement says of all releases together."""
+    return Total(**statement["ledger"]["total"])
 
 
 def _shipped(name: str) -> Any:

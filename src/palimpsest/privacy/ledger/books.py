@@ -5,7 +5,7 @@ from its entries by `reader`; nothing is ever updated in place. Books were check
 """
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +17,7 @@ from palimpsest.privacy.ledger.chain import Chain, Entry, interpreted
 from palimpsest.privacy.ledger.reader import STRIKE, Account, Fault
 from palimpsest.privacy.ledger.records import MOVES, Asset, Balance, Cap, Charge, Run, digest_of
 from palimpsest.privacy.ledger.rules import balance, shared_out
+from palimpsest.privacy.ledger.total import Total, total_of
 from palimpsest.privacy.ledger.witness import Witnesses
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.records.keyed import digest
@@ -54,8 +55,9 @@ class Books:
         if not (terms := self.chain.terms(name)):
             return None
         with interpreted(f"The entry of asset {name!r}"):
-            own = {each.name: terms[each.name] for each in fields(Asset) if each.name not in _BESIDE}
-            own |= {"orders": tuple(terms["orders"]), "teams": tuple(sorted(terms.get("teams", {}).items()))}
+            own = {each.name: terms[each.name] for each in fields(Asset) if each.name not in (*_BESIDE, "milestones")}
+            own |= {name: tuple(terms.get(name, ())) for name in ("orders", "milestones")}
+            own |= {"teams": tuple(sorted(terms.get("teams", {}).items()))}
             asset = Asset(**own, key=bytes.fromhex(self.chain.keys[name]), after_loss=bool(terms.get("lost")))
             asset.require_possible()
         return asset
@@ -122,6 +124,21 @@ class Books:
     def balance(self, name: str) -> Balance:
         """What was spent on the asset's rows, under whatever name, and what its cap is."""
         return balance(self.asset(name), self.charges(name))
+
+    def total(self, name: str, stands_at: float | None = None) -> Total:
+        """What is proved of all releases of an asset's rows together, where its filter stands there, or as it stands.
+
+        Guarantee: milestones that were registered after a query on these rows began may have been chosen by its answer,
+        and count for nothing.
+        """
+        asset = replace(self.asset(name), milestones=self.milestones(name))
+        return total_of(asset, self.balance(name).spent if stands_at is None else stands_at, self.caps(name))
+
+    def milestones(self, name: str) -> tuple[float, ...]:
+        """The asset's milestones that count."""
+        registered = next(self.chain.of(name, "register"))
+        fresh = all(charge.seq > registered.seq for charge in self.charges(name) if charge.counted)
+        return tuple(registered.says.get("milestones", ())) if fresh else ()
 
     def names(self, name: str) -> tuple[str, ...]:
         """The other names of an asset's rows, for the same unit of privacy: what was charged under them adds up."""

@@ -18,7 +18,17 @@ from palimpsest.errors import LedgerError
 from palimpsest.privacy.ledger import rules
 from palimpsest.privacy.ledger.books import Books, fixed_terms
 from palimpsest.privacy.ledger.exported import Exported
-from palimpsest.privacy.ledger.records import MOVES, Asset, Balance, Charge, Reservation, Run, digest_of, require_unit
+from palimpsest.privacy.ledger.records import (
+    MOVES,
+    Asset,
+    Balance,
+    Charge,
+    Reservation,
+    Run,
+    digest_of,
+    milestone_problem,
+    require_unit,
+)
 from palimpsest.privacy.ledger.rules import (
     as_planned,
     attempt,
@@ -73,12 +83,14 @@ class Ledger:
         ledger here.
 
         Raises:
-            LedgerError: if it is known with other values: delta, unit, its column and adjacency never change.
+            LedgerError: if it is known with other values: delta, unit, its column, adjacency and milestones never
+                change; or a milestone is not below its cap.
         """
         asset.require_possible()
         with self._store.write() as writing:
             known = writing.books().known(asset.name)
             if known is None:
+                _require_below(asset)
                 made = replace(asset, key=secrets.token_bytes(32), after_loss=lost)
                 writing.register(made)
                 return made
@@ -378,14 +390,22 @@ class Ledger:
         return count
 
 
+def _require_below(asset: Asset) -> None:
+    if why := milestone_problem(asset.milestones, asset.filter, asset.epsilon):
+        raise LedgerError(
+            f"Asset {asset.name!r} cannot be registered: {why}.",
+            "Correct privacy.budget.milestones in params.yaml.",
+        )
+
+
 def require_terms(known: Asset, wanted: Asset) -> None:
     """Raise LedgerError where an asset was registered on other terms than these."""
     require_unit(known, wanted)
     if fixed_terms(known) != fixed_terms(wanted):
         raise LedgerError(
             f"Asset {wanted.name!r} is registered with other terms: {_differences(known, wanted)}.",
-            "Delta, unit, size and adjacency of a data asset never change. Restore them in params.yaml; to change the "
-            "budget's epsilon alone, use `palimpsest register --amend`.",
+            "Delta, unit, size, adjacency and milestones of a data asset never change. Restore them in params.yaml; to "
+            "change the budget's epsilon alone, use `palimpsest register --amend`.",
         )
 
 

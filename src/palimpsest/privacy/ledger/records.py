@@ -24,6 +24,7 @@ _COUNTED = ("reserved", "begun", "answered", "committed")
 _UP = 1.0 + 1e-9  # more than what adding squares and inverting a profile round
 _GAUSSIAN_DELTA = 0.9  # of delta: what is left is for covers and for deltas that no event carries
 _LOOKED = ("begun", "answered", "committed")
+MOST_MILESTONES = 3  # each takes a part of delta from the others
 STATES = (*_COUNTED, "refunded")
 
 
@@ -80,6 +81,7 @@ class Asset:
         teams: the caps of the teams that share it, each on what that team's charges come to; none: nobody is asked.
         filter: what the total is counted in, fixed at registration: "renyi" (divergences) or "gdp" (Gaussian DP).
         orders: the Renyi orders of the first, fixed at registration.
+        milestones: epsilons below the cap, ascending, fixed at registration; see `total`. Of Gaussian DP alone.
         key: 32 secret bytes for keyed hashes of this asset's rows.
         after_loss: an earlier ledger of this data set is lost: what it spent is in no total.
     """
@@ -96,6 +98,7 @@ class Asset:
     unit_column: str | None = None
     filter: str = "renyi"
     teams: tuple[tuple[str, float], ...] = ()
+    milestones: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse an unknown unit, a person without a column and a column without a person."""
@@ -109,6 +112,8 @@ class Asset:
         validate.positive(delta=self.delta, epsilon=self.epsilon, n_public=self.n_public)
         validate.in_range(0.0, 1.0, delta=self.delta)
         validate.one_of((ADJACENCY,), adjacency=self.adjacency)
+        if (problem := milestone_problem(self.milestones, self.filter)) is not None:
+            raise ValueError(problem)
 
     @property
     def filter_delta(self) -> float:
@@ -134,6 +139,18 @@ class Asset:
             return min(self.implied(used))
         (squares,) = used
         return accounting.gdp_epsilon(math.sqrt(squares) * _UP, self.filter_delta) if squares < math.inf else math.inf
+
+
+def milestone_problem(milestones: Sequence[float], counted: str, cap: float = math.inf) -> str | None:
+    """Why no data set with that filter, and that cap at first, can have these milestones; None where one can."""
+    if not milestones:
+        return None
+    if counted != "gdp":
+        return "milestones belong to the filter gdp; with renyi the total is proved where it stands"
+    rising = all(low < high for low, high in zip((0.0, *milestones), milestones, strict=False))
+    if not rising or len(milestones) > MOST_MILESTONES or milestones[-1] >= cap:
+        return f"milestones are at most {MOST_MILESTONES} epsilons below the cap, each above 0 and above the one before"
+    return None
 
 
 def require_unit(known: Asset, wanted: Protected) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from palimpsest.privacy import accounting
 from palimpsest.privacy.ledger.books import Books
 from palimpsest.privacy.ledger.records import MOVES, Asset, Balance, Cap, Charge
+from palimpsest.privacy.ledger.total import Total
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,8 @@ class LedgerSummary:
         entries: how many there are.
         verified: whether the chain of hashes was recomputed and holds.
         after_loss: an earlier ledger of this data set is lost: what it spent is in no total.
+        total: what is proved of all releases together.
+        milestones: those that were registered before anything was asked.
     """
 
     asset: str
@@ -87,6 +90,8 @@ class LedgerSummary:
     entries: int
     verified: bool
     after_loss: bool
+    total: Total
+    milestones: tuple[float, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Its form in a file."""
@@ -126,6 +131,8 @@ def ledger_summary(books: Books, name: str, known: Accounted | None = None) -> L
         entries=books.entries,
         verified=True,  # `Ledger.books` refuses any other
         after_loss=asset.after_loss,
+        total=books.total(name, balance.spent),
+        milestones=books.milestones(name),
     )
 
 

@@ -15,7 +15,8 @@ from palimpsest.records import attributes
 from palimpsest.records.schema import PublicSchema
 from palimpsest.records.structured import PLAIN, WHOLE_ROW
 from palimpsest.records.write import Counts
-from palimpsest.report.formats import at_most, number
+from palimpsest.report.formats import at_most
+from palimpsest.report.statement import total_in
 from palimpsest.report.unit import Unit
 
 _FENCE = "---\n"
@@ -138,7 +139,7 @@ def _summary(described: Described) -> str:
 
 def privacy(statement: Mapping[str, Any]) -> str:
     """The part about privacy: all of it follows from the statement, so whoever checks a release writes it again."""
-    books, unit, releases = statement["ledger"], Unit.stated(statement), statement["releases"]
+    unit, releases = Unit.stated(statement), statement["releases"]
     lines = [
         f"| {one['variant']} | {one['method']} | {at_most(one['epsilon'], 4)} | {at_most(one['delta'])} | "
         f"{one['accounting']['name']} |"
@@ -158,10 +159,7 @@ def privacy(statement: Mapping[str, Any]) -> str:
             *groups,
             *flags,
             "",
-            "All releases from these data together, those of other times included: "
-            f"ε ≤ {at_most(books['spent_epsilon'], 4)} of a cap of {number(books['cap_epsilon'])} at "
-            f"δ = {at_most(statement['delta'])}. `ledger.json` has the events, from which every ε can be computed "
-            "again.\n",
+            f"{total_in(statement).sentence} `ledger.json` has the events, from which every ε can be computed again.\n",
             "Not covered:\n",
             *(f"* {item['sentence']}" for item in statement["not_covered"]),
             "",

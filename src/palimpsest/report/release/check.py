@@ -14,9 +14,11 @@ from jsonschema import Draft202012Validator
 from palimpsest.errors import DataError, PalimpsestError
 from palimpsest.files import read_json
 from palimpsest.privacy.ledger.reader import judged
-from palimpsest.privacy.ledger.records import Asset, Cap, Charge
+from palimpsest.privacy.ledger.records import Asset, Cap, Charge, milestone_problem
 from palimpsest.privacy.ledger.rules import preview
+from palimpsest.privacy.ledger.total import total_of
 from palimpsest.privacy.receipt import Receipt, close, equal
+from palimpsest.privacy.shown import delta_up, up
 from palimpsest.records.vouched import sha256
 from palimpsest.records.write import Counts, differences
 from palimpsest.report.formats import at_most
@@ -37,11 +39,13 @@ from palimpsest.report.statement import (
     not_covered,
     release_of,
     schema,
+    total_in,
 )
 from palimpsest.report.unit import JSON_ROW, Unit
 
 _MOST_KEY = 10_000  # bytes of a public key's file; a key has about 113
 _MOST_ENVELOPE = 10_000_000
+_STOOD_FOR_PROVED = range(8)  # versions whose statements took where a filter stands for its bound, whatever the filter
 
 
 @dataclass(frozen=True)
@@ -195,11 +199,26 @@ def _check(name: str, problems: Callable[[], Iterable[str]]) -> Check:
 def _version(path: Path) -> Iterator[str]:
     """Another version's statement says other things by other words: it is named, and nothing else of it is judged."""
     found = read_json(path / bundle.STATEMENT)["statement_version"]
+    if (problem := unproved_total(path)) is not None:
+        yield problem
     if found != STATEMENT_VERSION:
         yield (
             f"{bundle.STATEMENT} is of version {found!r}, and this palimpsest checks version {STATEMENT_VERSION}: use "
             "the palimpsest that made the release, which the envelope names, or ask the releaser to release again"
         )
+
+
+def unproved_total(path: Path) -> str | None:
+    """What a release made before totals had milestones called its total and did not prove; None where it proved it."""
+    statement, books = read_json(path / bundle.STATEMENT), read_json(path / bundle.LEDGER)
+    if statement["statement_version"] not in _STOOD_FOR_PROVED or books["asset"].get("filter") != "gdp":
+        return None
+    total = statement["ledger"]
+    return (
+        f"{bundle.STATEMENT} says that all releases together are proved to cost epsilon {up(total['spent_epsilon'])}: "
+        f"that is where the filter stood, which is no bound. Proved is its cap, epsilon {total['cap_epsilon']:g} at "
+        f"delta {delta_up(total['delta'])}"
+    )
 
 
 def _formed(path: Path) -> Iterator[str]:
@@ -228,6 +247,8 @@ def _recomputed(path: Path) -> Iterator[str]:
         receipts.append(receipt)
     read = [judged(asset, charge) for charge in charges]
     total, terms = preview(asset, [charge for charge, _ in read], {}).spent, statement["ledger"]
+    if problem := milestone_problem(asset.milestones, asset.filter):
+        yield f"the extract has {problem}"
     yield from (f"charge {charge.id} {what}" for charge, what in read if what is not None)
     left = max(0.0, asset.epsilon - total)
     said = [told[name] for told in (books, terms) for name in ("spent_epsilon", "left_epsilon")]
@@ -237,6 +258,8 @@ def _recomputed(path: Path) -> Iterator[str]:
         yield "the statement is of another ledger, asset or delta"
     yield from _protected(statement, asset, receipts)
     caps = caps_of(books)
+    if not _alike(terms["total"], total_of(asset, total, caps)._asdict()):
+        yield "what is said of all releases together does not follow from the extract"
     if not caps or caps[-1].epsilon != asset.epsilon or [*caps] != sorted(caps, key=lambda cap: cap.time):
         yield "the extract's caps do not lead to the stated one"
     standing = [charge for charge in charges if charge.purpose == "release"]
@@ -261,8 +284,7 @@ def _protected(statement: Mapping[str, Any], asset: Asset, receipts: Sequence[Re
         said = release_of(receipt, unit, asset.n_public, None)
         other = [part for part in said if part != "accounting" and not _alike(release[part], said[part])]
         yield from (f"{receipt.variant}: {part} is not what follows from its receipt" for part in other)
-    total = statement["ledger"]
-    if statement["layers"] != layers(receipts, total["spent_epsilon"], total["delta"], unit):
+    if statement["layers"] != layers(receipts, total_in(statement), unit):
         yield "the statement's layers are not those of its receipts and its unit"
     swept = statement.get("swept", [])
     if not {*swept} <= {receipt.variant for receipt in receipts}:
@@ -322,7 +344,7 @@ def _same(path: Path, signed: Signed) -> Iterator[str]:
             yield f"{name}: {bundle.CARD} gives another epsilon than the statement, or none"
     if privacy(statement) not in text:
         yield f"{bundle.README} says other things about privacy than the statement"
-    if page.headline != f"ε ≤ {at_most(statement['ledger']['spent_epsilon'])}":
+    if page.headline != f"ε ≤ {at_most(total_in(statement).epsilon)}":
         yield f"{bundle.CARD} opens with another total than the statement's"
     if not all(sentence in "".join(page.text) for sentence in _sentences(statement)):
         yield f"{bundle.CARD} lacks a sentence of the statement"
@@ -352,6 +374,7 @@ def _documents(path: Path, statement: Mapping[str, Any], signed: Signed) -> Iter
 
 def _sentences(statement: Mapping[str, Any]) -> Iterator[str]:
     """What the card must repeat word for word."""
+    yield total_in(statement).sentence
     yield from (statement["unit"][part] for part in ("description", "note"))
     yield from (item["sentence"] for item in statement["not_covered"])
     for release in statement["releases"]:

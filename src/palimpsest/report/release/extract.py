@@ -14,7 +14,7 @@ from palimpsest.privacy.receipt import Receipt
 
 T = TypeVar("T")
 
-EXTRACT_VERSION = 3
+EXTRACT_VERSION = 4
 _ASSET = ("name", "delta", "epsilon", "n_public", "unit", "unit_column", "adjacency", "filter")
 _CHARGE = ("id", "stage", "variant", "purpose", "query", "own_delta", "state", "noise_fixed", "index")
 
@@ -32,7 +32,7 @@ def extract(asset: Asset, charges: Sequence[Charge], books: LedgerSummary) -> di
     runs = run_numbers(charges)
     return {
         "extract_version": EXTRACT_VERSION,
-        "asset": _terms(asset),
+        "asset": _terms(asset) | {"milestones": list(books.milestones)},
         "head": books.shown_head,
         "spent_epsilon": books.spent_epsilon,
         "left_epsilon": books.left_epsilon,
@@ -93,7 +93,8 @@ def asset_of(document: Mapping[str, Any]) -> Asset:
         DataError: the document is no extract, or its asset is of persons and names no column, or the other way round.
     """
     asset = document["asset"]
-    return Asset(**{name: asset[name] for name in _ASSET}, orders=tuple(map(float, asset["orders"])))
+    orders, milestones = (tuple(map(float, asset[name])) for name in ("orders", "milestones"))
+    return Asset(**{name: asset[name] for name in _ASSET}, orders=orders, milestones=milestones)
 
 
 @_malformed

@@ -54,8 +54,8 @@ def figure(ledger: LedgerSummary) -> Figure:
         section="Budget",
         title="Where the budget went",
         caption="Each charge as if it stood alone, then what composing them takes off or adds (the total must hold "
-        "for adaptive plans too), then the total that counts. Reference runs and refunds are outside it.",
-        alt=f"The charges add up to epsilon {at_most(ledger.spent_epsilon)} of {ledger.cap_epsilon:.3g}.",
+        "for adaptive plans too), then the total as the cap counts it. Reference runs and refunds are outside it.",
+        alt=f"The charges take the total to epsilon {at_most(ledger.spent_epsilon)} of {ledger.cap_epsilon:.3g}.",
         chart=chart(rows, ledger.cap_epsilon),
         rows=rows,
         wide=True,
