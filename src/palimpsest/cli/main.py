@@ -65,7 +65,6 @@ EXAMPLES = {
     "team": ("palimpsest ledger team research 1.5",),
     "roles": ("palimpsest ledger roles | psql ledger",),
     "merge-check": ("palimpsest ledger merge-check ~/backup/ledger.jsonl ~/.local/share/palimpsest/ledger.db",),
-    "metrics": ("palimpsest metrics",),
     "params": ("palimpsest params", "palimpsest params --all"),
     "verify": ("palimpsest verify", "palimpsest verify release/ --key releaser.pem"),
     "keys": ("palimpsest keys new",),
@@ -322,14 +321,6 @@ def status(as_json: Json = False, workspace: Workspace = Path()) -> None:
     from palimpsest.cli.graph import show_status
 
     show_status(workspace, as_json=as_json)
-
-
-@app.command()
-def metrics(workspace: Workspace = Path()) -> None:
-    """Hand the budget, the charges and the stages' seconds to OpenTelemetry, once."""
-    from palimpsest.cli.metrics import tell
-
-    tell(workspace)
 
 
 @books.callback(invoke_without_command=True)
