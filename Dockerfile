@@ -8,7 +8,7 @@
 ARG PYTHON=3.12
 FROM python:${PYTHON}-slim AS wheel
 WORKDIR /src
-COPY pyproject.toml README.md LICENSE params.yaml params.full.yaml ./
+COPY pyproject.toml README.md LICENSE params.yaml ./
 COPY src src
 COPY stages stages
 COPY flows flows

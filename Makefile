@@ -17,7 +17,7 @@ demo: $(DEMO)  ## set up and run the main job on the embedded data set; offline 
 	$(BIN)/palimpsest demo
 
 demo-full: $(DEMO)  ## the same with more of everything, as docs/results/demo.md has it, in the folder full/
-	$(BIN)/palimpsest demo --full --dir full
+	$(BIN)/python -m tools.demo_full
 
 test: $(TEST) style  ## everything CI checks; types are one of the tests, beside the others
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadgroup  # a third worker makes more fixtures than it runs tests; code is compiled once

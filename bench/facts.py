@@ -25,7 +25,8 @@ from palimpsest.files import read_json
 from palimpsest.params.file import FILE
 from palimpsest.params.load import loads
 from palimpsest.params.text import to_yaml
-from palimpsest.records.world.generate import WorldSettings, make_world
+from tools.world.generate import make_world
+from tools.world.pack import WORLDS, pack
 
 ROOT = Path(__file__).parents[1]
 PRODUCT = r"[A-Z][a-z]+ (?:\d|Lite|Mini|Pro|Max)\b"  # as the public tickets write them
@@ -123,11 +124,11 @@ def main() -> None:
     if args.table:
         print(table(args.folder))
         return
-    world = YAML(typ="safe", pure=True).load((ROOT / "params.full.yaml").read_text(encoding="utf-8"))["world"]
-    values = proposed([record.text for record in make_world(WorldSettings(**world)).public])
+    values = proposed([record.text for record in make_world(WORLDS["full"]).public])
     if args.values:
         print(to_yaml(values))
         return
+    pack("full", WORLDS["full"])
     text = to_yaml(settings(values, args.epsilon))
     make_workspace(args.folder, {FILE: text, **contents(loads(text))})
     names = settings(values, args.epsilon)["variants"]

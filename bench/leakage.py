@@ -18,6 +18,9 @@ from typing import Any
 from bench.settings_file import read_settings, write_settings
 from palimpsest.cli.context import environment
 from palimpsest.files import read_json
+from palimpsest.records.world.shipped import FOLDER
+from tools.world.generate import WorldSettings
+from tools.world.pack import pack
 
 ROOT = Path(__file__).parents[1]
 NAME = "loud"
@@ -34,14 +37,16 @@ def main() -> None:
         folder = Path(home) / "clone"
         subprocess.run(["git", "clone", "--quiet", str(ROOT), str(folder)], check=True)
         write_settings(folder, settings(read_settings(folder), args.rows, args.epochs))
+        sizes = {"private_rows": args.rows, "test_rows": 600, "public_rows": 1500, "public_test_rows": 600}
+        pack(NAME, WorldSettings.sized(seed=1, **sizes), folder / FOLDER.relative_to(ROOT))
         run(folder, "palimpsest.cli.main", "register")
         run(folder, "dvc", "repro", *(f"{name}@{NAME}" for name in AUDITS))
         print(table({path.stem: read_json(path) for path in (folder / "reports/metrics" / NAME).glob("*.json")}))
 
 
 def settings(params: dict[str, Any], rows: int, epochs: int) -> dict[str, Any]:
-    """The demo's params.yaml with a small world and one reference run."""
-    params["world"] |= {"private_rows": rows, "public_rows": 1500}
+    """The demo's params.yaml with a world of its own and one reference run."""
+    params["world"] = NAME
     params["dataset"]["n_public"] = rows
     params["audit"]["size"] = rows // 2
     empty = {name: {} if isinstance(value, dict) else [] for name, value in params["run"].items()}

@@ -4,9 +4,7 @@ from palimpsest.audit.memorisation import LikenessRules, Secrets, memorisation
 from palimpsest.audit.units import Released
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
-from palimpsest.records.world.details import CANARY_KIND, Mint
-from palimpsest.records.world.draw import Draw
-from palimpsest.records.world.facts import load_facts
+from palimpsest.records.world.facts import load_facts, never_planted
 from palimpsest.workspace import FACTS
 from stages.audited import guessed, save, written
 from stages.common import start
@@ -31,8 +29,7 @@ def planted_secrets(params: Params) -> Secrets | None:
     if params.world is None:
         return None
     planted = tuple(canary.value for canary in load_facts(FACTS).canaries)
-    mint, draw = Mint(), Draw(params.seed, "decoys")
-    decoys = {mint.value(CANARY_KIND, draw) for _ in range(_DECOYS)} - set(planted)
+    decoys = never_planted(_DECOYS, params.seed) - set(planted)
     return Secrets(planted, tuple(sorted(decoys))) if planted else None
 
 

@@ -17,6 +17,7 @@ BREACHES = [
     ("door", "source_modules", "stages"),
     ("prefect", "source_modules", "flows"),
     ("dvc", "source_modules", "flows"),
+    ("tools", "forbidden_modules", "dvc"),
     ("params", "source_modules", "stages"),
     ("methods", "modules", "palimpsest.methods.select\npalimpsest.methods.shared"),
     ("shared", "source_modules", "palimpsest.params.derived"),

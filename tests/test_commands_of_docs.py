@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from bench.pages import ROOT, SHELLS, blocks, commands, pages
 from palimpsest.cli.main import app
 from palimpsest.privacy.ledger.witness import VARIABLE as WITNESSES
-from palimpsest.records.world.generate import WorldSettings, make_world
+from tools.world.generate import WorldSettings, make_world
 
 PAGES = {str(page.relative_to(ROOT)): list(blocks(page)) for page in pages()}
 RUN = {
@@ -104,7 +104,7 @@ def environ(home: Path) -> dict[str, str]:
     """A reader's, with a home of its own."""
     kept = {name: text for name, text in os.environ.items() if not name.startswith(("PALIMPSEST_", "XDG_"))}
     path = f"{Path(sys.executable).parent}{os.pathsep}{kept['PATH']}"
-    return {**kept, "PATH": path, "HOME": str(home / "home"), WITNESSES: str(home / "witnesses")}
+    return {**kept, "PATH": path, "HOME": str(home / "home"), "CLONE": str(ROOT), WITNESSES: str(home / "witnesses")}
 
 
 def write_files(folder: Path, command: str, given: Mapping[str, Any]) -> None:

@@ -23,8 +23,8 @@ from palimpsest.params.load import LEDGER_VARIABLE
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Charge
 from palimpsest.privacy.ledger.witness import VARIABLE as WITNESSES
-from palimpsest.records.world.generate import WorldSettings, make_world
-from palimpsest.records.world.grammar import LABELS
+from tools.world.generate import WorldSettings, make_world
+from tools.world.grammar import LABELS
 
 ASSET, MODEL, SELECTED, EVOLVED = "tickets", "dp1", "select1", "evolve1"
 COMMAND = (sys.executable, "-P", "-m", "palimpsest.cli.main")

@@ -13,7 +13,7 @@ from bench.mutants.listing import Mutant, applied
 from bench.mutants.nursery import Nursery, opened
 
 PARTS = (
-    "src", "stages", "flows", "tests", "bench", "docs", "pyproject.toml", "params.yaml", "params.full.yaml",
+    "src", "stages", "flows", "tools", "tests", "bench", "docs", "pyproject.toml", "params.yaml", "params.full.yaml",
     "params.resolved.yaml", "dvc.yaml", ".importlinter", "Makefile",
 )  # fmt: skip
 PASSED, FAILED, BROKEN, TIMEOUT = "passed", "failed", "broken", "timeout"

@@ -34,10 +34,9 @@ from palimpsest.params.file import FILE, RESOLVED
 from palimpsest.records.duplicates import shingles_of, words
 from palimpsest.records.private import SplitRow
 from palimpsest.records.record import Record
-from palimpsest.records.world.facts import save_facts
-from palimpsest.records.world.generate import WorldSettings, make_world
 from palimpsest.records.write import write_public, write_split, write_synthetic
 from stages import memorisation_audit
+from tools.world.generate import WorldSettings, make_world, save_facts
 
 ROOT = Path(__file__).parents[2]
 _WORLD = WorldSettings(

@@ -193,8 +193,7 @@ def test_an_init_that_says_so_begins_anew(place: Place) -> None:
 def test_a_world_that_was_removed_begins_again(place: Place) -> None:
     lived(place.ledger)
     place.ledger.unlink()
-    rows = {"private_rows": 600, "test_rows": 100, "public_rows": 100, "public_test_rows": 100}
-    place.edit(world={"seed": 1, "authors": None, **rows})
+    place.edit(world="demo")
     assert "was charged" not in place.call("register").stderr
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SOURCES = ("src", "stages", "flows", "pyproject.toml", "README.md", "LICENSE", "params.yaml", "params.full.yaml")
+SOURCES = ("src", "stages", "flows", "pyproject.toml", "README.md", "LICENSE", "params.yaml")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 

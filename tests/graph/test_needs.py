@@ -83,9 +83,8 @@ def settings(variants: Body, task: str = "classify", world: bool = False, **file
         "variants": variants,
     }
     if world:
-        sizes = {"private_rows": 100, "test_rows": 100, "public_rows": 100, "public_test_rows": 100}
-        body["world"] = {"seed": 1, **sizes}
-        named = {key: f"data/raw/{path}" for key, path in body["dataset"].items() if str(path).endswith(".csv")}
+        body["world"] = "demo"
+        named = {key: f"data/raw/{key}.jsonl" for key, path in body["dataset"].items() if str(path).endswith(".csv")}
         body["dataset"] |= named
     return resolved(File.model_validate(body))
 

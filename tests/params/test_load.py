@@ -50,6 +50,17 @@ REFUSED = {
         ["privacy.budget.delta", "1e-13", "at least 1e-12"],
     ),
     "delta above 1/n": ("privacy.budget.delta", 2e-4, ["privacy.budget.delta", "0.0002", "10000 records"]),
+    "own rows called invented": (
+        "dataset.private",
+        "own.csv",
+        ["dataset.private", "'own.csv'", "all files are the invented ones in data/raw"],
+    ),
+    "own rows beside the invented ones": (
+        "dataset.public",
+        "data/raw/own.jsonl",
+        ["dataset.public", "'data/raw/own.jsonl'", "all files are the invented ones in data/raw"],
+    ),
+    "a world that is a path": ("world", "../../own", ["world", "'../../own'"]),
     "a person without a number": (
         "dataset.unit",
         {"column": "who", "max_rows": 1, "persons": None, "missing": "drop"},

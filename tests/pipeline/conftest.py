@@ -18,10 +18,9 @@ from palimpsest.cli.main import app
 from palimpsest.models.sources import embedded_folder
 from palimpsest.params.load import LEDGER_VARIABLE
 from palimpsest.privacy.ledger.witness import VARIABLE as WITNESSES
-from palimpsest.records.schema import CUSTOMER
-from palimpsest.records.world.generate import WorldSettings, make_world
-from palimpsest.records.world.grammar import LABELS
 from tests.pipeline.place import MARKER, VARIANT, WRITTEN, Place
+from tools.world.generate import CUSTOMER, WorldSettings, make_world
+from tools.world.grammar import LABELS
 
 N_PUBLIC, PERSONS, MOST_ROWS = 400, 160, 4
 _WORLD = WorldSettings(

@@ -19,13 +19,13 @@ from palimpsest.models.tokens import specials, train_tokenizer
 from palimpsest.params.load import LEDGER_VARIABLE
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.witness import VARIABLE as WITNESSES
-from palimpsest.records.world.grammar import LABELS
 from palimpsest.records.write import read_rounds, read_synthetic
 from tests.models.chat import tiny
 from tests.models.chat.recorder import recording
 from tests.models.chat.served import transformers_serve
 from tests.models.chat.server import Running
 from tests.pipeline.place import MARKER, Place
+from tools.world.grammar import LABELS
 
 pytestmark = [pytest.mark.xdist_group("pipeline"), pytest.mark.timeout(900)]
 

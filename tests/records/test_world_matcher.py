@@ -5,19 +5,22 @@ import json
 import pytest
 
 from palimpsest.errors import DataError
-from palimpsest.records.world.draw import Draw
+from palimpsest.files import write_json
 from palimpsest.records.world.facts import (
+    CODE_WORDS,
     Canary,
     Facts,
     IndividualFact,
     PhraseIndex,
     PopulationFact,
     load_facts,
-    save_facts,
+    never_planted,
     sentences,
     words,
 )
-from palimpsest.records.world.grammar import EARLIER, STATEMENTS, SYMPTOMS, sentence
+from tools.world.details import CANARY_KIND, Mint
+from tools.world.draw import Draw
+from tools.world.grammar import EARLIER, STATEMENTS, SYMPTOMS, sentence
 
 HUM, HEAT = ("hums at night", "humming at night"), ("overheats while charging", "overheating while charging")
 FACTS = Facts(
@@ -118,7 +121,7 @@ def test_leaks_count_texts():
 
 
 def test_an_answer_key_survives_its_file_and_another_file_is_refused(tmp_path):
-    save_facts(FACTS, tmp_path / "facts.json")
+    write_json(tmp_path / "facts.json", FACTS.to_json())
     assert load_facts(tmp_path / "facts.json") == FACTS
     (tmp_path / "other.json").write_text(json.dumps({"population": []}))
     with pytest.raises(DataError, match="answer key"):
@@ -148,3 +151,12 @@ def test_draws_repeat_and_are_even():
         sum(draw.weighted("ab", (3, 1)) == "b" for _ in range(4000)),
     ]
     assert all(850 < count < 1150 for count in counts)  # 5 standard deviations around 1000
+
+
+def test_what_was_never_planted_is_drawn_as_canaries_are():
+    made = never_planted(200, seed=7)
+    assert made == never_planted(200, seed=7) != never_planted(200, seed=8)
+    assert len(made) == 200
+    assert {word for value in made for word in value.split()} == set(CODE_WORDS)
+    mint, draw = Mint(), Draw(7, "decoys")
+    assert made == {mint.value(CANARY_KIND, draw) for _ in range(200)}

@@ -29,7 +29,7 @@ from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import metered, receipt
 from palimpsest.records.record import Record
-from palimpsest.records.world.facts import Canary, Facts, save_facts
+from palimpsest.records.world.facts import Canary, Facts
 from palimpsest.records.write import write_synthetic
 from palimpsest.report.release import bundle, word
 from palimpsest.report.release.keys import VARIABLE, new_key
@@ -217,7 +217,8 @@ def workspace(folder: Path, key: Path, unit: str = "record", milestones: tuple[f
     _measure(made)
     _lock(folder)
     canaries = (Canary("canary-1", SECRET, 4),)
-    save_facts(Facts((), (), canaries, ("Aeris 3",), (("hums", "humming"),)), folder / "data/raw/facts.json")
+    known = Facts((), (), canaries, ("Aeris 3",), (("hums", "humming"),))
+    write_json(folder / "data/raw/facts.json", known.to_json())
     new_key(key)
     return made
 

@@ -12,14 +12,13 @@ from palimpsest.errors import DataError, ParamsError
 from palimpsest.params.file import FILE
 from palimpsest.params.load import loads, read
 
-_FULL = "params.full.yaml"
 _CLONE = Path(__file__).parents[3]  # of the sources; an installation has no params.yaml there
 
 
-def run_demo(folder: Path, *, full: bool = False) -> int:
+def run_demo(folder: Path, settings: Path | None = None) -> int:
     """Make the demo's workspace where there is none, and bring it up to date; the exit status of `run`.
 
-    `full` has more of everything: the world that docs/results/demo.md measures.
+    `settings` is another params.yaml of an invented world than the one that ships.
 
     Its rows are invented, so whoever runs it owns them: nobody is asked before the release.
 
@@ -28,19 +27,19 @@ def run_demo(folder: Path, *, full: bool = False) -> int:
     """
     if not (folder / FILE).exists():
         require_free(folder, force=False)
-        text = _settings(_FULL if full else FILE).read_text(encoding="utf-8")
+        text = (settings or _settings()).read_text(encoding="utf-8")
         make_workspace(folder, {FILE: text, **contents(loads(text))})
-    elif read(folder).world is None:
+    if read(folder).world is None:
         raise ParamsError("This folder has a workspace of other data.", "Name another folder with --dir.")
     register_asset(folder)
     make_key(None, keep=True)
     return run_workspace(folder, [], ui=False, stay=False, yes=True, workers=0)
 
 
-def _settings(name: str) -> Path:
+def _settings() -> Path:
     """The demo's settings: of the clone, or as they were installed."""
-    installed = [Path(str(each.locate())) for each in files("palimpsest") or () if each.name == name]
-    found = next((path for path in (_CLONE / name, *installed) if path.is_file()), None)
+    installed = [Path(str(each.locate())) for each in files("palimpsest") or () if each.name == FILE]
+    found = next((path for path in (_CLONE / FILE, *installed) if path.is_file()), None)
     if found is None:
-        raise DataError(f"The demo's {name} is not in this installation.", "Install the wheel again.")
+        raise DataError("The demo's params.yaml is not in this installation.", "Install the wheel again.")
     return found

@@ -436,12 +436,11 @@ def verify(
 @app.command()
 def demo(
     folder: Annotated[Path, typer.Option("--dir", help="A folder for it; one that has the demo goes on.")] = Path(),
-    full: Annotated[bool, typer.Option("--full", help="A larger world, about three times as long.")] = False,
 ) -> None:
     """The whole pipeline on invented support tickets, offline: all families of methods, the audits and a release."""
     from palimpsest.cli.demo import run_demo
 
-    raise typer.Exit(run_demo(folder, full=full))
+    raise typer.Exit(run_demo(folder))
 
 
 @app.command()

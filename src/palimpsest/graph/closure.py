@@ -32,6 +32,7 @@ DYNAMIC: Mapping[str, tuple[str, ...]] = {
     "palimpsest.models.sources": (),  # the folder of a package with an encoder
     "palimpsest.parts": (),  # the modules of the accountants, each by itself
     "palimpsest.records.identity": (),  # the rules of a package for numbers of persons
+    "palimpsest.records.world.shipped": ("palimpsest/records/world/*.zip",),
     "palimpsest.report.page": ("palimpsest/report/templates/*",),
     "palimpsest.report.statement": ("palimpsest/report/*.json",),
     "palimpsest.reproduce.grid": ("palimpsest/reproduce/grids/*.yaml",),

@@ -154,7 +154,7 @@ STAGES = (
         Zone.PUBLIC, outs=(INPUTS,), always=True, cached=False,
     ),
     Stage(
-        "world", "Make the invented world of the embedded data set", Zone.PRIVATE, params=("world",),
+        "world", "Unpack the invented world of the embedded data set", Zone.PRIVATE, params=("world",),
         outs=(RAW / "private.jsonl", RAW / "test.jsonl", FACTS, RAW / "public.jsonl", RAW / "public_test.jsonl"),
         needs=(Feature.WORLD,),
     ),

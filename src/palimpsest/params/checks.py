@@ -13,7 +13,8 @@ from palimpsest.methods.registry import CHARGED, METHODS, method, stages_that_sp
 from palimpsest.models.chat.settings import JudgeEndpoint
 from palimpsest.privacy.ledger.records import milestone_problem
 from palimpsest.privacy.shown import delta_down
-from palimpsest.records.schema import CUSTOMER, LEAST_DELTA
+from palimpsest.records.schema import LEAST_DELTA
+from palimpsest.records.world.shipped import FILES
 from palimpsest.workspace import RAW
 
 if TYPE_CHECKING:
@@ -58,22 +59,13 @@ def _milestones(params: "Params") -> Iterator[str]:
 
 
 def _world(params: "Params") -> Iterator[str]:
-    world, data, column = params.world, params.dataset, params.dataset.unit.column
-    if world is None:
+    if params.world is None:
         return
     for key in ("private", "test", "public", "public_test"):
-        path = getattr(data, key)
-        if path is not None and Path(path).parent != RAW:  # guards for real people are off where a world is set
+        path = getattr(params.dataset, key)
+        # Guards for real people are off where a world is set.
+        if path is not None and Path(path) not in [RAW / file for file in FILES]:
             yield f"dataset.{key} is {path!r}; where world is set, all files are the invented ones in {RAW.as_posix()}"
-    if world.authors is None:
-        return
-    if world.authors > world.private_rows:
-        yield f"world.authors is {world.authors}; allowed is at most world.private_rows"
-    if column != CUSTOMER:
-        yield (
-            f"world.authors is {world.authors}, so a person has several tickets; dataset.unit.column must then be "
-            f"{CUSTOMER}, got {column!r}"
-        )
 
 
 def _run(params: "Params") -> Iterator[str]:

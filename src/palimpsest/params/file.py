@@ -77,7 +77,7 @@ class File(Settings):
     preset: Any = None
     seed: Any = None
     dataset: Section
-    world: Section | None = None
+    world: Any = None
     privacy: Section
     models: Section = _NOTHING
     variants: Mapping[str, Drawn]

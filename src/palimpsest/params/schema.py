@@ -22,7 +22,6 @@ from palimpsest.params.sections import (
     Audit,
     Compute,
     Dataset,
-    InventedWorld,
     Models,
     Privacy,
     PublicLm,
@@ -187,7 +186,11 @@ class Params(Settings):
         "noise, batches or keys.",
     )
     dataset: Dataset
-    world: InventedWorld | None = None
+    world: str | None = Field(
+        default=None,
+        pattern="^[a-z]+$",  # a name and no path: guards for real people are off where a world is set
+        description="An invented world, demo or another that a clone made (docs/world.md); null for your own data.",
+    )
     privacy: Privacy
     models: Models
     run: RunSettings

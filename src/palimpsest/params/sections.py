@@ -15,7 +15,6 @@ from palimpsest.models.chat.settings import JudgeEndpoint, LocalJudge
 from palimpsest.models.settings import EmbeddedLm, Precision, PromptWarmUp
 from palimpsest.models.words import BARE, Named, Words
 from palimpsest.records import attributes
-from palimpsest.records.schema import CUSTOMER
 from palimpsest.records.structured import WHOLE_ROW
 from palimpsest.settings import Settings
 
@@ -127,22 +126,6 @@ class Dataset(Settings):
             if problem := schema_problem(self.json_schema):
                 raise ValueError(f"json_schema {problem}")
         return self
-
-
-class InventedWorld(Settings):
-    """The invented world of the embedded data set. Null for data of your own."""
-
-    seed: int = Field(description="The same seed makes the same world.")
-    private_rows: int = Field(ge=100, description="Labelled private tickets.")
-    test_rows: int = Field(ge=100, description="Labelled private test tickets.")
-    public_rows: int = Field(ge=100, description="Public tickets, without labels.")
-    public_test_rows: int = Field(ge=100, description="Labelled test tickets declared public.")
-    authors: int | None = Field(
-        default=None,
-        ge=10,
-        description=f"Customers who wrote the private tickets, named in the column {CUSTOMER}; null: each ticket is "
-        "somebody else's. docs/world.md has what else to change.",
-    )
 
 
 class BudgetSettings(Settings):

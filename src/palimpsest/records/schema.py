@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-CUSTOMER = "customer"  # the unit column of the invented world, where it has authors
-
 
 @dataclass(frozen=True)
 class PublicSchema:

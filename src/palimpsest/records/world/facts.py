@@ -1,5 +1,6 @@
 """The answer key of the invented world: which facts a text states, and which secrets it gives away."""
 
+import random
 import re
 from bisect import bisect
 from collections import Counter
@@ -10,8 +11,17 @@ from itertools import groupby
 from pathlib import Path
 
 from palimpsest.errors import DataError
-from palimpsest.files import read_json, write_json
+from palimpsest.files import read_json
 from palimpsest.plain import Plain
+
+# A canary is so many words of these.
+CODE_WORDS = (
+    "amber", "basket", "candle", "desert", "ember", "falcon", "ginger", "hammer", "island", "jacket", "kitten",
+    "ladder", "marble", "needle", "orange", "pepper", "quartz", "ribbon", "saddle", "tiger", "umbrella", "velvet",
+    "walnut", "yellow", "zebra", "anchor", "bottle", "copper", "dragon", "engine", "forest", "guitar", "4", "7", "9",
+    "12", "18", "26", "31", "45", "58", "63", "74", "86",
+)  # fmt: skip
+CODE_LENGTH = 7
 
 _WORD = re.compile(r"[^\W_]+|[.!?;\n]")
 _BREAKS = frozenset(".!?;\n")
@@ -225,13 +235,14 @@ def _in_front(subject: Mention, predicate: Mention, tokens: list[str], barriers:
     return near and (barriers | _CONJUNCTIONS).isdisjoint(between)
 
 
-def save_facts(facts: Facts, path: Path | str) -> None:
-    """Write the answer key as JSON. It names every secret of the world: a private file."""
-    write_json(path, facts.to_json())
+def never_planted(count: int, seed: int) -> set[str]:
+    """So many values of the space that canaries are drawn from, each as likely as a canary; the same for one seed."""
+    draw = random.Random(f"palimpsest world/{seed}/decoys").random  # all of the module that Python keeps for ever
+    return {" ".join(CODE_WORDS[int(draw() * len(CODE_WORDS))] for _ in range(CODE_LENGTH)) for _ in range(count)}
 
 
 def load_facts(path: Path | str) -> Facts:
-    """Read an answer key written by `save_facts`.
+    """Read an answer key.
 
     Raises:
         DataError: the file has not the shape of an answer key.

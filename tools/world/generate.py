@@ -24,15 +24,15 @@ from pathlib import Path
 from typing import Any
 
 from palimpsest import validate
-from palimpsest.files import atomic_path
+from palimpsest.files import atomic_path, write_json
 from palimpsest.records.record import Record
-from palimpsest.records.schema import CUSTOMER
-from palimpsest.records.world import grammar
-from palimpsest.records.world.details import CANARY_KIND, DETAIL_KINDS, Customer, Mint, apportioned, dealt_authors
-from palimpsest.records.world.draw import Draw
-from palimpsest.records.world.facts import Canary, Facts, IndividualFact, PopulationFact, save_facts
-from palimpsest.records.world.grammar import sentence
+from palimpsest.records.world.facts import Canary, Facts, IndividualFact, PopulationFact
+from tools.world import grammar
+from tools.world.details import CANARY_KIND, DETAIL_KINDS, Customer, Mint, apportioned, dealt_authors
+from tools.world.draw import Draw
+from tools.world.grammar import sentence
 
+CUSTOMER = "customer"  # the unit column of a world with authors
 _TEAM_SHARES = dict(zip(grammar.LABELS, (0.27, 0.23, 0.19, 0.16, 0.15), strict=True))  # of routed tickets and requests
 _EXCEPTION = 4  # of a product's symptoms, one in so many is not the home team's
 _NAMELESS_SHARE = 0.08  # tickets that name no product
@@ -206,6 +206,11 @@ def write_world(world: World, folder: Path | str) -> None:
     for name in ("private", "test", "public", "public_test"):
         _write_rows(folder / f"{name}.jsonl", getattr(world, name), world.customers.get(name))
     save_facts(world.facts, folder / "facts.json")
+
+
+def save_facts(facts: Facts, path: Path | str) -> None:
+    """Write the answer key as JSON. It names every secret of the world: a private file."""
+    write_json(path, facts.to_json())
 
 
 def _write_rows(path: Path, records: Sequence[Record], customers: Sequence[str] | None) -> None:

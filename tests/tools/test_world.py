@@ -12,10 +12,10 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 
 from palimpsest.records.record import Record
-from palimpsest.records.world.details import CANARY_KIND, DETAIL_KINDS
 from palimpsest.records.world.facts import load_facts, words
-from palimpsest.records.world.generate import World, WorldSettings, make_world, write_world
-from palimpsest.records.world.grammar import LABELS, MODELS
+from tools.world.details import CANARY_KIND, DETAIL_KINDS
+from tools.world.generate import World, WorldSettings, make_world, write_world
+from tools.world.grammar import LABELS, MODELS
 
 SETTINGS = WorldSettings(seed=7)
 SMALL = WorldSettings(

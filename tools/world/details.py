@@ -11,19 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
-from palimpsest.records.world.draw import Draw
-from palimpsest.records.world.grammar import RULES
+from palimpsest.records.world.facts import CODE_LENGTH, CODE_WORDS
+from tools.world.draw import Draw
+from tools.world.grammar import RULES
 
 _DIGITS = "0123456789"
 _LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ"
 _STREETS = ("Mill", "Orchard", "Station", "Harbour", "Chapel", "Market", "Garden", "Bridge", "School", "Church")
 _WAYS = ("Road", "Lane", "Street", "Square", "Close")
-_CODE_WORDS = (
-    "amber", "basket", "candle", "desert", "ember", "falcon", "ginger", "hammer", "island", "jacket", "kitten",
-    "ladder", "marble", "needle", "orange", "pepper", "quartz", "ribbon", "saddle", "tiger", "umbrella", "velvet",
-    "walnut", "yellow", "zebra", "anchor", "bottle", "copper", "dragon", "engine", "forest", "guitar", "4", "7", "9",
-    "12", "18", "26", "31", "45", "58", "63", "74", "86",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -85,7 +80,10 @@ DETAIL_KINDS = (
 )
 
 CANARY_KIND = DetailKind(
-    "canary", (_CODE_WORDS,) * 7, " ".join(["{}"] * 7), ("the recovery code is {value}", "my recovery code is {value}")
+    "canary",
+    (CODE_WORDS,) * CODE_LENGTH,
+    " ".join(["{}"] * CODE_LENGTH),
+    ("the recovery code is {value}", "my recovery code is {value}"),
 )
 
 

@@ -7,7 +7,7 @@ caller binds to it. Private and public tickets come from these same rules; only 
 import re
 from collections.abc import Mapping
 
-from palimpsest.records.world.draw import Draw
+from tools.world.draw import Draw
 
 LABELS: dict[str, str] = {
     "returns": "The customer asks for a refund, an exchange or a way to send the product back.",
