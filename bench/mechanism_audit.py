@@ -1,6 +1,6 @@
 """How often the audits of the mechanisms refute correct code and broken twins.
 
-    python bench/mechanism_audit.py --trials 5000 --seeds 20
+    python -m bench.mechanism_audit --trials 5000 --seeds 20
 
 A row is a family with one fault, or none; `refuted` counts seeds, `bound` is the median lower bound on epsilon at delta
 1e-5, and `CPU s` the median time of one audit on one thread. Batches and noise come from a fresh key for each run, and
@@ -15,13 +15,13 @@ from dataclasses import replace
 
 import torch
 
-from palimpsest.audit import mechanism
-from palimpsest.audit.mechanism import MechanismAudit, Sizing
 from palimpsest.prediction.mechanism import draw
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.limited_domain import LimitedDomain
 from palimpsest.privacy.mechanisms import gumbel_top_k
 from palimpsest.progress import track
+from tools import mechanism_audit as mechanism
+from tools.mechanism_audit import MechanismAudit, Sizing
 
 FACTORS = (1.1, 1.25, 1.5)
 

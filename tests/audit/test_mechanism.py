@@ -7,8 +7,17 @@ import numpy as np
 import pytest
 import torch
 
-from palimpsest.audit import mechanism
-from palimpsest.audit.mechanism import (
+from palimpsest.audit.statistics import clopper_pearson
+from palimpsest.prediction.mechanism import FixedClipping, draw
+from palimpsest.privacy.choice import Choice
+from palimpsest.privacy.entropy import NoiseSource
+from palimpsest.privacy.gumbel import gumbel_rho
+from palimpsest.privacy.limited_domain import LimitedDomain
+from palimpsest.privacy.mechanisms import gumbel_top_k
+from palimpsest.privacy.rows import PrivateRow
+from palimpsest.privacy.votes import Ballot
+from tools import mechanism_audit as mechanism
+from tools.mechanism_audit import (
     TRAINING,
     Sizing,
     audit_gumbel_top_k,
@@ -20,15 +29,6 @@ from palimpsest.audit.mechanism import (
     audit_training,
     audit_votes,
 )
-from palimpsest.audit.statistics import clopper_pearson
-from palimpsest.prediction.mechanism import FixedClipping, draw
-from palimpsest.privacy.choice import Choice
-from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.gumbel import gumbel_rho
-from palimpsest.privacy.limited_domain import LimitedDomain
-from palimpsest.privacy.mechanisms import gumbel_top_k
-from palimpsest.privacy.rows import PrivateRow
-from palimpsest.privacy.votes import Ballot
 
 WEAKER = 1.5  # how much less noise there is than claimed
 SIZING = Sizing(trials=1200, alpha=1e-3, delta=1e-5)

@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 from scipy.optimize import brentq
 
-from palimpsest.audit.statistics import independent_epsilon
+from tools.curve import independent_epsilon
 
 
 def upper(count, n, alpha):

@@ -184,26 +184,6 @@ def thin(points: np.ndarray, limit: int) -> np.ndarray:
 # --- epsilon -------------------------------------------------------------------------------------------------
 
 
-def independent_epsilon(
-    false_positives: int, negatives: int, false_negatives: int, positives: int, delta: float, alpha: float
-) -> float:
-    """Lower bound on epsilon at confidence 1 - alpha, from independent trials at a threshold fixed in advance.
-
-    max(ln((1 - delta - FNR) / FPR), ln((1 - delta - FPR) / FNR)) at the upper ends of both rates, each Clopper-Pearson
-    at alpha / 2 (Jagielski, Ullman and Oprea 2020; the two errors' region: Kairouz, Oh and Viswanath 2015).
-
-    Negatives are the trials without the record, positives those with it.
-
-    >>> round(independent_epsilon(0, 1000, 0, 1000, delta=1e-5, alpha=0.05), 3)
-    5.601
-    """
-    validate.in_range(0, 1, delta=delta)
-    fpr = clopper_pearson(false_positives, negatives, 1.0 - alpha).high
-    fnr = clopper_pearson(false_negatives, positives, 1.0 - alpha).high
-    ratios = ((1.0 - delta - fnr) / fpr, (1.0 - delta - fpr) / fnr)
-    return max(0.0, math.log(max(*ratios, 1.0)))
-
-
 def one_run_p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
     """How likely an (epsilon, delta)-DP algorithm lets an attacker guess at least `correct` coins.
 

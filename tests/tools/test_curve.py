@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 from scipy.stats import binom, norm
 
-from palimpsest.audit.curve import (
+from palimpsest.audit.statistics import Rate, clopper_pearson
+from palimpsest.privacy import accounting
+from tools.curve import (
     CurveTest,
     curve_test,
     event_curve,
+    independent_epsilon,
     zcdp_curve,
 )
-from palimpsest.audit.statistics import Rate, clopper_pearson, independent_epsilon
-from palimpsest.privacy import accounting
 
 
 def gaussian_curve(mu: float):

@@ -19,7 +19,6 @@ from scipy.stats import norm
 from torch import nn
 
 from palimpsest import validate
-from palimpsest.audit.curve import Curve, CurveTest, curve_test, event_curve, zcdp_curve
 from palimpsest.prediction.mechanism import Clipping, DifferenceClipping, draw
 from palimpsest.privacy.accounting import total_rho
 from palimpsest.privacy.entropy import NoiseSource
@@ -34,6 +33,7 @@ from palimpsest.records.statements import Attribute
 from palimpsest.training.dpsgd import TrainQuery
 from palimpsest.training.optimiser import Optimiser
 from palimpsest.training.plan import TrainingPlan
+from tools.curve import Curve, CurveTest, curve_test, event_curve, zcdp_curve
 
 # What is audited. `PickTop`: (scores, k, scale) -> indices, best first. `PickDomain`: (mechanism, counts) -> indices
 # that come out. `NextToken`: (clipping, private logits, public logits, noise) -> the index drawn.

@@ -16,7 +16,7 @@ import dp_accounting.dp_event as dpa
 import numpy as np
 
 from palimpsest import validate
-from palimpsest.audit.statistics import Rate, independent_epsilon
+from palimpsest.audit.statistics import Rate, clopper_pearson
 from palimpsest.privacy import accounting, events
 
 Curve: TypeAlias = Callable[[float], float]
@@ -35,7 +35,7 @@ class CurveTest:
     false_positives: Rate  # flagged trials without the record; both intervals hold together at confidence 1 - alpha
     true_positives: Rate  # flagged trials with it
     allowed: float  # the largest true-positive rate that the claim allows at the upper end of the false-positive rate
-    epsilon: float  # lower bound on epsilon (`statistics.independent_epsilon`)
+    epsilon: float  # lower bound on epsilon (`independent_epsilon`)
     # the same for an attack that makes no mistake: the largest epsilon that so many trials could refute.
     epsilon_max: float
 
@@ -62,6 +62,26 @@ def curve_test(without: np.ndarray, present: np.ndarray, curve: Curve, delta: fl
     bound = independent_epsilon(false.count, false.n, true.n - true.count, true.n, delta, alpha)
     most = independent_epsilon(0, false.n, 0, true.n, delta, alpha)
     return CurveTest(false, true, 1.0 - curve(false.high), bound, most)
+
+
+def independent_epsilon(
+    false_positives: int, negatives: int, false_negatives: int, positives: int, delta: float, alpha: float
+) -> float:
+    """Lower bound on epsilon at confidence 1 - alpha, from independent trials at a threshold fixed in advance.
+
+    max(ln((1 - delta - FNR) / FPR), ln((1 - delta - FPR) / FNR)) at the upper ends of both rates, each Clopper-Pearson
+    at alpha / 2 (Jagielski, Ullman and Oprea 2020; the two errors' region: Kairouz, Oh and Viswanath 2015).
+
+    Negatives are the trials without the record, positives those with it.
+
+    >>> round(independent_epsilon(0, 1000, 0, 1000, delta=1e-5, alpha=0.05), 3)
+    5.601
+    """
+    validate.in_range(0, 1, delta=delta)
+    fpr = clopper_pearson(false_positives, negatives, 1.0 - alpha).high
+    fnr = clopper_pearson(false_negatives, positives, 1.0 - alpha).high
+    ratios = ((1.0 - delta - fnr) / fpr, (1.0 - delta - fpr) / fnr)
+    return max(0.0, math.log(max(*ratios, 1.0)))
 
 
 # --- claims ----------------------------------------------------------------------------------------------------------
