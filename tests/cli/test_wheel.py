@@ -44,13 +44,15 @@ def test_the_wheel_brings_all_that_a_stage_reads(bin_folder: Path, tmp_path: Pat
     """Every module of the sources, and every file that is shipped beside one, is there and is the wheel's own."""
     code = (
         "import json, palimpsest, stages; from palimpsest.graph.closure import DYNAMIC, code;"
-        "print(json.dumps([palimpsest.__file__, stages.__file__, *map(str, code('stages.report').values())]))"
+        "found = code('stages.report', 'stages.world').values();"
+        "print(json.dumps([palimpsest.__file__, stages.__file__, *map(str, found)]))"
     )
     command = [str(bin_folder / "python"), "-P", "-c", code]
     told = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=True).stdout
     places = [Path(name) for name in json.loads(told)]
     assert all(bin_folder.parent in path.parents for path in places)
-    assert {"page.py", "internal.html.j2", "privacy-statement.schema.json"} <= {path.name for path in places}
+    names = {path.name for path in places}
+    assert {"page.py", "internal.html.j2", "privacy-statement.schema.json", "demo.zip"} <= names
 
 
 def test_the_demo_runs_in_a_folder_of_its_own(bin_folder: Path, tmp_path: Path, environ: dict[str, str]) -> None:
