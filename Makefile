@@ -8,7 +8,7 @@ DEMO := $(BIN)/.demo-installed
 TEST := $(BIN)/.test-installed
 TOOLS := build/tools/.installed
 
-.PHONY: help demo demo-full test test-slow lint style graph docs install mutants coverage sbom audit
+.PHONY: help demo demo-full test test-slow lint style graph docs install mutants twins coverage sbom audit
 
 help:  ## say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ docs: $(TEST)  ## the site, in build/site
 
 mutants: $(TEST)  ## plant faults in the privacy code one by one; each must be noticed by a test
 	$(BIN)/python -m bench.mutants --seeds 20 --write docs/results
+
+twins: $(TEST)  ## before a release of palimpsest: attack every method end to end, as it is and broken; writes the results that ship
+	OMP_NUM_THREADS=1 $(BIN)/python -m bench.twins
 
 coverage: $(TEST)  ## which lines the tests run, those of the stages' own processes among them
 	$(BIN)/python -m coverage erase

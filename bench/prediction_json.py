@@ -117,7 +117,7 @@ def settings(params: dict[str, Any], args: argparse.Namespace) -> dict[str, Any]
     params["variants"]["difference"] = template | {"predict": shared | {"tokens": most * 3 // 2, "batch_size": 32}}
     names = list(params["variants"])
     params["run"] |= {"private_predict": dict.fromkeys(names, "base" if named else "taught/similar")}
-    params["run"] |= {"evaluate": names, "audit": [], "twins": []}
+    params["run"] |= {"evaluate": names, "audit": []}
     params["release"]["variants"] = []
     params["lms"] = {}
     return params

@@ -63,7 +63,7 @@ def settings(params: dict[str, Any], name: str) -> dict[str, Any]:
     names = list(params["variants"])
     params["run"] |= {
         "private_predict": dict.fromkeys(names, "taught/similar"), "embedding_audit": [], "evaluate": names,
-        "audit": [], "twins": [],
+        "audit": [],
     }  # fmt: skip
     params["release"]["variants"] = []
     params["lms"] = {}

@@ -24,7 +24,7 @@ from prefect.runtime import flow_run
 from prefect.states import Cancelled, Completed, Failed, State
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.events import asset_of, tell_outcomes
+from flows.events import asset_of, tell_failures
 from flows.graph import FlowNode, edges, read_graph
 from flows.live import LiveLines
 from flows.runner import How, Runner, StageFailed, running
@@ -88,7 +88,7 @@ def bring(
         states = _wait(_submit(stages, runner), runner, stop)
     if not stop.is_set():
         publish(runner.workspace, stages, states, runner.outcomes)
-        tell_outcomes(runner.workspace, states, runner.outcomes)
+        tell_failures(runner.workspace, states)
     return _verdict(states)
 
 

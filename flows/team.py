@@ -23,7 +23,7 @@ from pydantic import ValidationError
 from ruamel.yaml import YAML
 
 from flows.cron import schedule
-from flows.events import BROKEN, FAILED, REFUSED, asset_of
+from flows.events import FAILED, REFUSED, asset_of
 from flows.names import require_own
 from palimpsest.cli.deploy import POOLS
 from palimpsest.errors import ParamsError
@@ -31,7 +31,7 @@ from palimpsest.errors import ParamsError
 FILE = "prefect.yaml"
 PROCESS = POOLS[0]
 _PREFIX = "palimpsest-"
-_EVENTS = {REFUSED: "a run was refused: budget", FAILED: "a stage failed", BROKEN: "an audit refuted a claim"}
+_EVENTS = {REFUSED: "a run was refused: budget", FAILED: "a stage failed"}
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,6 @@ def _code(look: Look, *modules: str) -> dict[str, object]:
 def programs() -> dict[str, tuple[str, ...]]:
     """Stage -> the modules whose code it is held to: its program, and of methods those that it runs."""
     held: dict[str, tuple[str, ...]] = {stage.name: (f"stages.{stage.code}",) for stage in STAGES if not stage.always}
-    held["twins"] += tuple(method.module for method in METHODS)
     for stage in stages_that_spend():
         run = [spenders.modules(method) for method in METHODS if method.stage == stage]
         held[stage] = tuple(dict.fromkeys(module for each in run for module in each))

@@ -22,7 +22,7 @@ from palimpsest.params.file import RESOLVED
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.release import ReleaseSettings
 from palimpsest.params.schema import Params
-from palimpsest.privacy import accounting
+from palimpsest.privacy import accounting, versions
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Asset, Charge
 from palimpsest.privacy.ledger.summary import LedgerSummary, ledger_summary
@@ -40,17 +40,16 @@ from palimpsest.report.release.held_key import signing_key
 from palimpsest.report.release.keys import fingerprint
 from palimpsest.report.release.prov import Inputs, provenance
 from palimpsest.report.statement import statement
+from palimpsest.twins.shipped import shipped
 from palimpsest.workspace import (
     FACTS,
     GRAPH,
     LOCK,
     METRICS,
     PUBLIC_ONLY,
-    PUBLISHABLE,
     RECEIPTS,
     SCORES,
     SYNTHETIC,
-    TWINS,
 )
 from stages import report
 from stages.common import start
@@ -87,12 +86,11 @@ def publish(params: Params, settings: ReleaseSettings, target: Path = FOLDER) ->
     gates.refuse(
         [
             *gates.coverage(evidence.asset, evidence.charges, evidence.receipts),
-            *gates.attacks(evidence.twins),
+            *gates.attacks(params.methods, shipped(), versions.declared()),
             *gates.promise(evidence.promise),
             *gates.ways(evidence.flow),
             *gates.useful(evidence.scores, settings.variants, settings.gates.accuracy),
             *(problem for name, records in rows.items() for problem in gates.rows(name, records, world)),
-            *gates.present([TWINS / f"{method}.json" for method in params.run.twins]),
             *gates.unchanged([Path(path) for path in sources(settings.variants)], read_lock()),
         ]
     )
@@ -107,8 +105,7 @@ class Collected:
     """What the workspace and the ledger say of the released variants.
 
     `stages` is the graph as the statement tells it, `flow` as the taint check reads it, `promise` the statement itself.
-    `scores` are those on the declared public test file; None where there is none. Receipts are by variant, twins by
-    method.
+    `scores` are those on the declared public test file; None where there is none. Receipts are by variant.
     """
 
     asset: Asset
@@ -119,7 +116,6 @@ class Collected:
     flow: Flow
     promise: Mapping[str, Any]
     scores: Mapping[str, Any] | None
-    twins: Mapping[str, Mapping[str, Any]]
 
 
 def collected(params: Params, variants: Sequence[str]) -> Collected:
@@ -140,8 +136,7 @@ def collected(params: Params, variants: Sequence[str]) -> Collected:
         receipts, books, asdict(params.schema_of_data), stages, sources=told(params), swept=params.swept
     )
     flow = graph(variants, charges, receipts)
-    twins = {path.stem: dict(read_json(path)) for path in sorted(TWINS.glob("*.json"))}
-    return Collected(asset, charges, books, receipts, stages, flow, promise, report.read_scores(params), twins)
+    return Collected(asset, charges, books, receipts, stages, flow, promise, report.read_scores(params))
 
 
 def prepared(
@@ -157,10 +152,9 @@ def prepared(
     day = datetime.now(UTC).date().isoformat()
     promise, books, receipts, scores = evidence.promise, evidence.books, evidence.receipts, evidence.scores
     described = Described(settings, params.schema_of_data, promise, counts, signer, palimpsest.__version__, day)
-    twins = {name: audit for name, audit in evidence.twins.items() if audit.get("zone") == PUBLISHABLE}
     page = render_card(
         promise, books, receipts, evidence.stages, report.provenance() | {"created": day},
-        variants=settings.variants, scores=scores, twins=twins, fingerprint=signer,
+        variants=settings.variants, scores=scores, fingerprint=signer,
         samples={name: report.samples_of(params, records) for name, records in rows.items()},
     )  # fmt: skip
     counted = {name: METRICS / name / "generation.json" for name in receipts}
@@ -168,6 +162,8 @@ def prepared(
     scans = ["personal_data"] if world is None else ["personal_data", "planted_secrets"]
     scanned = dict.fromkeys(scans, sum(len(records) for records in rows.values()))
     leaving = {name: renumbered(receipt, evidence.charges) for name, receipt in receipts.items()}
+    methods = {one["method"] for one in promise["end_to_end"]}
+    twins = {method: audit for method, audit in shipped().items() if method in methods}
     audit = bundle.audit_document(MeasuredDocuments(leaving, generation, scores, twins, scanned), promise, books)
     ledger = extract(evidence.asset, evidence.charges, books)
     return bundle.Contents(described, rows, page, audit, ledger, partial(origins, params, evidence, signer))
@@ -195,7 +191,7 @@ def sources(variants: Sequence[str]) -> list[str]:
         [SYNTHETIC / f"{name}.parquet", RECEIPTS / f"{name}.json", METRICS / name / "generation.json"]
         for name in variants
     )
-    return [path.as_posix() for paths in (*of_variant, [SCORES], sorted(TWINS.glob("*.json"))) for path in paths]
+    return [path.as_posix() for paths in (*of_variant, [SCORES]) for path in paths]
 
 
 def graph(variants: Sequence[str], charges: Sequence[Charge], receipts: Mapping[str, Receipt]) -> Flow:

@@ -32,7 +32,6 @@ from palimpsest.report.drawing import Rows
 from palimpsest.report.page import render_internal
 from palimpsest.report.results import Metric, Results
 from palimpsest.report.sections.base import Page
-from palimpsest.report.sections.twins import TWINS
 from palimpsest.report.sections.utility import PUBLIC
 from palimpsest.report.shown import few
 from palimpsest.report.statement import statement
@@ -67,9 +66,8 @@ def run(*awaited: str) -> None:
     write_json(SUMMARY, pages.table)
     if awaited:
         return
-    scores, twins = read_scores(params), results.of(TWINS)
     card = render_card(
-        document, books, receipts, stages, provenance(), variants=params.may_leave, scores=scores, twins=twins,
+        document, books, receipts, stages, provenance(), variants=params.may_leave, scores=read_scores(params),
         samples=read_samples(params, receipts),
     )  # fmt: skip
     write_text(CARD, card)

@@ -148,7 +148,7 @@ SAME_ROWS: dict[str, Edit] = {
     "how utility is measured": {"utility": {"evaluators": ["tfidf_lr"], "seeds": 4}},
     "the release": {"release": {"variants": ["dp3"], "title": "Another", "license": "MIT"}},
     "the row at epsilon 0": {"public_only": {"rows": 9}},
-    "what is examined and shown": {"run": {"embedding_audit": [], "twins": [], "audit": []}},
+    "what is examined and shown": {"run": {"embedding_audit": [], "audit": []}},
     "the public test": {"dataset": {"public_test": None}},
     "what becomes of rows of nobody, where there are none": {"dataset": {"unit": {"missing": "refuse"}}},
     "the version": {"version": "9.9.9"},

@@ -40,9 +40,7 @@ from palimpsest.privacy.nearest import nearest
 from palimpsest.records.record import Record
 from palimpsest.shards import ADDRESS, DASK, PROCESSES, RUNNER, ShardError, There, closing, each
 from palimpsest.twins.models import save_base, save_encoder
-from palimpsest.twins.scenes import SCENES
 from palimpsest.workspace import WORKERS
-from stages.twins import Place
 from tests.prediction.world import ROWS, VECTOR, Counted, wave
 from tests.shard_work import LETTERS, SECRET, Answering, Killing, doubled, in_a_worker, letters, own, refused
 
@@ -266,13 +264,6 @@ def test_fidelity_is_what_it_is_here(cluster: Path, monkeypatch: pytest.MonkeyPa
     assert len(spread.measures) > 10
     _here(monkeypatch)
     assert fidelity(sides, seed=3) == spread
-
-
-def test_what_twins_run_can_be_sent(tmp_path: Path) -> None:
-    cloudpickle = pytest.importorskip("cloudpickle")
-    for scene in SCENES.values():
-        sent = pickle.loads(cloudpickle.dumps(Place(tmp_path, scene(1)).run))
-        assert sent.__self__.scene.faults == scene(1).faults
 
 
 def test_another_cluster_is_asked_by_tls_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -219,7 +219,7 @@ _SMALL: Mapping[str, Any] = {
     "public_only": {"rows": 40},
     "utility": {"evaluators": ["tfidf_lr"]},
     "audit": {"size": 60, "resamples": 100},
-    "runs": {"audit": [], "twins": [], "embedding_audit": []},
+    "runs": {"audit": [], "embedding_audit": []},
     "release": {"variants": [SELECTED]},
 }  # fmt: skip
 

@@ -16,7 +16,7 @@ TIERS = {
     "T4": "end to end: a small model and its broken twins",
     "taint": "the graph and the code: nothing private passes the meter by",
 }
-RANDOMISED = ("T2", "T3")  # those of T4 take long: `bench/twins.py` repeats them
+RANDOMISED = ("T2", "T3")  # those of T4 take long: `make test-slow` repeats them
 
 
 @dataclass(frozen=True)

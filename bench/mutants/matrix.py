@@ -55,7 +55,7 @@ def _repeats(repeats: Mapping[str, Any] | None) -> str:
     return (
         f" The {repeats['tests']} of {' and '.join(RANDOMISED)} that a draw decides ran {repeats['runs']} times on the "
         f"correct code, with fresh noise each time: {repeats['failures']} false alarms. Those of T4 are "
-        "repeated by `bench/twins.py`."
+        "repeated by `make test-slow`."
     )
 
 

@@ -52,7 +52,6 @@ METRICS = REPORTS / "metrics"
 MODEL_METRICS, DECODER_METRICS = METRICS / "models", METRICS / "decoders"
 CLASSIFIER_METRICS = METRICS / "classifiers"
 SCORES, FAMILIARITY = METRICS / "public.json", METRICS / "familiarity.json"
-TWINS = METRICS / "twins"  # the release depends on the folder, where no method is audited too
 RECEIPTS = REPORTS / "receipts"
 MODEL_RECEIPTS = RECEIPTS / "models"
 PLOTS = REPORTS / "plots"

@@ -1,45 +1,46 @@
 """Every method end to end: as it is it is not refuted, with a planted fault it is."""
 
+import json
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from palimpsest import __version__
+from palimpsest.cli import twins
+from palimpsest.cli.main import app
 from palimpsest.errors import LedgerError, ParamsError
 from palimpsest.files import read_json
 from palimpsest.methods.registry import METHODS
 from palimpsest.models.encoder import Encoder
-from palimpsest.params.file import FILE, RESOLVED
-from palimpsest.params.load import LEDGER_VARIABLE, load
-from palimpsest.params.schema import Params
+from palimpsest.params.load import LEDGER_VARIABLE
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Reservation
 from palimpsest.privacy.rows import PrivateRow
+from palimpsest.privacy.versions import declared
 from palimpsest.privacy.view import PrivateView
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
 from palimpsest.records.write import read_split, write_synthetic
-from palimpsest.twins import faults
+from palimpsest.twins import faults, scenes
 from palimpsest.twins.canaries import Canaries, counterpart, invented_words
 from palimpsest.twins.faults import FAULTS, NO_NOISE, planted
 from palimpsest.twins.models import save_encoder
 from palimpsest.twins.result import ALPHA, Trial, Twin, TwinAudit, judged
-from palimpsest.twins.scenes import COINS, SCENES
+from palimpsest.twins.scenes import COINS, GROUP, SCENES
 from palimpsest.twins.settings import ASSET, DELTA
+from palimpsest.twins.shipped import shipped
 from palimpsest.workspace import PRIVATE
-from stages import fit, twins
+from stages import fit
 
-ROOT = Path(__file__).parents[2]
+SEED = 7
 CAUGHT, MISSED = Trial(200, 200, 200, 1.0, DELTA), Trial(200, 100, 200, 1.0, DELTA)
-
-
-@pytest.fixture(scope="module")
-def params() -> Params:
-    return load(ROOT)
 
 
 def test_every_method_has_a_scene_or_says_why_not():
@@ -48,10 +49,10 @@ def test_every_method_has_a_scene_or_says_why_not():
 
 
 @pytest.mark.parametrize("method", SCENES)
-def test_the_code_is_not_refuted_and_its_twin_without_noise_is(params: Params, method: str):
-    scene = SCENES[method](params.seed)
+def test_the_code_is_not_refuted_and_its_twin_without_noise_is(method: str):
+    scene = SCENES[method](SEED)
     assert NO_NOISE in scene.faults
-    found = twins.audited(replace(scene, faults=(NO_NOISE,)), params)
+    found = twins.audited(replace(scene, faults=(NO_NOISE,)), SEED)
     assert found.verdict == "not refuted"
     assert [(twin.fault, twin.caught) for twin in found.twins] == [(NO_NOISE, True)]
     assert 0.9 < found.trial.claim <= 1.0
@@ -64,34 +65,75 @@ def test_all_correct_runs_together_raise_few_false_alarms():
     assert len(SCENES) * ALPHA <= 1e-3
 
 
-def test_a_leak_planted_in_a_stage_is_in_the_audited_path(params: Params, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("method", SCENES)
+def test_every_broken_version_is_caught_and_the_code_is_not_refuted(tmp_path: Path, method: str):
+    found = CliRunner().invoke(app, ["twins", method, "--out", str(tmp_path), "--seed", "8"])
+    assert found.exit_code == 0, found.output
+    audit = read_json(tmp_path / f"{method}.json")
+    assert audit["verdict"] == "not refuted"
+    assert {twin["fault"]: twin["caught"] for twin in audit["twins"]} == dict.fromkeys(SCENES[method](8).faults, True)
+    assert audit["versions"] == shipped()[method]["versions"]
+
+
+# What comes with the package.
+
+
+def test_every_method_with_a_scene_has_a_result_of_the_declared_versions():
+    """Where a version was raised, `make twins` measures what it is now."""
+    assert shipped().keys() == SCENES.keys()
+    for method, audit in shipped().items():
+        assert (audit["method"], audit["verdict"], audit["zone"]) == (method, "not refuted", "publishable")
+        assert audit["versions"].items() <= declared().items(), method
+        assert [twin["fault"] for twin in audit["twins"]] == list(SCENES[method](SEED).faults)
+        assert all(twin["caught"] and twin["epsilon_lower"] > audit["claim"] for twin in audit["twins"])
+        assert audit["epsilon_lower"] <= audit["claim"] < audit["eps_max"]
+        assert audit["palimpsest"] == __version__
+
+
+def test_a_leak_planted_in_a_stage_is_in_the_audited_path(monkeypatch: pytest.MonkeyPatch):
     def copying(_rows: object, *rest: object) -> None:
         leaked = [Record(counterpart(row.text), row.label) for row in read_split(PRIVATE / "train.parquet")]
         write_synthetic(leaked, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(fit, "write_synthetic", copying)
-    found = twins.audited(replace(SCENES["select"](0), faults=()), params)
+    found = twins.audited(replace(SCENES["select"](0), faults=()), SEED)
     assert found.verdict == "refuted"
 
 
-def test_the_stage_writes_one_publishable_file_and_touches_no_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    for name in (FILE, RESOLVED):
-        (tmp_path / name).write_text((ROOT / name).read_text())
+def test_the_command_writes_one_file_and_touches_no_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(LEDGER_VARIABLE, str(tmp_path / "own.db"))
-    twins.run("select")
+    assert CliRunner().invoke(app, ["twins", "select", "--out", "results"]).exit_code == 0
     files = [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()]
-    assert sorted(files) == [RESOLVED, FILE, "reports/metrics/twins/select.json"]
+    assert files == ["results/select.json"]
     assert os.environ[LEDGER_VARIABLE] == str(tmp_path / "own.db")
     assert Path.cwd() == tmp_path
-    body = read_json("reports/metrics/twins/select.json")
+    body = read_json("results/select.json")
     assert (body["method"], body["zone"], body["verdict"]) == ("select", "publishable", "not refuted")
     assert body["correct"] < body["twins"][0]["correct"] <= body["guesses"] == body["canaries"] == COINS
+    assert body["versions"] == {"class_means": 1, "encoder": 1}
 
 
-def test_a_method_that_has_no_audit_is_named(tmp_path: Path):
+def test_a_claim_that_does_not_stand_ends_the_command_with_1(monkeypatch: pytest.MonkeyPatch):
+    found = TwinAudit("select", MISSED, (Twin(NO_NOISE, MISSED),))
+    monkeypatch.setattr(twins, "audited", lambda *_: found)
+    shown = CliRunner().invoke(app, ["twins", "select"])
+    assert (shown.exit_code, json.loads(shown.stdout)) == (1, found.to_json())
+
+
+def test_a_method_that_has_no_audit_is_named():
     with pytest.raises(ParamsError, match="custext"):
-        twins.run("custext")
+        scenes.scene_of("custext")
+
+
+def test_a_package_brings_the_scene_of_its_own_method_and_of_none_of_ours(monkeypatch: pytest.MonkeyPatch):
+    named = {"strange": "palimpsest.twins.scenes:select", "evolve": "palimpsest.twins.scenes:select"}
+    points = [EntryPoint(name, value, GROUP) for name, value in named.items()]
+    monkeypatch.setattr(scenes, "entry_points", lambda group: points if group == GROUP else [])
+    assert scenes.scene_of("strange") is SCENES["select"]
+    assert scenes.scene_of("evolve") is SCENES["evolve"]
 
 
 # Verdicts.

@@ -70,7 +70,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Home, Result]:
 def ran(asked: tuple[Home, Result]) -> tuple[Home, Result]:
     """After the same line with the word; the audits that take longest are left out."""
     home, _ = asked
-    edit_settings(home.workspace, "runs", audit=[], twins=[])
+    edit_settings(home.workspace, "runs", audit=[])
     edit_settings(home.workspace, "utility", evaluators=["tfidf_lr"])
     edit_settings(home.workspace, "audit", resamples=100)
     with pytest.MonkeyPatch.context() as patch:

@@ -4,16 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.params.load import load, loads
+from palimpsest.params.load import loads
 from palimpsest.params.shorten import shorten
 from palimpsest.params.text import to_yaml
 from palimpsest.twins.scenes import SCENES
 from palimpsest.twins.settings import invented_params
 
-ROOT = Path(__file__).parents[2]
-
 
 @pytest.mark.parametrize("method", SCENES)
 def test_invented_settings_are_what_their_short_form_stands_for(method: str) -> None:
-    invented = invented_params(load(ROOT), SCENES[method](7).sections, Path("/encoder"))
+    invented = invented_params(7, SCENES[method](7).sections, Path("/encoder"))
     assert loads(to_yaml(shorten(invented))) == invented

@@ -136,7 +136,6 @@ REFUSED = {
     "another model in the shadow": ("run.shadow_mia", {"dp3": "inf"}, ["run.shadow_mia", "dp3: inf", "run.dp_lm"]),
     "prompts of nothing": ("run.prompt_mia", ["dp9"], ["run.prompt_mia", "'dp9'", "run.evaluate"]),
     "prompts without templates": ("run.prompt_mia", ["dp3"], ["run.prompt_mia", "utility.in_context", "null"]),
-    "a method without an end-to-end audit": ("run.twins", ["custext"], ["run.twins", "'custext'", "'dp_lm'"]),
     "heads": ("models.embedded_lm.heads", 5, ["models.embedded_lm", "128", "5", "multiple"]),
 }
 

@@ -56,8 +56,9 @@ def loaded(content: Body) -> Params:
 
 
 def test_what_runs_follows_from_the_variants() -> None:
-    run = plain(loaded(body()).run)
-    names = list(body()["variants"])
+    params = loaded(body())
+    run, names = plain(params.run), list(body()["variants"])
+    assert params.methods == ["discriminator", "dp_lm", "embed", "evolve", "predict", "select", "vote_select"]
     assert set(run) > {method.run for method in METHODS}
     assert {key: value for key, value in run.items() if value} == {
         "dp_train": ["dp3", "free"],
@@ -73,15 +74,14 @@ def test_what_runs_follows_from_the_variants() -> None:
         "embedding_audit": ["base", "dp3", "free"],
         "evaluate": names,
         "audit": names,
-        "twins": ["dp_lm", "discriminator", "predict", "select", "evolve", "embed", "vote_select"],
     }
 
 
 def test_runs_narrow_what_runs_and_ask_for_more() -> None:
-    chosen = {"evaluate": ["free", "select3"], "audit": [], "twins": ["select"], "embedding_audit": ["unused"]}
+    chosen = {"evaluate": ["free", "select3"], "audit": [], "embedding_audit": ["unused"]}
     asked = {**chosen, "shadow_mia": ["free"], "prompt_mia": ["free"], "fit": ["judge"]}
     run = loaded(body(runs=asked, utility={"in_context": {}})).run
-    assert (run.evaluate, run.audit, run.twins) == (("free", "select3"), (), ("select",))
+    assert (run.evaluate, run.audit) == (("free", "select3"), ())
     assert (run.dp_train, run.discriminator) == (("dp3", "free", "unused"), {"judge": "dp3"})
     assert run.dp_lm == {"free": "free"}
     assert (run.embedding_audit, run.shadow_mia, run.private_predict) == (("unused",), {"free": "free"}, {})
@@ -224,7 +224,7 @@ def test_what_is_wrong_is_named_as_it_is_written(changes: Body, told: list[str])
 def test_every_value_can_be_written_short(
     names: list[str], audits: Any, epsilon: float, rows: int, filters: Body
 ) -> None:
-    content = copy.deepcopy(body(runs={"evaluate": names, "audit": audits, "twins": audits}))
+    content = copy.deepcopy(body(runs={"evaluate": names, "audit": audits}))
     content["variants"]["predict3"] |= {"epsilon": epsilon, "filters": filters, "class_means": None}
     content["variants"]["select3"]["rows"] = rows
     if "voted" in names and "select3" not in names:

@@ -102,7 +102,7 @@ def _shrink(place: Place) -> None:
     written = {"method": "predict", "epsilon": 0.5, "from": "taught/similar", "batch_size": 40, "tokens": 16}
     place.edit("variants", **{WRITTEN: {**written, "max_tokens": 8, "together": 200}})
     place.edit("variants", WRITTEN, prompt={"text_tokens": 16}, class_means={"batch": 64})
-    place.edit("runs", audit=[VARIANT], twins=[], embedding_audit=["base", VARIANT])
+    place.edit("runs", audit=[VARIANT], embedding_audit=["base", VARIANT])
 
 
 @pytest.fixture(scope="session")

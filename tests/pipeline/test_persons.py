@@ -79,7 +79,7 @@ def ran(made_for_persons: Place, copy: Callable[[Place], Place]) -> Place:
     place.edit("variants", **{EVOLVED: {"method": "evolve", "epsilon": 0.5, **rounds}})
     place.edit("authors", base={"kind": "base", "max_tokens": 12})
     place.edit("variants", **{DEEP: {"method": "sentdp", "epsilon": 0.5, "rows": 40, "directions": 10, "batch": 64}})
-    place.edit("runs", evaluate=list(MADE), audit=[SELECTED, WRITTEN], twins=["select"], embedding_audit=["base"])
+    place.edit("runs", evaluate=list(MADE), audit=[SELECTED, WRITTEN], embedding_audit=["base"])
     place.edit("release", variants=list(RELEASED))
     keys.new_key(place.home / "release.pem")
     with pytest.MonkeyPatch.context() as patch:
@@ -244,10 +244,6 @@ def test_nothing_goes_on_when_the_unit_column_is_taken_away(
     assert (planned.exit_code, code) == (1, 1)
     assert "unit" in output
     assert place.charges == before
-
-
-def test_the_twins_of_such_a_workspace_are_records_of_their_own(place: Place):
-    assert read_json(METRICS / "twins" / "select.json")["verdict"] == "not refuted"
 
 
 def test_evaluations_read_one_row_a_person(place: Place):

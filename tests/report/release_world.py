@@ -50,8 +50,7 @@ PRIVATE_HASHES = {  # of files of the private zone, as dvc.lock has them
     "data/synthetic/select3.parquet": "a6" * 16, "reports/receipts/select3.json": "a7" * 16,
 }  # fmt: skip
 SOURCES = (  # of the release: dvc.lock has their hashes
-    "data/synthetic/", "reports/receipts/", "reports/metrics/public", "reports/metrics/twins/",
-    "reports/metrics/select3/generation",
+    "data/synthetic/", "reports/receipts/", "reports/metrics/public", "reports/metrics/select3/generation",
 )  # fmt: skip
 PUBLIC_HASHES = {
     "data/inputs": "b0" * 16, "data/public/train.parquet": "b1" * 16, "data/public/embeddings.npz": "b2" * 16,
@@ -61,13 +60,6 @@ STAGES: dict[str, dict[str, Any]] = {  # what the release needs beside the stage
         "cmd": "python -P -m stages.inputs",
         "always_changed": True,
         "outs": [{"data/inputs": {"cache": False}}],
-        "meta": {"zone": "public"},
-    },
-    "twins": {
-        "matrix": {"method": ["select"]},
-        "cmd": "python -P -m stages.twins ${item.method}",
-        "deps": ["data/inputs/code/twins.json"],
-        "metrics": ["reports/metrics/twins/${item.method}.json"],
         "meta": {"zone": "public"},
     },
     "public_eval": {
@@ -82,7 +74,6 @@ STAGES: dict[str, dict[str, Any]] = {  # what the release needs beside the stage
             "data/synthetic",
             "data/raw/facts.json",
             "reports/metrics/public.json",
-            "reports/metrics/twins",
             "reports/receipts",
         ],
         "outs": [{"release": {"cache": False, "push": False}}],
@@ -116,7 +107,7 @@ def content(unit: str = "record", milestones: tuple[float, ...] | None = None, *
     """
     body = demo()
     run: dict[str, Any] = {name: [] for name in _EMPTY} | {name: {} for name in _NO_ROWS}
-    body["run"] |= run | {"select": [VARIANT, REFERENCE], "twins": ["select"]}
+    body["run"] |= run | {"select": [VARIANT, REFERENCE]}
     body["run"] |= {"evaluate": [VARIANT, REFERENCE], "audit": [VARIANT]}
     body["release"] = settings().model_dump(mode="json")
     body["variants"][REFERENCE] = body["variants"][VARIANT] | {"purpose": "reference"}
@@ -237,10 +228,6 @@ def _measure(made: Workspace) -> None:
         write(f"{VARIANT}/{kind}", {"variant": VARIANT, "zone": "internal", "auc": 0.5123457, "verdict": "not refuted"})
     shared = {"rows": dict.fromkeys(names, 12), "test_rows": dict.fromkeys(names, 50)}
     write("public", {"zone": "publishable", **shared, "variants": dict.fromkeys(names, score)})
-    trial = {"correct": 52, "epsilon_lower": 0.1}
-    twins = [{"fault": "no noise", "correct": 99, "epsilon_lower": 2.9, "caught": True}]
-    audit = {"method": "select", "zone": "publishable", "claim": 0.9, "delta": 1e-5, "canaries": 200, "guesses": 200}
-    write("twins/select", audit | trial | {"eps_max": 3.1, "twins": twins, "verdict": "not refuted"})
 
 
 def _lock(folder: Path) -> None:

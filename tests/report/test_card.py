@@ -27,14 +27,6 @@ from palimpsest.report.statement import statement
 HOSTILE = "</script><script>window.broken=1</script><img src=x onerror='window.broken=1'>"
 
 
-def twin(verdict: str = "not refuted", caught: bool = True) -> dict[str, Any]:
-    return {
-        "zone": "publishable", "method": "dp_lm", "claim": 0.9, "delta": 1e-5, "canaries": 200, "guesses": 100,
-        "correct": 52, "epsilon_lower": 0.0, "eps_max": 3.1, "verdict": verdict,
-        "twins": [{"fault": "no noise", "correct": 99, "epsilon_lower": 2.9 if caught else 0.3, "caught": caught}],
-    }  # fmt: skip
-
-
 def scores(**accuracies: float) -> dict[str, Any]:
     found = {name: {"accuracy": value, "low": value - 0.02, "high": value + 0.02} for name, value in accuracies.items()}
     return {
@@ -48,14 +40,14 @@ def scores(**accuracies: float) -> dict[str, Any]:
 def card(receipts: dict[str, Any] | None = None, **more: Any) -> str:
     receipts, ledger, stages = receipts or world_receipts(), more.pop("ledger", world_ledger()), world_stages()
     promise = statement(receipts, ledger, world_schema(), stages)
-    given = {"variants": ["dp3"], "scores": scores(dp3=0.8, public_only=0.6), "twins": {"dp_lm": twin()}} | more
+    given = {"variants": ["dp3"], "scores": scores(dp3=0.8, public_only=0.6)} | more
     return render_card(promise, ledger, receipts, stages, world_provenance(), **given)
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 def test_the_card_in_a_browser(opened: Open, width: int, scheme: str) -> None:
     shown = opened(card(fingerprint="ed25519:0a1b"), width, scheme)
-    assert assert_drawn(shown) == 6
+    assert assert_drawn(shown) == 5
     assert_can_be_read_out(shown)
     assert shown.execute_script("return document.documentElement.scrollWidth") <= width
     assert "ed25519:0a1b" in shown.find_element(By.TAG_NAME, "footer").text
@@ -63,8 +55,8 @@ def test_the_card_in_a_browser(opened: Open, width: int, scheme: str) -> None:
     assert_fits_on_paper(shown)
 
 
-def test_the_card_does_without_scores_and_twins(opened: Open) -> None:
-    shown = opened(card(scores=None, twins=None))
+def test_the_card_does_without_scores(opened: Open) -> None:
+    shown = opened(card(scores=None))
     assert assert_drawn(shown) == 4
     assert "Not signed" in shown.find_element(By.TAG_NAME, "footer").text
     assert_quiet(shown)
@@ -100,10 +92,9 @@ def test_rows_of_the_card_are_few_short_and_reach_nobody() -> None:
     assert len(few([Record(str(number)) for number in range(60)], by_label=False, seed=7)) == 6
 
 
-@pytest.mark.parametrize("given", [{"scores": scores(dp3=0.8) | {"zone": "internal"}}, {"twins": {"dp_lm": {}}}])
-def test_a_document_of_the_private_zone_is_refused(given: dict[str, Any]) -> None:
+def test_a_document_of_the_private_zone_is_refused() -> None:
     with pytest.raises(DataError, match="not publishable"):
-        card(**given)
+        card(scores=scores(dp3=0.8) | {"zone": "internal"})
 
 
 def test_no_measurement_of_private_rows_can_reach_the_card() -> None:
@@ -118,7 +109,7 @@ def test_no_measurement_of_private_rows_can_reach_the_card() -> None:
 
 def claims_of_card() -> tuple[Any, ...]:
     promise = statement(world_receipts(), world_ledger(), world_schema(), world_stages())
-    return public_claims(promise, world_receipts(), world_ledger(), {"dp_lm": twin()})
+    return public_claims(promise, world_receipts(), world_ledger())
 
 
 def test_what_is_not_released_is_not_shown() -> None:
@@ -131,19 +122,21 @@ def test_what_is_not_released_is_not_shown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("audit", "outcome", "status"),
+    ("verdict", "status"),
     [
-        (twin(), "not refuted", "tested"),
-        (twin("inconclusive", caught=False), "inconclusive", "not covered"),
-        (twin("refuted"), "refuted", "tested"),
+        ("not refuted", "tested"),
+        ("inconclusive", "not covered"),
+        ("not examined", "not covered"),
+        ("refuted", "tested"),
     ],
 )
-def test_an_audit_that_could_not_have_failed_is_no_pass(audit: dict[str, Any], outcome: str, status: str) -> None:
+def test_an_audit_that_could_not_have_failed_is_no_pass(verdict: str, status: str) -> None:
     promise = statement(world_receipts(), world_ledger(), world_schema(), world_stages())
-    found = {gate.name: gate for gate in gates(promise, promise["releases"], {"dp_lm": audit})}
-    assert found["Attack on dp_lm, end to end"].outcome == outcome
-    claims = {claim.id: claim for claim in public_claims(promise, world_receipts(), world_ledger(), {"dp_lm": audit})}
-    assert claims["T-dp_lm"].status == status
+    promise["end_to_end"] = [{"method": "dp_lm", "verdict": verdict, "sentence": "What came of it."}]
+    found = {gate.name: gate for gate in gates(promise, promise["releases"])}["Attack on dp_lm, end to end"]
+    assert (found.outcome, found.sentence) == (verdict, "What came of it.")
+    claims = {claim.id: claim for claim in public_claims(promise, world_receipts(), world_ledger())}
+    assert (claims["T-dp_lm"].status, claims["T-dp_lm"].sentence) == (status, "What came of it.")
 
 
 def test_fixed_noise_stops_the_reader() -> None:

@@ -20,7 +20,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from report_world import world_ledger
+from ruamel.yaml import YAML
 
+import palimpsest.twins.shipped
 import stages.release
 from palimpsest.cli.verify_release import looks
 from palimpsest.errors import DataError, LedgerError, PalimpsestError, ParamsError
@@ -30,6 +32,7 @@ from palimpsest.params.release import ReleaseSettings
 from palimpsest.privacy.ledger.records import Run
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.receipt import Receipt
+from palimpsest.privacy.versions import declared
 from palimpsest.records import keyed
 from palimpsest.records.record import Record
 from palimpsest.records.vouched import sha256
@@ -51,6 +54,7 @@ from palimpsest.report.release.envelope import unseal
 from palimpsest.report.release.extract import asset_of, caps_of, charges_of, extract, renumbered, run_numbers
 from palimpsest.report.release.keys import load_key
 from palimpsest.report.release.prov import Inputs, provenance
+from palimpsest.twins.shipped import shipped
 from palimpsest.workspace import RELEASES, Zone
 from tests.reading import EVERYTHING
 from tests.receipts import a_receipt
@@ -139,7 +143,7 @@ def test_provenance_leads_from_the_input_to_the_rows(made: Workspace):
     assert ("p:release", f"p:data/synthetic/{VARIANT}.parquet") in used
     assert (f"p:release/data/{VARIANT}.parquet", "p:release") in made_by
     assert ("p:data/inputs", "p:inputs") in made_by
-    assert ("p:twins@select", "p:data/inputs") in used
+    assert ("p:public_eval", "p:data/inputs") in used
     assert not [name for name in found["entity"] if name.startswith("p:data/inputs/")]  # one file has one name
     assert found["activity"][f"p:select@{VARIANT}"]["p:metered"] is True
     assert not any(REFERENCE in name or "mia" in name for name in found["activity"])
@@ -181,7 +185,11 @@ def test_the_audit_has_what_may_be_published(made: Workspace):
     found = read_json(made.folder / "release/audit.json")
     assert found["variants"][VARIANT]["generation"] == {"drawn": 15, "removed": {"length": 3}, "rows": 12}
     assert found["utility"]["variants"][VARIANT]["tfidf_lr"] == {"accuracy": 0.8125, "low": 0.78, "high": 0.84}
-    assert found["end_to_end"]["select"]["twins"][0]["caught"] is True
+    (audit,), (told,) = found["end_to_end"].values(), read_json(made.folder / "release/statement.json")["end_to_end"]
+    assert audit == {name: value for name, value in shipped()["select"].items() if name != "zone"}
+    assert (told["method"], told["verdict"]) == ("select", "not refuted")
+    for name in ("statement.json", "card.html"):
+        assert told["sentence"] in (made.folder / "release" / name).read_text()
     assert found["scans"] == {"personal_data": {"rows": 12, "found": 0}, "planted_secrets": {"rows": 12, "found": 0}}
     assert "seconds" not in found["variants"][VARIANT]["receipt"]
 
@@ -488,10 +496,41 @@ def test_who_gave_the_word_and_why_is_for_the_owner_s_eyes(tmp_path: Path):
     assert [stat.S_IMODE(one.stat().st_mode) for one in (path, path.parent)] == [0o600, 0o700]
 
 
+def ships(own: Workspace, patch: pytest.MonkeyPatch, **audits: Any) -> None:
+    """Let palimpsest come with these end-to-end audits."""
+    write_json(own.folder.parent / "results.json", audits)
+    patch.setattr(palimpsest.twins.shipped, "FILE", own.folder.parent / "results.json")
+
+
 @pytest.mark.parametrize("zone", ["publishable", "internal"])
-def test_code_that_was_refuted_end_to_end_releases_nothing(own: Workspace, zone: str):
-    own.change("reports/metrics/twins/select.json", verdict="refuted", zone=zone)
+def test_code_that_was_refuted_end_to_end_releases_nothing(own: Workspace, zone: str, monkeypatch: pytest.MonkeyPatch):
+    ships(own, monkeypatch, select={**shipped()["select"], "verdict": "refuted", "zone": zone})
     assert "method select refuted" in refused(own).problem
+
+
+@pytest.mark.parametrize(
+    "audits",
+    [
+        {},
+        {"select": shipped()["select"] | {"verdict": "fine"}},
+        {"select": shipped()["select"] | {"versions": {"encoder": 0}}},
+    ],
+)
+def test_code_that_was_not_examined_end_to_end_releases_nothing(
+    own: Workspace, audits: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+):
+    """No result, one without a verdict, and one of other code than is installed show nothing."""
+    ships(own, monkeypatch, **audits)
+    error = refused(own)
+    assert error.problem == "Nothing was released. The installed code of method select was not examined end to end."
+    assert "make twins" in error.remedy
+
+
+def test_every_method_that_runs_must_be_examined_and_one_that_cannot_be_is_left_to_the_statement():
+    audits = shipped()
+    assert list(gates.attacks(["choose", "custext", *audits], audits, declared())) == []
+    (error,) = gates.attacks(["choose", "dp_lm", "select"], {"select": audits["select"]}, declared())
+    assert "method dp_lm" in error.problem
 
 
 def test_a_statement_that_promises_nothing_is_refused():
@@ -507,14 +546,16 @@ def unmetered(own: Workspace) -> None:
 
 
 def unexplained(own: Workspace) -> None:
-    write_json(own.folder / "reports/metrics/twins/byhand.json", {"zone": "publishable", "verdict": "not refuted"})
+    stages = {name: stage for name, stage in graph().items() if name != "public_eval"}
+    with (own.folder / "dvc.yaml").open("w", encoding="utf-8") as file:
+        YAML(typ="safe", pure=True).dump({"stages": stages}, file)
 
 
 @pytest.mark.parametrize(
     ("change", "told"),
     [
         (unmetered, f"world -> preprocess -> select@{VARIANT} -> "),
-        (unexplained, "reports/metrics/twins/byhand.json -> release"),
+        (unexplained, "reports/metrics/public.json -> release"),
         (
             lambda own: own.graph({"release": {**STAGES["release"], "outs": ["elsewhere"]}}),
             "No stage of dvc.yaml writes",
@@ -572,10 +613,12 @@ def test_the_planted_secrets_of_the_workspace_stop_a_row(own: Workspace):
     assert "planted secret" in refused(own).problem
 
 
-def test_a_secret_in_a_document_stops_the_release_and_the_old_one_stays(made: Workspace, tmp_path: Path):
+def test_a_secret_in_a_document_stops_the_release_and_the_old_one_stays(
+    made: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     own = copied(made, tmp_path)
     before = {path: sha256(own.folder / "release" / path) for path in FILES}
-    own.change("reports/metrics/twins/select.json", test=SECRET)
+    ships(own, monkeypatch, select={**shipped()["select"], "test": SECRET})
     error = refused(own)
     assert "'audit.json' would hold a planted secret" in error.problem
     assert {path: sha256(own.folder / "release" / path) for path in FILES} == before
@@ -663,14 +706,11 @@ def test_scores_are_those_of_what_leaves(own: Workspace):
 
 def test_measurements_that_became_internal_are_left_out_of_a_release(own: Workspace):
     own.change("reports/metrics/public.json", zone="internal", rows={VARIANT: 31415926})
-    own.change("reports/metrics/twins/select.json", zone="internal", canaries=27182818)
     own.change(f"{METRICS}/generation.json", zone="internal", drawn=16180339)
     with inside(own):
         stages.release.run()
     told = texts(own.folder / "release")
-    assert [
-        name for name, text in told.items() for number in ("31415926", "27182818", "16180339") if number in text
-    ] == []
+    assert [name for name, text in told.items() for number in ("31415926", "16180339") if number in text] == []
     assert verify_release(own.folder / "release").holds
 
 
@@ -706,14 +746,6 @@ def test_rows_that_no_stage_wrote_are_refused(own: Workspace):
     assert f"'data/synthetic/{VARIANT}.parquet' is not the file that its stage wrote" in found
     (own.folder / "dvc.lock").unlink()
     assert "is not the file that its stage wrote" in refused(own).problem
-
-
-def test_an_audit_on_invented_records_that_was_asked_for_may_not_be_missing(own: Workspace):
-    missing = "reports/metrics/twins/select.json"
-    (own.folder / missing).unlink()
-    found = refused(own)
-    assert f"{missing!r} was asked for and is missing" in found.problem
-    assert "palimpsest run" in found.remedy
 
 
 def test_the_answer_key_of_an_invented_world_may_not_be_missing(own: Workspace):

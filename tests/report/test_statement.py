@@ -90,7 +90,7 @@ def test_fixed_noise_or_no_epsilon_is_not_private(change: dict[str, Any]) -> Non
 
 def promised(document: dict[str, Any]) -> set[str]:
     """What of a statement, and of the claims that are made of it, says that an epsilon holds."""
-    claims = public_claims(document, world_receipts(), world_ledger(), {})
+    claims = public_claims(document, world_receipts(), world_ledger())
     total, *_ = document["layers"]
     said = {claim.id for claim in claims if claim.status == "proved"}
     said |= {total["name"]} if total["status"] == "proved" else set()
@@ -492,6 +492,6 @@ def test_what_is_public_is_so_on_the_owners_word() -> None:
     (word,) = (item for item in document["assumptions"] if item["holds"] == "owner")
     assert word["sentence"] == "Public models, prompts and texts were not derived from these rows."
     assert word["sources"] == SOURCES
-    (claim,) = (one for one in public_claims(document, receipts, world_ledger(), {}) if one.id == "H-public-sources")
+    (claim,) = (one for one in public_claims(document, receipts, world_ledger()) if one.id == "H-public-sources")
     assert claim.status == "assumed"
     assert "models.lm (someone/model@abc, 5e5e5e5e5e5e); authors.cloud.model (writer-9, no hash)" in claim.evidence

@@ -16,7 +16,7 @@ from report_world import (
     world_schema,
     world_stages,
 )
-from test_card import scores, twin
+from test_card import scores
 
 from palimpsest.params.release import ReleaseSettings
 from palimpsest.records.schema import PublicSchema
@@ -71,7 +71,7 @@ def texts(unit: str) -> dict[str, str]:
     shown = [release["variant"] for release in promise["releases"]]
     card = render_card(
         promise, ledger, receipts, stages, world_provenance(),
-        variants=shown, scores=scores(**dict.fromkeys((*shown, "public_only"), 0.7)), twins={"dp_lm": twin()},
+        variants=shown, scores=scores(**dict.fromkeys((*shown, "public_only"), 0.7)),
     )  # fmt: skip
     measured = results(metrics, world_models(), {"small": decoder()})
     summary = summarise(measured, receipts, ledger)

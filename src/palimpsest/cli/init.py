@@ -30,7 +30,7 @@ from palimpsest.records import attributes
 from palimpsest.records.conformity import schema_problem
 from palimpsest.records.read import is_unicode
 from palimpsest.records.structured import unique
-from palimpsest.workspace import DVC, GRAPH, TWINS
+from palimpsest.workspace import DVC, GRAPH
 from stages.vouching import require_vouched
 
 _OPTIONS = {"dataset.public": "--public", "dataset.public_test": "--public-test", "models.lm": "--lm"}
@@ -245,7 +245,6 @@ def make_workspace(workspace: Path, files: Mapping[str, str]) -> None:
 
 def _write(workspace: Path, files: Mapping[str, str]) -> None:
     make_folder(workspace)
-    make_folder(workspace / TWINS)
     for name, lines in _IGNORED.items():
         path = workspace / name
         kept = path.read_text(encoding="utf-8") if path.exists() else ""

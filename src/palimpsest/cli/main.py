@@ -26,6 +26,7 @@ gc.set_threshold(100_000)  # what an import makes stays: looking for garbage in 
 ORDER = (
     "demo", "dataset", "synth", "init", "plan", "run", "serve", "deploy", "sample", "samples", "compare", "sweep",
     "report", "status", "ledger", "metrics", "params", "verify", "keys", "register", "render", "reproduce",
+    "twins",
 )  # fmt: skip
 EXAMPLES = {
     "synth": (
@@ -76,6 +77,7 @@ EXAMPLES = {
         "palimpsest reproduce 000 table1 --plan",
         "palimpsest reproduce 004 table2 --data ~/published --model ~/gpt2 --judge ~/qwen --cells 'trec/*'",
     ),
+    "twins": ("palimpsest twins select", "palimpsest twins dp_lm --out twins"),
 }
 
 
@@ -298,9 +300,7 @@ def deploy(
         str | None, typer.Option(help="Time zone of --cron, as Europe/Berlin; none: this machine's.")
     ] = None,
     image: Annotated[str, typer.Option(help="Image of containers.")] = "palimpsest:worker",
-    notify: Annotated[
-        str | None, typer.Option(help="Block that tells of refusals, failures and refuted claims: TYPE/NAME.")
-    ] = None,
+    notify: Annotated[str | None, typer.Option(help="Block that tells of refusals and failures: TYPE/NAME.")] = None,
     apply: Annotated[bool, typer.Option("--apply/--write", help="Apply prefect.yaml, or only write it.")] = True,
     workspace: Workspace = Path(),
 ) -> None:
@@ -431,6 +431,24 @@ def verify(
     from palimpsest.cli.verify import verify_workspace
 
     raise typer.Exit(verify_workspace(workspace))
+
+
+@app.command()
+def twins(
+    method: Annotated[str, typer.Argument(help="Whose code; that of an installed package too, if it brings a scene.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the result, as METHOD.json; none: it is printed.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Invents other records and models; no seed fixes coins or noise.")] = 7,
+) -> None:
+    """Attack a method's own code end to end on invented records: as it is, and broken on purpose.
+
+    No workspace is read and no ledger but its own. Exit status: 0 where the claim stands and every broken version is
+    caught, else 1.
+    """
+    from palimpsest.cli.twins import tell
+
+    raise typer.Exit(tell(method, seed, out))
 
 
 @app.command()

@@ -199,7 +199,7 @@ def _runs(cells: Iterable[Cell]) -> dict[str, list[str]]:
     clipped = (
         {"clipping_audit": [BASE_LM.name]} if any(measure(cell).runs == "clipping_audit" for cell in cells) else {}
     )
-    return {"twins": [], **{key: list(names) for key, names in named.items()}, **clipped}
+    return {**{key: list(names) for key, names in named.items()}, **clipped}
 
 
 def made_params(body: Mapping[str, Any]) -> Params:

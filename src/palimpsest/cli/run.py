@@ -28,10 +28,8 @@ from palimpsest.cli.processes import shown
 from palimpsest.cli.render import render
 from palimpsest.cli.report import show_report
 from palimpsest.errors import ParamsError
-from palimpsest.files import make_folder
 from palimpsest.graph.state import State
 from palimpsest.privacy.shown import up
-from palimpsest.workspace import TWINS
 from stages.warm import serving
 
 HELD_BACK = 3  # exit status: all went well, and the owner's word for the release was not given
@@ -105,7 +103,6 @@ def _answered(
     check_budget(context, spending)
     for flag in (*context.params.flags(), *emulated(context.params, runs), *idle(context.params, runs)):
         print(f"flag: {flag}", file=sys.stderr)
-    make_folder(context.workspace / TWINS)
     releases = RELEASING in changed and (not targets or RELEASING in targets)
     return asked(context, spending, releases=releases, yes=yes, reason=reason)
 

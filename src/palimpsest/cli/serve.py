@@ -17,11 +17,10 @@ from palimpsest.cli.plan import PlanSummary, summarised
 from palimpsest.cli.render import render
 from palimpsest.cli.run import checked
 from palimpsest.errors import DataError, ParamsError
-from palimpsest.files import make_folder, write_text
+from palimpsest.files import write_text
 from palimpsest.params.file import FILE
 from palimpsest.params.override import overridden
 from palimpsest.report.release import word
-from palimpsest.workspace import TWINS
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,6 @@ def unattended(
             spending = due(context, needed(context, targets, changed))
             check_budget(context, spending)
             require_given(context, spending)
-        make_folder(workspace / TWINS)
         releases = RELEASING in changed and (not targets or RELEASING in targets)
         held_back = _held_back(context) if releases else ""
         chosen = without_release(context, targets) if held_back else targets

@@ -36,6 +36,7 @@ DYNAMIC: Mapping[str, tuple[str, ...]] = {
     "palimpsest.report.page": ("palimpsest/report/templates/*",),
     "palimpsest.report.statement": ("palimpsest/report/*.json",),
     "palimpsest.reproduce.grid": ("palimpsest/reproduce/grids/*.yaml",),
+    "palimpsest.twins.shipped": ("palimpsest/twins/results.json",),
     "stages": (),  # looks how it was started
     "stages.together": (),  # starts the stage that is running, in several processes
     "stages.warm": (),  # starts itself, and the stage that is asked for

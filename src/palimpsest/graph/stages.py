@@ -58,7 +58,6 @@ from palimpsest.workspace import (
     SUMMARY,
     SYNTHETIC,
     TAUGHT,
-    TWINS,
     UNTOUCHED,
     ZERO_SHOT,
     Zone,
@@ -335,10 +334,6 @@ STAGES = (
         (_ROWS, _TRAIN, _HOLDOUT, _TEXTS, EMBEDDINGS),
     ),
     Stage(
-        "twins", "Audit a method's own code on invented records, as it is and broken on purpose", Zone.PUBLIC,
-        Each("run.twins", "method"), ("seed",), metrics=(TWINS / f"{NAME}.json",), gpus=1,
-    ),
-    Stage(
         "public_eval", "Score the rows that may leave on a test file that was declared public", Zone.DP,
         params=("seed", "dataset", *_CLASSIFIERS, "release.variants"),
         deps=(SYNTHETIC, PUBLIC_TEST_FILE, NEXT_TOKEN_LM), metrics=(SCORES,), needs=(Feature.PUBLIC_TEST,),
@@ -370,11 +365,8 @@ STAGES = (
     ),
     Stage(
         "release", "Check, put together and sign what may leave", Zone.DP,
-        params=("dataset", "privacy", "release", "run.evaluate", "run.twins", "sweeps", "testing"),
-        deps=(
-            SYNTHETIC, SCORES, TWINS, RECEIPTS, PUBLIC_FILE,
-            PUBLIC_TEST_FILE, SOURCES,
-        ),
+        params=("dataset", "privacy", "release", "run.evaluate", "sweeps", "testing"),
+        deps=(SYNTHETIC, SCORES, RECEIPTS, PUBLIC_FILE, PUBLIC_TEST_FILE, SOURCES),
         outs=(RELEASE,), gates=(FACTS,), cached=False,
     ),
 )  # fmt: skip

@@ -52,8 +52,6 @@ class Runs(Settings):
     """Variants that run, in the order of the pages; null: all."""
     audit: tuple[str, ...] | None = None
     """Variants whose rows are attacked; null: all that run. [] leaves these audits out."""
-    twins: tuple[str, ...] | None = None
-    """Methods whose code is audited on invented records; null: all that run and have a twin."""
     embedding_audit: tuple[str, ...] | None = None
     """Language models whose states are examined, base among them; null: where there are labels and something is fitted,
     what is fitted and base."""

@@ -15,7 +15,7 @@ from palimpsest.methods.shared.method import Family, Method
 from palimpsest.methods.shared.tools import Reads
 from palimpsest.params.derived import ANY, DERIVED, Derived
 from palimpsest.params.file import File, Sourced
-from palimpsest.params.schema import Audited, DiscriminatorSettings, LanguageModel, Variant
+from palimpsest.params.schema import DiscriminatorSettings, LanguageModel, Variant
 from palimpsest.params.sections import Dataset
 from palimpsest.params.wording import prompt_alone, put_into_words
 from palimpsest.records.structured import form_of
@@ -212,7 +212,6 @@ def _run(file: File, labels: bool) -> dict[str, Any]:
         "shadow_mia": {name: run["dp_lm"][name] for name in runs.shadow_mia},
         "prompt_mia": list(runs.prompt_mia),
         "clipping_audit": list(runs.clipping_audit),
-        "twins": _or(runs.twins, _twins({rows[name].method for name in names}, bool(judges))),
     }
 
 
@@ -258,11 +257,6 @@ def _writer(file: File, name: str) -> str:
         raise ParamsError(f"zero_shot.{name}.from is missing.", "Name the author that writes it.")
     _known(f"zero_shot.{name}.from", [source], {*file.authors, BASE})
     return source
-
-
-def _twins(methods: Collection[str], judged: bool) -> list[str]:
-    run = {*methods, "discriminator"} if judged else set(methods)
-    return [name for name in get_args(Audited) if name in run]
 
 
 def _or(chosen: Iterable[str] | None, default: Iterable[str]) -> list[str]:

@@ -111,10 +111,8 @@ def _variant(known: Method) -> type[ChargedVariant]:
 
 if TYPE_CHECKING:
     Variant: TypeAlias = DpLmVariant | ChargedVariant
-    Audited: TypeAlias = str
 else:
     Variant = Annotated[Union[(DpLmVariant, *map(_variant, CHARGED))], Field(discriminator="method")]
-    Audited = Literal[tuple(known.name for known in METHODS if known.untwinned is None)]
 
 
 class _Makes(Settings):
@@ -160,7 +158,6 @@ class RunSettings(_MakesAll):
     prompt_mia: tuple[str, ...]
     clipping_audit: tuple[Literal["base"], ...]
     zero_shot: Mapping[str, str]  # each with its author
-    twins: tuple[Audited, ...]
 
 
 class Swept(Settings):
@@ -257,6 +254,12 @@ class Params(Settings):
             n_persons=data.unit.persons,
             json_schema=data.json_schema,
         )
+
+    @property
+    def methods(self) -> list[str]:
+        """The methods of all variants that run, and that of a discriminator where one is fitted."""
+        judges = {"discriminator"} if self.run.discriminator else set[str]()
+        return sorted({self.variants[name].method for name in self.run.evaluate} | judges)
 
     @property
     def fitted(self) -> dict[str, "LanguageModel | DiscriminatorSettings"]:

@@ -116,7 +116,7 @@ def _runs(found: Mapping[str, Any], params: Params) -> dict[str, Any]:
     if alone := [name for name in (*run["dp_train"], *run["discriminator"]) if name not in fitted]:
         runs["fit"] = alone
         usual = resolve(File.model_validate({**found, "runs": runs}))["run"]
-    for key in ("embedding_audit", "audit", "twins"):
+    for key in ("embedding_audit", "audit"):
         if run[key] != usual[key]:
             runs[key] = run[key]
     return runs

@@ -1,8 +1,7 @@
 """The public card of a release: one HTML file made of what may be published, and of nothing else.
 
 Guarantee: everything on the card is a function of the plans, the ledger, ledgered outputs, the synthetic rows among
-them, files declared public, and invented canaries with their coins. It takes no document of the private zone: one that
-says "internal" is refused.
+them, and files declared public. It takes no document of the private zone: one that says "internal" is refused.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,18 +14,15 @@ from palimpsest.privacy.receipt import Receipt
 from palimpsest.records.record import Record
 from palimpsest.report.claims import public_claims
 from palimpsest.report.conclusion import public_conclusions
-from palimpsest.report.formats import at_least, at_most, number
+from palimpsest.report.formats import at_most
 from palimpsest.report.page import rendered
 from palimpsest.report.sections import budget, pipeline, promise, utility
-from palimpsest.report.sections.twins import figures as twin_figures
 from palimpsest.report.statement import PRIVATE
 from palimpsest.report.tradeoff import read_tradeoff
 from palimpsest.report.unit import Unit
 from palimpsest.workspace import PUBLISHABLE
 
 HOLDS, FAILS = "holds", "fails"
-
-Documents = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -35,7 +31,7 @@ class Gate:
 
     Attributes:
         name: what was tried.
-        outcome: holds, fails, refuted, not refuted or inconclusive.
+        outcome: holds, fails, refuted, not refuted, inconclusive or not examined.
         sentence: what that means.
         evidence: the file in the release, or the test, that carries it.
     """
@@ -55,7 +51,6 @@ def render_card(
     *,
     variants: Sequence[str],
     scores: Mapping[str, Any] | None = None,
-    twins: Documents | None = None,
     samples: Mapping[str, Sequence[Record]] | None = None,
     fingerprint: str | None = None,
 ) -> str:
@@ -65,23 +60,19 @@ def render_card(
         provenance: name -> version of everything that matters, and "created".
         variants: those that are released; the statement's other releases stay in its totals.
         scores: what classifiers trained on the rows score on a test file declared public; None where there is none.
-        twins: method -> its end-to-end audit on invented canaries.
         samples: variant -> a few of its synthetic rows (`report.shown.few`).
         fingerprint: of the key that signs the release; None for a copy that is not signed.
 
     Raises:
-        DataError: scores or twins are not declared publishable.
+        DataError: the scores are not declared publishable.
     """
-    twins = twins or {}
-    for name, document in {"scores": scores, **twins}.items():
-        if document is not None and document.get("zone") != PUBLISHABLE:
-            raise DataError(f"The document {name!r} is not publishable.", "Leave it out of the card.")
+    if scores is not None and scores.get("zone") != PUBLISHABLE:
+        raise DataError("The scores are not publishable.", "Leave them out of the card.")
     releases = [release for release in statement["releases"] if release["variant"] in variants]
     unit = Unit.stated(statement)
     curves = {release["variant"]: read_tradeoff(receipts[release["variant"]]) for release in releases}
     drawn = [
         *promise.figures(releases, curves, unit),
-        *twin_figures(twins),
         *(utility.public_figures(scores, releases) if scores else ()),
         budget.figure(ledger),
         pipeline.figure(stages),
@@ -97,26 +88,25 @@ def render_card(
         rows=scores["rows"] if scores else {},
         conclusions=public_conclusions(scores, [release["variant"] for release in releases]),
         alerts=_alerts(statement, releases),
-        gates=gates(statement, releases, twins),
+        gates=gates(statement, releases),
         accountants=accountants,
-        claims=public_claims(statement, receipts, ledger, twins),
+        claims=public_claims(statement, receipts, ledger),
         samples={name: rows for name, rows in (samples or {}).items() if name in curves},
         provenance=provenance,
         fingerprint=fingerprint,
     )
 
 
-def gates(statement: Mapping[str, Any], releases: Sequence[Mapping[str, Any]], twins: Documents) -> list[Gate]:
+def gates(statement: Mapping[str, Any], releases: Sequence[Mapping[str, Any]]) -> list[Gate]:
     """What was tried to show that the claim is wrong, the whole first, then one by one."""
     if statement["status"] == PRIVATE:
         whole = HOLDS, "Every release has a finite epsilon, fresh noise and a whole ledger."
     else:
         whole = FAILS, " ".join(statement["reasons"]) or "Nothing is released."
-    methods = {release["method"] for release in releases}
     return [
         Gate("Status", *whole, "statement.json"),
         *map(_accounting_gate, releases),
-        *(_twin_gate(name, audit) for name, audit in twins.items() if name in methods),
+        *map(_end_to_end_gate, statement["end_to_end"]),
     ]
 
 
@@ -138,14 +128,9 @@ def accountants(release: Mapping[str, Any]) -> list[tuple[str, float | None]]:
     return named + ([("Rényi DP", told["epsilon_rdp"])] if told["accountant"] != "rdp" else [])
 
 
-def _twin_gate(method: str, audit: Mapping[str, Any]) -> Gate:
-    caught = sum(twin["caught"] for twin in audit["twins"])
-    sentence = (
-        f"The same code on {audit['canaries']} invented records, claiming ε = {number(audit['claim'])}: the attack "
-        f"shows ε ≥ {at_least(audit['epsilon_lower'], 2)}, and could have shown {at_least(audit['eps_max'], 2)}. It "
-        f"caught {caught} of {len(audit['twins'])} versions of the code that were broken on purpose."
-    )
-    return Gate(f"Attack on {method}, end to end", audit["verdict"], sentence, "audit.json")
+def _end_to_end_gate(examined: Mapping[str, Any]) -> Gate:
+    name = f"Attack on {examined['method']}, end to end"
+    return Gate(name, examined["verdict"], examined["sentence"], "audit.json")
 
 
 def _alerts(statement: Mapping[str, Any], releases: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:

@@ -34,34 +34,23 @@ def claims(
 
 
 def public_claims(
-    statement: Mapping[str, Any],
-    receipts: Mapping[str, Receipt],
-    ledger: LedgerSummary,
-    twins: Mapping[str, Mapping[str, Any]],
+    statement: Mapping[str, Any], receipts: Mapping[str, Receipt], ledger: LedgerSummary
 ) -> tuple[Claim, ...]:
-    """The claims that rest on nothing from the private zone: those of a card, the proved ones first.
-
-    Args:
-        twins: method -> its end-to-end audit on invented canaries.
-    """
+    """The claims that rest on nothing from the private zone: those of a card, the proved ones first."""
     total = _total(ledger, statement["status"] == PRIVATE)
-    attacked = [_end_to_end(method, audit) for method, audit in twins.items()]
-    return _in_order([*_proved(receipts, statement, set()), total, *attacked, *_stated(statement)])
+    return _in_order([*_proved(receipts, statement, set()), total, *_stated(statement)])
 
 
-def _end_to_end(method: str, audit: Mapping[str, Any]) -> Claim:
-    caught = sum(twin["caught"] for twin in audit["twins"])
-    sentence = (
-        f"An attack on the code of method {method}, on invented records and at a claim of ε = "
-        f"{number(audit['claim'])}: {audit['verdict']}; it caught {caught} of {len(audit['twins'])} broken versions."
-    )
-    status = "not covered" if audit["verdict"] == "inconclusive" else "tested"
-    return Claim(f"T-{method}", sentence, status, f"reports/metrics/twins/{method}.json", digest(audit))
+def _end_to_end(item: Mapping[str, Any]) -> Claim:
+    tested = item["verdict"] in ("refuted", "not refuted")
+    status = "tested" if tested else "not covered"
+    return Claim(f"T-{item['method']}", item["sentence"], status, "palimpsest/twins/results.json")
 
 
 def _stated(statement: Mapping[str, Any]) -> list[Claim]:
-    """What the statement itself says is assumed, and not covered."""
-    return [_assumption(item) for item in statement["assumptions"]] + [
+    """What the statement itself says is tested end to end, assumed, and not covered."""
+    own = [*map(_end_to_end, statement["end_to_end"]), *map(_assumption, statement["assumptions"])]
+    return own + [
         Claim(f"N-{item['id']}", item["sentence"], "not covered", "reports/statement.json")
         for item in statement["not_covered"]
     ]

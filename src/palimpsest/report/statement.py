@@ -19,9 +19,11 @@ from palimpsest.privacy.fourier import Bracket
 from palimpsest.privacy.ledger.summary import ChargeLine, LedgerSummary
 from palimpsest.privacy.ledger.total import Total
 from palimpsest.privacy.receipt import GROUPS, QueryLine, Receipt
+from palimpsest.report.end_to_end import end_to_end
 from palimpsest.report.formats import at_most
 from palimpsest.report.tradeoff import TradeOff, read_tradeoff
 from palimpsest.report.unit import Unit
+from palimpsest.twins.shipped import shipped
 from palimpsest.workspace import Zone
 
 STATEMENT_VERSION = 8
@@ -108,6 +110,7 @@ def statement(
         "assumptions": [*assumptions(released, unit, units, ledger.verified), _vouched(sources)],
         "layers": layers(released, ledger.total, unit, promised=promised),
         "not_covered": not_covered(unit, chosen),
+        "end_to_end": end_to_end(released, shipped()),
         "ledger": _ledger(ledger),
         **({"swept": chosen} if chosen else {}),
     }

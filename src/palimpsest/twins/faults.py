@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -45,20 +46,10 @@ def planted(fault: str | None, invented: Collection[Record]) -> Iterator[None]:
     """
     with ExitStack() as stack:
         if fault is not None:
-            stack.enter_context(_replaced(PrivateView, "__init__", _only(invented)))
+            stack.enter_context(mock.patch.object(PrivateView, "__init__", _only(invented)))
             for owner, name, wrong in FAULTS[fault]:
-                stack.enter_context(_replaced(owner, name, wrong))
+                stack.enter_context(mock.patch.object(owner, name, wrong))
         yield
-
-
-@contextmanager
-def _replaced(owner: Any, name: str, other: Callable[..., Any]) -> Iterator[None]:
-    right = vars(owner)[name]
-    setattr(owner, name, other)
-    try:
-        yield
-    finally:
-        setattr(owner, name, right)
 
 
 def _only(invented: Collection[Record]) -> Callable[..., None]:
@@ -69,7 +60,7 @@ def _only(invented: Collection[Record]) -> Callable[..., None]:
         if schema.asset != ASSET or not {(row.text, row.label) for row in rows} <= known:
             raise LedgerError(
                 "A planted fault would have met rows that were not invented for it.",
-                "Run the stage `twins` by itself: it breaks the code for rows of its own alone.",
+                "Run `palimpsest twins` by itself: it breaks the code for rows of its own alone.",
             )
         opened(self, rows, schema, *rest)
 

@@ -1,14 +1,17 @@
 """What an end-to-end audit of one method found, and its verdict."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from palimpsest import __version__
 from palimpsest.audit.membership import Verdict, most_right
 from palimpsest.audit.statistics import one_run_epsilon
 from palimpsest.workspace import PUBLISHABLE
 
+SOUND: Verdict = "not refuted"
 ALPHA = 8e-5  # of one correct run: twelve methods together raise less than one false alarm in a thousand runs of all
 
 
@@ -22,6 +25,7 @@ class Trial:
         most: right guesses of a perfect attack: there may be more coins of a kind than guesses at it.
         claim: epsilon of the run's own receipt.
         delta: of the claim.
+        versions: declared ones of what the run asked (`privacy.versions`).
     """
 
     canaries: int
@@ -29,6 +33,7 @@ class Trial:
     most: int
     claim: float
     delta: float
+    versions: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def epsilon_lower(self) -> float:
@@ -83,11 +88,13 @@ class TwinAudit:
         """
         if self.trial.refuted:
             return "refuted"
-        return "not refuted" if self.twins and all(twin.caught for twin in self.twins) else "inconclusive"
+        return SOUND if self.twins and all(twin.caught for twin in self.twins) else "inconclusive"
 
     def to_json(self) -> dict[str, Any]:
         return {
             "method": self.method,
+            "palimpsest": __version__,
+            "versions": dict(self.trial.versions),
             "zone": PUBLISHABLE,
             "test": "one run, (epsilon, delta), Steinke et al. 2023, on the released output",
             "alpha": ALPHA,

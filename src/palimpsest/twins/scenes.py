@@ -7,10 +7,12 @@ own, or words that no other has.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.metadata import entry_points
 from typing import Any
 
 import numpy as np
 
+from palimpsest.errors import ParamsError
 from palimpsest.records.record import Record
 from palimpsest.twins import attacks, settings
 from palimpsest.twins.attacks import Release
@@ -18,6 +20,7 @@ from palimpsest.twins.canaries import Canaries, counterpart, invented_words, of_
 from palimpsest.twins.faults import NO_CLIPPING, NO_NOISE, SHRUNK
 
 COINS = 200
+GROUP = "palimpsest.twins"  # entry points: method -> its scene, where a package brings a method along
 NAME, SOURCE = "audited", "source"  # what is attacked, and what it builds on
 _EACH = COINS // 2  # canaries of each of two labels
 _TWO = ("North", "South")  # in front of words they make a sentence, as a decoder learns it
@@ -247,6 +250,22 @@ SCENES: Mapping[str, Callable[[int], Scene]] = {
         sentdp,
     )
 }
+
+
+def scene_of(method: str) -> Callable[[int], Scene]:
+    """The scene of a method, made by a seed: one of `SCENES`, or of a package that brings the method along.
+
+    Raises:
+        ParamsError: there is none.
+    """
+    others = {one.name: one.load for one in entry_points(group=GROUP)}
+    known = [*SCENES, *others]
+    if method not in known:
+        raise ParamsError(
+            f"There is no end-to-end audit of {method!r}.",
+            f"Choose one of {', '.join(known)}; a package brings that of its own method as an entry point of {GROUP}.",
+        )
+    return SCENES.get(method) or others[method]()
 
 
 def _chosen(

@@ -7,9 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from palimpsest import __version__
 from palimpsest.methods.phrases.declaration import PhrasesSettings
 from palimpsest.methods.phrases.plan import plan as plan_phrases
 from palimpsest.methods.shared.base import Budget
+from palimpsest.params.file import File
+from palimpsest.params.resolve import resolve
 from palimpsest.params.schema import Params
 from palimpsest.records.schema import PublicSchema
 
@@ -31,28 +34,25 @@ _DP_SGD: Section = {
 PROMPT: Section = {
     "private": "{label}{separator}{text}{separator}", "public": "{label}{separator}", "text_tokens": 8
 }  # fmt: skip
+_SMALLEST: Section = {
+    "version": __version__,
+    "privacy": {"budget": {"epsilon": _CAP, "delta": DELTA}},
+    "models": {"lm": "embedded", "classifier": None, "judge": None, "next_token": "embedded"},
+    "utility": {"in_context": None, "evaluators": ["tfidf_lr"]},
+    "release": {"variants": []},
+    "variants": {},
+}
 
 
-def invented_params(params: Params, sections: Section, encoder: Path) -> Params:
-    """The user's params.yaml with data, budget, models and runs of an invented workspace in place of its own.
+def invented_params(seed: int, sections: Section, encoder: Path) -> Params:
+    """Settings of an invented workspace. No seed fixes the noise.
 
-    Only what no audited stage reads is left of the user's. No seed fixes the noise. `sections` are keys of params.yaml
-    whose values replace others; those of `run` are filled up with nothing.
+    `sections` are those of `Params` whose values are not the defaults; what `run` does not name does not run.
     """
-    body = params.model_dump(mode="json")
-    nothing: dict[str, Any] = {name: [] if isinstance(value, list) else {} for name, value in body["run"].items()}
-    emptied: dict[str, Any] = {
-        name: {} for name in ("taught", "authors", "decoders", "lms", "discriminators", "variants")
-    }
-    body |= {**emptied, **sections, "run": {**nothing, **sections["run"]}, "world": None}
-    body["models"] |= {"lm": "embedded", "encoder": str(encoder), "classifier": None, "judge": None}
-    body["models"]["next_token"] = "embedded"
-    body["privacy"] = {"budget": {"epsilon": _CAP, "delta": DELTA}, "ledger": None}
-    body["utility"] |= {"in_context": None, "evaluators": ["tfidf_lr"]}
-    body["release"] |= {"variants": []}
+    body = resolve(File.model_validate(_SMALLEST | {"seed": seed, "dataset": sections["dataset"]}))
+    body["models"]["encoder"] = str(encoder)
     body["audit"]["size"] = body["dataset"]["n_public"]
-    body["testing"] = {"noise_seed": None}
-    return Params.model_validate(body)
+    return Params.model_validate({**body, **sections, "run": {**body["run"], **sections["run"]}})
 
 
 def dataset(labels: Mapping[str, str], n_public: int) -> Section:

@@ -57,7 +57,8 @@ _TRIAL: dict[str, Shape] = {
     "epsilon_lower": NUMBER, "lower": NUMBER, "eps_max": NUMBER,
 }  # fmt: skip
 TWINS: Shape = {
-    "method": WORD, "test": WORD, "alpha": NUMBER, "verdict": WORD, **_TRIAL,
+    "method": WORD, "palimpsest": WORD, "versions": {"*": NUMBER}, "test": WORD, "alpha": NUMBER, "verdict": WORD,
+    **_TRIAL,
     "twins": [{"fault": WORD, "caught": NUMBER, **_TRIAL}],
 }  # fmt: skip
 BOOKS: Shape = {

@@ -21,6 +21,7 @@ from palimpsest.privacy.receipt import Receipt, close, equal
 from palimpsest.privacy.shown import delta_up, up
 from palimpsest.records.vouched import sha256
 from palimpsest.records.write import Counts, differences
+from palimpsest.report.end_to_end import end_to_end
 from palimpsest.report.formats import at_most
 from palimpsest.report.release import bundle
 from palimpsest.report.release.card import count_of, counted, privacy, stated
@@ -257,6 +258,8 @@ def _recomputed(path: Path) -> Iterator[str]:
     if (terms["head"], terms["asset"], terms["delta"]) != (books["head"], asset.name, asset.delta):
         yield "the statement is of another ledger, asset or delta"
     yield from _protected(statement, asset, receipts)
+    if statement["end_to_end"] != end_to_end(receipts, audit["end_to_end"]):
+        yield "the statement tells other things of the end-to-end audits than the audits and receipts"
     caps = caps_of(books)
     if not _alike(terms["total"], total_of(asset, total, caps)._asdict()):
         yield "what is said of all releases together does not follow from the extract"

@@ -12,6 +12,7 @@ from typing import Any
 
 from palimpsest.errors import DataError, LedgerError, PalimpsestError, ParamsError
 from palimpsest.graph.taint import Flow, taint
+from palimpsest.methods.registry import method
 from palimpsest.privacy.ledger.records import Asset, Charge
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.records.personal import personal
@@ -76,11 +77,25 @@ def coverage(asset: Asset, charges: Sequence[Charge], receipts: Mapping[str, Rec
             )
 
 
-def attacks(twins: Documents) -> Iterator[PalimpsestError]:
-    """Did an attack on invented records show that a claim is wrong? `twins` is method -> its end-to-end audit."""
-    for name, audit in twins.items():
-        if audit.get("verdict") not in VERDICTS:
-            yield DataError(f"The end-to-end audit of method {name} has no verdict.", "Run its stage again.")
+def attacks(methods: Iterable[str], audits: Documents, installed: Mapping[str, int]) -> Iterator[PalimpsestError]:
+    """Was the code of each method attacked on invented records, and does its claim stand?
+
+    A method that declares why it cannot be attacked so (`untwinned`) needs no audit: the statement names it.
+
+    Args:
+        audits: method -> the end-to-end audit that comes with palimpsest.
+        installed: declared versions of the code that is installed; an audit of others shows nothing of it.
+    """
+    for name in methods:
+        audit = audits.get(name)
+        if audit is None and method(name).untwinned is not None:
+            continue
+        if audit is None or audit.get("verdict") not in VERDICTS or not audit["versions"].items() <= installed.items():
+            yield DataError(
+                f"The installed code of method {name} was not examined end to end.",
+                "In a clone `make twins` examines every method of palimpsest; one of another package says why not, by "
+                "`untwinned`.",
+            )
         elif audit["verdict"] == "refuted":
             yield DataError(
                 f"The end-to-end audit of method {name} refuted the claimed epsilon: a proof or the code is wrong.",
@@ -118,13 +133,6 @@ def useful(scores: Mapping[str, Any] | None, variants: Sequence[str], least: flo
                 f"{name} {reached} on the public test file; release.gates.accuracy asks for {least:g}.",
                 "Lower the gate, name a dataset.public_test, or release another variant.",
             )
-
-
-def present(asked: Sequence[Path]) -> Iterator[PalimpsestError]:
-    """Is every end-to-end audit there that was asked for? One that is missing refutes nothing, and shows nothing."""
-    for path in asked:
-        if not path.is_file():
-            yield DataError(f"The audit {path.as_posix()!r} was asked for and is missing.", "Run `palimpsest run`.")
 
 
 def unchanged(files: Sequence[Path], lock: Mapping[str, Any]) -> Iterator[PalimpsestError]:

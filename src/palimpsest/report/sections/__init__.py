@@ -22,7 +22,6 @@ from palimpsest.report.sections import (
     prompts,
     separation,
     structure,
-    twins,
     utility,
 )
 from palimpsest.report.sections.base import Figure, Page
@@ -46,7 +45,6 @@ SECTIONS = (
     structure.SECTION,
     fidelity.SECTION,
     evolution.SECTION,
-    twins.SECTION,
     budget.SECTION,
 )
 

@@ -1,36 +1,35 @@
-"""Audit one method end to end: its stages run on invented rows, as they are and with planted faults."""
+"""`palimpsest twins`: audit one method end to end. Its stages run on invented rows, as they are and with faults."""
 
 import contextlib
 import io
+import json
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
+from unittest import mock
 
-from palimpsest.errors import ParamsError
 from palimpsest.files import write_json
 from palimpsest.methods.registry import METHODS
 from palimpsest.methods.shared.method import Family
 from palimpsest.params.load import LEDGER_VARIABLE, load, texts
-from palimpsest.params.schema import Params
 from palimpsest.privacy.ledger import witness
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Asset
-from palimpsest.privacy.receipt import read_receipt
+from palimpsest.privacy.receipt import Receipt, read_receipt
 from palimpsest.records.keyed import fingerprint
 from palimpsest.records.private import SplitRow
 from palimpsest.records.record import Record
 from palimpsest.records.write import write_public, write_split
-from palimpsest.shards import each
 from palimpsest.twins.attacks import Release
 from palimpsest.twins.faults import planted
 from palimpsest.twins.models import save_base, save_encoder
-from palimpsest.twins.result import Trial, Twin, TwinAudit, judged
-from palimpsest.twins.scenes import NAME, SCENES, Scene, Step
+from palimpsest.twins.result import SOUND, Trial, Twin, TwinAudit, judged
+from palimpsest.twins.scenes import NAME, Scene, Step, scene_of
 from palimpsest.twins.settings import ASSET, invented_params
 from palimpsest.workspace import (
     BASE_LM,
@@ -42,11 +41,9 @@ from palimpsest.workspace import (
     PUBLIC,
     RECEIPTS,
     SYNTHETIC,
-    TWINS,
     Zone,
 )
 from stages import decoder_pretrain, discriminator, dp_train, encode_public, fit
-from stages.common import start
 
 _STAGES: dict[str, ModuleType] = {
     **{method.stage: fit for method in METHODS if method.family is not Family.TRAINS},
@@ -58,27 +55,26 @@ _STAGES: dict[str, ModuleType] = {
 _ENCODER = Path("encoder")  # outside the folders of fitted models, as a public model is
 
 
-def run(method: str) -> None:
-    """-> reports/metrics/twins/<method>.json.
+def tell(method: str, seed: int, out: Path | None) -> int:
+    """Audit a method and write `out`/<method>.json, or print it; returns 0 where all is as it should be, else 1.
 
     Raises:
-        ParamsError: there is no such method.
+        ParamsError: there is no end-to-end audit of that method.
     """
-    if method not in SCENES:
-        raise ParamsError(f"There is no end-to-end audit of {method!r}.", f"Choose one of {', '.join(SCENES)}.")
-    params = load()
-    write_json(TWINS / f"{method}.json", audited(SCENES[method](params.seed), params).to_json())
+    found = audited(scene_of(method)(seed), seed)
+    if out is None:
+        print(json.dumps(found.to_json(), indent=2))
+    else:
+        write_json(out / f"{method}.json", found.to_json())
+    return int(found.verdict != SOUND)
 
 
-def audited(scene: Scene, params: Params) -> TwinAudit:
-    """Run a method's own stages as they are and once for each fault, and attack what each run shows.
-
-    Of the workspace's `params`, what no audited stage reads stays as it is.
-    """
+def audited(scene: Scene, seed: int) -> TwinAudit:
+    """Run a method's own stages as they are and once for each fault, and attack what each run shows."""
     with TemporaryDirectory() as home:
         place = Place(Path(home).resolve(), scene)
-        place.prepare(params)
-        trial, *broken = each(place.run, (None, *scene.faults))
+        place.prepare(seed)
+        trial, *broken = map(place.run, (None, *scene.faults))
         return TwinAudit(scene.method, trial, tuple(map(Twin, scene.faults, broken)))
 
 
@@ -98,18 +94,18 @@ class Place:
     home: Path
     scene: Scene
 
-    def prepare(self, params: Params) -> None:
+    def prepare(self, seed: int) -> None:
         """Write settings, public texts and public models, and run the stages that read these alone."""
         workspace, scene = self.home / "workspace", self.scene
         workspace.mkdir()
-        invented = invented_params(params, scene.sections, workspace / _ENCODER)
+        invented = invented_params(seed, scene.sections, workspace / _ENCODER)
         for name, text in texts(invented).items():
             (workspace / name).write_text(text, encoding="utf-8")
         public = [Record(text) for text in scene.public]
         write_public(workspace / PUBLIC / "train.parquet", public)
         write_public(workspace / PUBLIC / "heldout.parquet", public)
         save_encoder(scene.words, workspace / _ENCODER)
-        save_base(scene.words, scene.sharpness, params.seed, workspace / BASE_LM)
+        save_base(scene.words, scene.sharpness, seed, workspace / BASE_LM)
         with _entered(workspace, self.home / "none.db"):
             _run(scene.before)
 
@@ -127,7 +123,11 @@ class Place:
                 with planted(fault, [*self.scene.canaries.records, *self.scene.always]):
                     _run(self.scene.steps)
                 release = Release(SYNTHETIC / NAME, MODELS / NAME, EVOLVED / f"{NAME}.npz", BASE_LM, _ENCODER)
-                return judged(self.scene.attack(release), coins, _claim(), params.delta, params.seed)
+                receipt = _receipt()
+                assert receipt.claim is not None  # a twin is planned as a release
+                found = judged(self.scene.attack(release), coins, receipt.claim, params.delta, params.seed)
+                asked = {part: number for query in receipt.queries for part, number in query.versions.items()}
+                return replace(found, versions=dict(sorted(asked.items())))
 
 
 def _write_rows(records: list[Record], key: bytes) -> None:
@@ -143,29 +143,15 @@ def _run(steps: tuple[Step, ...]) -> None:
             _STAGES[stage].run(*arguments)
 
 
-def _claim() -> float:
-    """The epsilon of the run's receipt."""
+def _receipt() -> Receipt:
+    """The receipt of what the run shows."""
     receipts = [folder / f"{NAME}.json" for folder in (RECEIPTS, MODEL_RECEIPTS)]
-    claim = next(read_receipt(path).claim for path in receipts if path.is_file())
-    assert claim is not None  # a twin is planned as a release
-    return claim
+    return next(read_receipt(path) for path in receipts if path.is_file())
 
 
 @contextmanager
 def _entered(workspace: Path, books: Path) -> Iterator[None]:
     """Make a workspace the working directory and its ledger the ledger, with the ledger's witnesses beside it."""
     own = {LEDGER_VARIABLE: str(books), witness.VARIABLE: str(books.parent / "witnesses")}
-    before = {name: os.environ.get(name) for name in own}
-    os.environ |= own
-    try:
-        with contextlib.chdir(workspace):
-            yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name)
-            if value is not None:
-                os.environ[name] = value
-
-
-if __name__ == "__main__":
-    start(run)
+    with mock.patch.dict(os.environ, own), contextlib.chdir(workspace):
+        yield
