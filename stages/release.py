@@ -22,7 +22,7 @@ from palimpsest.params.file import RESOLVED
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.release import ReleaseSettings
 from palimpsest.params.schema import Params
-from palimpsest.privacy import accounting, versions
+from palimpsest.privacy import accounting
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Asset, Charge
 from palimpsest.privacy.ledger.summary import LedgerSummary, ledger_summary
@@ -86,7 +86,7 @@ def publish(params: Params, settings: ReleaseSettings, target: Path = FOLDER) ->
     gates.refuse(
         [
             *gates.coverage(evidence.asset, evidence.charges, evidence.receipts),
-            *gates.attacks(params.methods, shipped(), versions.declared()),
+            *gates.attacks(params.methods, shipped()),
             *gates.promise(evidence.promise),
             *gates.ways(evidence.flow),
             *gates.useful(evidence.scores, settings.variants, settings.gates.accuracy),

@@ -135,7 +135,7 @@ PROVOKED: dict[str, Callable[[Path], object]] = {
     "The driver for mysql://books/ledger is not installed": lambda _: Ledger.open("mysql://books/ledger"),
     "No key can be written to": unreadable_key,
     "is not what this version writes": measured,
-    "of method select has no verdict": lambda _: refuse(attacks({"select": {}})),
+    "The installed code of method select was not examined": lambda _: refuse(attacks(["select"], {})),
     "The embedded encoder has no weights": without_weights,
     "lora_rank needs the library peft": without_peft,
     "The disk is nearly full": without_room,

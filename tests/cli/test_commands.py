@@ -561,8 +561,8 @@ def test_the_page_is_told_by_its_name_where_dvc_has_put_a_link(place: Place) -> 
     kept = place.workspace / ".dvc" / "cache" / "ab"
     kept.parent.mkdir(exist_ok=True)
     kept.write_text("<html>")
-    (place.workspace / PAGE).symlink_to(kept)
     write_json(place.workspace / SUMMARY, summary().table({}, ()).to_json())
+    (place.workspace / PAGE).symlink_to(kept)
     told = Path(place.call("report").stdout.partition("Report (private zone): ")[2].strip())
     assert (told, told.read_text()) == (place.workspace.resolve() / PAGE, "<html>")
     assert page_of(place.workspace) == told

@@ -32,7 +32,6 @@ from palimpsest.params.release import ReleaseSettings
 from palimpsest.privacy.ledger.records import Run
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.receipt import Receipt
-from palimpsest.privacy.versions import declared
 from palimpsest.records import keyed
 from palimpsest.records.record import Record
 from palimpsest.records.vouched import sha256
@@ -528,8 +527,8 @@ def test_code_that_was_not_examined_end_to_end_releases_nothing(
 
 def test_every_method_that_runs_must_be_examined_and_one_that_cannot_be_is_left_to_the_statement():
     audits = shipped()
-    assert list(gates.attacks(["choose", "custext", *audits], audits, declared())) == []
-    (error,) = gates.attacks(["choose", "dp_lm", "select"], {"select": audits["select"]}, declared())
+    assert list(gates.attacks(["choose", "custext", *audits], audits)) == []
+    (error,) = gates.attacks(["choose", "dp_lm", "select"], {"select": audits["select"]})
     assert "method dp_lm" in error.problem
 
 

@@ -52,11 +52,6 @@ def versions_of(query: str) -> Versions:
     return tuple(sorted({query: own, **{tool: TOOLS[tool] for tool in tools}}.items()))
 
 
-def declared() -> dict[str, int]:
-    """Returns every query and tool with its version."""
-    return {query: own for query, (own, _) in _QUERIES.items()} | TOOLS
-
-
 @dataclass(frozen=True)
 class Withdrawn:
     """A version that cost more than it was charged.

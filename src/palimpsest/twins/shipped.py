@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from palimpsest.files import read_json
+from palimpsest.privacy.versions import QUERIES, versions_of
 
 FILE = Path(__file__).with_name("results.json")
 
@@ -14,3 +15,8 @@ Results = Mapping[str, Mapping[str, Any]]
 def shipped() -> Results:
     """Method -> its audit, as `TwinAudit.to_json` has it; a method that was not examined has none."""
     return dict(read_json(FILE))
+
+
+def current(audit: Mapping[str, Any]) -> bool:
+    """Whether an audit ran what is installed, by the declared versions of queries and tools."""
+    return audit["versions"].items() <= {part for query in QUERIES for part in versions_of(query)}

@@ -20,6 +20,7 @@ from palimpsest.records.record import Record
 from palimpsest.records.structured import texts_of
 from palimpsest.records.world.facts import Facts
 from palimpsest.report.statement import PRIVATE
+from palimpsest.twins.shipped import current
 
 VERDICTS = ("refuted", "not refuted", "inconclusive")
 _SHOWN = 10
@@ -77,20 +78,17 @@ def coverage(asset: Asset, charges: Sequence[Charge], receipts: Mapping[str, Rec
             )
 
 
-def attacks(methods: Iterable[str], audits: Documents, installed: Mapping[str, int]) -> Iterator[PalimpsestError]:
+def attacks(methods: Iterable[str], audits: Documents) -> Iterator[PalimpsestError]:
     """Was the code of each method attacked on invented records, and does its claim stand?
 
-    A method that declares why it cannot be attacked so (`untwinned`) needs no audit: the statement names it.
-
-    Args:
-        audits: method -> the end-to-end audit that comes with palimpsest.
-        installed: declared versions of the code that is installed; an audit of others shows nothing of it.
+    `audits` is method -> the end-to-end audit that comes with palimpsest. A method that declares why it cannot be
+    attacked so (`untwinned`) needs none: the statement names it.
     """
     for name in methods:
         audit = audits.get(name)
         if audit is None and method(name).untwinned is not None:
             continue
-        if audit is None or audit.get("verdict") not in VERDICTS or not audit["versions"].items() <= installed.items():
+        if audit is None or audit.get("verdict") not in VERDICTS or not current(audit):
             yield DataError(
                 f"The installed code of method {name} was not examined end to end.",
                 "In a clone `make twins` examines every method of palimpsest; one of another package says why not, by "
