@@ -49,7 +49,7 @@ def invented_params(seed: int, sections: Section, encoder: Path) -> Params:
 
     `sections` are those of `Params` whose values are not the defaults; what `run` does not name does not run.
     """
-    body = resolve(File.model_validate(_SMALLEST | {"seed": seed, "dataset": sections["dataset"]}))
+    body = resolve(File.model_validate({**_SMALLEST, "seed": seed, "dataset": sections["dataset"]}))
     body["models"]["encoder"] = str(encoder)
     body["audit"]["size"] = body["dataset"]["n_public"]
     return Params.model_validate({**body, **sections, "run": {**body["run"], **sections["run"]}})
