@@ -5,7 +5,7 @@ from typing import Any
 
 from palimpsest.privacy.ledger.summary import LedgerSummary
 from palimpsest.privacy.receipt import Receipt
-from palimpsest.report.formats import at_most, number
+from palimpsest.report.formats import at_most
 from palimpsest.report.results import Results
 from palimpsest.report.row import Summary
 from palimpsest.report.sections import SECTIONS
