@@ -35,7 +35,7 @@ style: $(TEST)  ## what takes seconds
 graph: $(DEMO)  ## render dvc.yaml, params.resolved.yaml, docs/params.md, docs/presets.md, docs/errors.md and notebooks/ anew
 	$(BIN)/palimpsest render
 	$(BIN)/python -c 'from palimpsest.params.reference import render; open("docs/params.md", "w").write(render())'
-	$(BIN)/python -c 'from palimpsest.params.presets.page import render; open("docs/presets.md", "w").write(render())'
+	$(BIN)/python -c 'from tools.presets_page import render; open("docs/presets.md", "w").write(render())'
 	$(BIN)/python -m bench.errors
 	$(BIN)/python -m bench.notebooks
 

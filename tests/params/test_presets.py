@@ -17,11 +17,11 @@ from palimpsest.models.chat.settings import Endpoint
 from palimpsest.params.load import file_of, loads
 from palimpsest.params.presets import PRESETS, Facts
 from palimpsest.params.presets.entry import CONDITIONS, OURS, Worked
-from palimpsest.params.presets.page import render
 from palimpsest.params.schema import Params
 from palimpsest.privacy.accounting import epsilon, gdp_epsilon
 from stages.pricing import Prices
 from stages.spenders import spenders
+from tools.presets_page import render
 
 ROOT = Path(__file__).parents[2]
 N = 6000
