@@ -110,7 +110,7 @@ def summary() -> Summary:
     ledger = LedgerSummary(
         asset="notes", unit="record", delta=1e-4, cap_epsilon=9.0, caps=(), filter=UsedOrder(2.0, 0.0, (2.0,)),
         spent_epsilon=4.7, left_epsilon=4.3, charges=(), shown_head="", head="", entries=0, verified=True,
-        after_loss=False, total=Total("renyi", 1e-4, 4.7, None, 9.0, raised=False),
+        after_loss=False, total=Total("renyi", 1e-4, 4.7, None, 9.0, raised=False, holds=True),
     )  # fmt: skip
     return Summary(rows, ledger)
 

@@ -6,6 +6,7 @@ that matters of the answers is the privacy loss so far. So the best rule follows
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import dp_accounting as dpa
@@ -16,8 +17,8 @@ from scipy.signal import fftconvolve
 from palimpsest.errors import LedgerError
 from palimpsest.privacy import accounting
 from palimpsest.privacy.ledger.ledger import Ledger
-from palimpsest.privacy.ledger.records import Asset, Cap, Run, milestone_problem
-from palimpsest.privacy.ledger.total import margin, milestone, proposed, total_of
+from palimpsest.privacy.ledger.records import Asset, Balance, Cap, Run, milestone_problem
+from palimpsest.privacy.ledger.total import Total, margin, milestone, proposed, total_of
 from palimpsest.privacy.planned import PlannedQuery
 
 STEP, LOOKS = 0.01, 200  # of the grid of losses; moments at which somebody may stop
@@ -105,27 +106,41 @@ def test_the_parts_of_delta_add_up_to_no_more(milestones: tuple[float, ...], del
     assert not milestones or sum(shares) >= 0.999 * delta
 
 
+def stated(known: Asset, stands_at: float, *caps: float, beside: float = 0.0) -> Total:
+    balance = Balance((0.0,), stands_at, known.epsilon, beside, known.beside_delta)
+    return total_of(known, balance, [Cap(cap, "") for cap in caps])
+
+
 def test_a_total_is_said_by_what_is_proved_of_it() -> None:
-    caps = [Cap(10.0, "")]
-    known = total_of(asset((1.0, 3.0)), 2.5, caps)
+    known = stated(asset((1.0, 3.0)), 2.5, 10.0)
     assert (known.epsilon, known.status) == (3.0, "proved")
     assert "epsilon 3 at delta 1e-05, a milestone that they have not passed" in known.sentence
     assert "epsilon 10 at delta 1e-05, the cap. The filter stands at 2.500, which is no bound." in known.sentence
-    passed = total_of(asset((1.0, 3.0)), 2.99, caps)
+    passed = stated(asset((1.0, 3.0)), 2.99, 10.0)
     assert (passed.epsilon, passed.milestone) == (10.0, None), "less than a milestone, and yet past it"
-    assert total_of(asset(), 0.0, []).epsilon == 10.0
-    renyi = total_of(Asset("notes", 1e-5, 10.0, 1000), 2.5, caps)
+    assert stated(asset(), 0.0).epsilon == 10.0
+    renyi = stated(Asset("notes", 1e-5, 10.0, 1000), 2.5, 10.0)
     assert renyi.epsilon == 2.5
     assert renyi.sentence == "All releases together: epsilon 2.500 at delta 1e-05, whenever one looks."
 
 
 def test_a_cap_that_was_raised_is_no_proof_and_one_that_was_lowered_bounds_nothing_new() -> None:
-    raised = total_of(asset(cap=12.0), 2.5, [Cap(10.0, ""), Cap(12.0, "")])
+    raised = stated(asset(cap=12.0), 2.5, 10.0, 12.0)
     assert (raised.epsilon, raised.status) == (12.0, "assumed")
     assert "That cap was raised" in raised.sentence
-    lowered = total_of(asset(cap=3.0), 2.5, [Cap(10.0, ""), Cap(3.0, "")])
+    lowered = stated(asset(cap=3.0), 2.5, 10.0, 3.0)
     assert (lowered.epsilon, lowered.status) == (10.0, "proved"), "it may have been lowered to what was seen"
-    assert total_of(asset((3.0,), cap=12.0), 2.5, [Cap(10.0, ""), Cap(12.0, "")]).status == "proved"
+    assert stated(asset((3.0,), cap=12.0), 2.5, 10.0, 12.0).status == "proved"
+
+
+@pytest.mark.parametrize("counted", ["gdp", "renyi"])
+def test_nothing_is_proved_where_charges_went_beyond_what_is_covered(counted: str) -> None:
+    """A version that was withdrawn counts at its cost, be it above the cap."""
+    above = stated(replace(asset(), filter=counted), 10.5, 10.0)
+    assert (above.epsilon, above.status) == ((10.5, "proved") if counted == "renyi" else (math.inf, "not covered"))
+    beside = stated(replace(asset(), filter=counted), 2.5, 10.0, beside=6e-6)
+    assert (beside.epsilon, beside.status) == (math.inf, "not covered")
+    assert "no epsilon is proved" in beside.sentence
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from palimpsest.errors import DataError, LedgerError
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Asset, Charge, Reservation, Run, require_unit
+from palimpsest.privacy.ledger.rules import balance
 from palimpsest.privacy.ledger.summary import LedgerSummary, UsedOrder
 from palimpsest.privacy.ledger.total import total_of
 from palimpsest.privacy.planned import PlannedQuery
@@ -281,7 +282,7 @@ def extracted(asset: Asset, charges: Sequence[Charge] = ()) -> dict[str, Any]:
     books = LedgerSummary(
         asset.name, asset.unit, asset.delta, asset.epsilon, caps=(), filter=UsedOrder(2.0, 0.0, (2.0,)),
         spent_epsilon=0.0, left_epsilon=4.0, charges=(), shown_head="s", head="h", entries=1, verified=True,
-        after_loss=False, total=total_of(asset, 0.0, ()),
+        after_loss=False, total=total_of(asset, balance(asset, ()), ()),
     )  # fmt: skip
     return dict(json.loads(json.dumps(extract(asset, charges, books))))
 

@@ -480,7 +480,7 @@ def world_ledger(unit: str = "record") -> LedgerSummary:
         entries=11,
         verified=True,
         after_loss=False,
-        total=Total("renyi", DELTA, 3.62, None, 8.0, raised=False),
+        total=Total("renyi", DELTA, 3.62, None, 8.0, raised=False, holds=True),
     )
 
 

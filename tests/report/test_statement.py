@@ -44,9 +44,9 @@ def test_the_schema_is_a_schema() -> None:
 
 
 TOTALS = (
-    Total("renyi", 1e-5, 1.0, None, 10.0, raised=False),
-    Total("gdp", 1e-5, 1.0, 3.0, 10.0, raised=False),
-    Total("gdp", 1e-5, 1.0, None, 10.0, raised=True),
+    Total("renyi", 1e-5, 1.0, None, 10.0, raised=False, holds=True),
+    Total("gdp", 1e-5, 1.0, 3.0, 10.0, raised=False, holds=True),
+    Total("gdp", 1e-5, 1.0, None, 10.0, raised=True, holds=True),
 )
 
 

@@ -293,7 +293,7 @@ def _costs(context: Context, found: Mapping[str, Standing]) -> dict[str, Any]:
     return {
         "spent": spent,
         "after": asdict(after),
-        "states": books.total(context.asset.name, after.spent).sentence,
+        "states": books.total(context.asset.name, after).sentence,
         "team": _team_budget(context, variants, charges),
         "lines": [asdict(_cost(context, item, charges, spent)) for item in variants],
         "said": list(said_of(books, context.asset.name)),

@@ -129,6 +129,8 @@ def _status(
     doubts = [] if ledger.verified else ["The ledger's chain of hashes does not hold: do not rely on its totals."]
     if ledger.after_loss:
         doubts.append("An earlier ledger of this data set is lost: what it spent is unknown, so no total holds.")
+    if not ledger.total.holds:
+        doubts.append(ledger.total.sentence)
     contradicted = [receipt.variant for receipt in released if receipt.agreement(second[receipt.variant])]
     doubts += [f"The accountants contradict each other on {variant}." for variant in contradicted]
     if doubts:

@@ -125,14 +125,14 @@ class Books:
         """What was spent on the asset's rows, under whatever name, and what its cap is."""
         return balance(self.asset(name), self.charges(name))
 
-    def total(self, name: str, stands_at: float | None = None) -> Total:
-        """What is proved of all releases of an asset's rows together, where its filter stands there, or as it stands.
+    def total(self, name: str, after: Balance | None = None) -> Total:
+        """What is proved of all releases of an asset's rows together, with that balance, or as it is.
 
         Guarantee: milestones that were registered after a query on these rows began may have been chosen by its answer,
         and count for nothing.
         """
         asset = replace(self.asset(name), milestones=self.milestones(name))
-        return total_of(asset, self.balance(name).spent if stands_at is None else stands_at, self.caps(name))
+        return total_of(asset, after or self.balance(name), self.caps(name))
 
     def milestones(self, name: str) -> tuple[float, ...]:
         """The asset's milestones that count."""

@@ -131,7 +131,7 @@ def ledger_summary(books: Books, name: str, known: Accounted | None = None) -> L
         entries=books.entries,
         verified=True,  # `Ledger.books` refuses any other
         after_loss=asset.after_loss,
-        total=books.total(name, balance.spent),
+        total=books.total(name, balance),
         milestones=books.milestones(name),
     )
 

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from palimpsest.privacy import accounting
-from palimpsest.privacy.ledger.records import Asset, Cap
+from palimpsest.privacy.ledger.records import Asset, Balance, Cap
 from palimpsest.privacy.shown import delta_up, up
 
 _HALVINGS = 60
@@ -31,6 +31,8 @@ class Total(NamedTuple):
         milestone: the smallest registered epsilon that is not passed; None where there is none.
         cap: the highest cap that the data set has had.
         raised: whether a cap was ever raised.
+        holds: whether the charges stay within what is stated, and the deltas beside them within their part of delta: a
+            version that was withdrawn may have cost more than was charged.
     """
 
     counted: str
@@ -39,15 +41,18 @@ class Total(NamedTuple):
     milestone: float | None
     cap: float
     raised: bool
+    holds: bool
 
     @property
     def epsilon(self) -> float:
-        """The proved epsilon of all releases together, at `delta`.
+        """The proved epsilon of all releases together, at `delta`; infinity where nothing is proved of them.
 
         Guarantee: let s be this number whenever somebody looks, by whatever rule for stopping. Then for every event E
         the sum over s of P(E, s) - e^s Q(E, s) is at most delta, where s is no cap. The cap bounds all that will ever
         be released, whatever s was.
         """
+        if not self.holds:
+            return math.inf
         if self.counted == "renyi":
             return self.stands_at
         return self.cap if self.milestone is None else self.milestone
@@ -55,11 +60,18 @@ class Total(NamedTuple):
     @property
     def status(self) -> str:
         """Whether it is proved: a cap may have been raised because of what was seen, which no theorem covers."""
+        if not self.holds:
+            return "not covered"
         return "assumed" if self.counted == "gdp" and self.milestone is None and self.raised else "proved"
 
     @property
     def sentence(self) -> str:
         """The total in words, the same wherever it is told."""
+        if not self.holds:
+            return (
+                f"All releases together: no epsilon is proved, because charges went beyond what the budget covers. Its "
+                f"filter stands at {up(self.stands_at)}."
+            )
         at = f"at delta {delta_up(self.delta)}"
         if self.counted == "renyi":
             return f"All releases together: epsilon {up(self.stands_at)} {at}, whenever one looks."
@@ -73,8 +85,8 @@ class Total(NamedTuple):
         )
 
 
-def total_of(asset: Asset, stands_at: float, caps: Sequence[Cap]) -> Total:
-    """The total of an asset whose filter stands there.
+def total_of(asset: Asset, balance: Balance, caps: Sequence[Cap]) -> Total:
+    """The total of an asset with that balance.
 
     Args:
         asset: with the milestones that count: those registered before anything was asked.
@@ -82,7 +94,10 @@ def total_of(asset: Asset, stands_at: float, caps: Sequence[Cap]) -> Total:
     """
     known = [cap.epsilon for cap in caps] or [asset.epsilon]
     raised = any(later > earlier for earlier, later in pairwise(known))
-    return Total(asset.filter, asset.delta, stands_at, milestone(asset, stands_at), max(known), raised)
+    stated = milestone(asset, balance.spent)
+    within = asset.filter == "renyi" or stated is not None or balance.spent <= max(known)
+    holds = within and balance.beside <= balance.most_beside
+    return Total(asset.filter, asset.delta, balance.spent, stated, max(known), raised, holds)
 
 
 def milestone(asset: Asset, stands_at: float) -> float | None:

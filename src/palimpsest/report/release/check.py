@@ -247,7 +247,8 @@ def _recomputed(path: Path) -> Iterator[str]:
         yield from _restated(release, receipt, curves[release["variant"]])
         receipts.append(receipt)
     read = [judged(asset, charge) for charge in charges]
-    total, terms = preview(asset, [charge for charge, _ in read], {}).spent, statement["ledger"]
+    balance, terms = preview(asset, [charge for charge, _ in read], {}), statement["ledger"]
+    total = balance.spent
     if problem := milestone_problem(asset.milestones, asset.filter):
         yield f"the extract has {problem}"
     yield from (f"charge {charge.id} {what}" for charge, what in read if what is not None)
@@ -261,7 +262,7 @@ def _recomputed(path: Path) -> Iterator[str]:
     if statement["end_to_end"] != end_to_end(receipts, audit["end_to_end"]):
         yield "the statement tells other things of the end-to-end audits than the audits and receipts"
     caps = caps_of(books)
-    if not _alike(terms["total"], total_of(asset, total, caps)._asdict()):
+    if not _alike(terms["total"], total_of(asset, balance, caps)._asdict()):
         yield "what is said of all releases together does not follow from the extract"
     if not caps or caps[-1].epsilon != asset.epsilon or [*caps] != sorted(caps, key=lambda cap: cap.time):
         yield "the extract's caps do not lead to the stated one"
