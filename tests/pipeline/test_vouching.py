@@ -134,7 +134,7 @@ def named(request: pytest.FixtureRequest, place: Place, key: str) -> Place:
 
 def test_the_commands_refuse_it_before_anything_is_charged(named: Place, key: str, monkeypatch: pytest.MonkeyPatch):
     head = named.ledger.head()
-    monkeypatch.delattr("palimpsest.cli.run.make_folder")  # with which `run` begins once its checks have passed
+    monkeypatch.delattr("palimpsest.cli.run.forget_failed")  # with which `run` begins once its checks have passed
     for command in ("run", "plan"):
         done = CliRunner().invoke(app, [command, "--workspace", str(named.workspace)])
         assert done.exit_code == 1
