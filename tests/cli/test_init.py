@@ -669,6 +669,14 @@ def test_milestones_that_are_said_are_those_of_every_workspace_of_the_data_set(t
     assert "registered with other terms: milestones (4.0, 8.0), not (5.0,)" in " ".join(other.output.split())
 
 
+def test_another_filter_than_the_registered_one_is_named(tmp_path: Path) -> None:
+    home = write_files(tmp_path / "home")
+    assert init(home, home / "work", "--milestones", 4).exit_code == 0
+    other = init(home, home / "second", "--filter", "renyi")
+    assert other.exit_code == 1
+    assert "filter gdp, not renyi" in " ".join(other.output.split())
+
+
 @pytest.mark.parametrize(
     ("said", "words"),
     [

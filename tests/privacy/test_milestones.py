@@ -189,6 +189,22 @@ def test_milestones_that_were_registered_after_an_answer_count_for_nothing(early
     assert ledger.books().total("notes").epsilon == (1.0 if early else 10.0)
 
 
+def test_a_reference_is_an_answer_too(tmp_path: Path) -> None:
+    ledger = Ledger.create(f"sqlite:///{tmp_path / 'ledger.sqlite'}")
+    ledger.register(Asset("first", 1e-5, 10.0, 1000, filter="gdp"))
+    query = PlannedQuery("votes", dpa.NonPrivateDpEvent())
+    (charge,) = ledger.reserve("first", Run("select", "inf", "reference", "rows", "plan"), [query]).charges
+    ledger.begin(charge)
+    ledger.register(asset((1.0, 3.0)))
+    for name in ("first", "notes"):
+        ledger.allow_same_rows(name, "the same file", likeness="rows")
+    assert ledger.books().milestones("notes") == ()
+
+
+def test_what_is_stated_is_shown_with_all_of_its_digits() -> None:
+    assert "epsilon 3.0000004 at delta" in stated(asset((3.0000004,)), 2.5, 10.0).sentence
+
+
 def test_milestones_never_change(tmp_path: Path) -> None:
     ledger = Ledger.create(f"sqlite:///{tmp_path / 'ledger.sqlite'}")
     ledger.register(asset((1.0, 3.0)))

@@ -275,7 +275,9 @@ def _milestones(source: DataSource, params: Params, workspace: Path) -> tuple[fl
     """
     books, name = books_of(params, workspace), params.dataset.asset
     known = None if books is None else books.known(name)
-    said = known.milestones if source.milestones is None and known is not None else source.milestones
+    said = source.milestones
+    if said is None and known is not None and known.filter == source.filter:
+        said = known.milestones
     proposes = said is None and source.filter == "gdp"
     # one release costs the total at most twice its epsilon and 1 more; a preset of a paper has several
     if not proposes and source.published is None and source.budget >= 2 * source.epsilon + 1:

@@ -11,7 +11,7 @@ from palimpsest.cli.context import Context, opened
 from palimpsest.params.schema import RunSettings
 from palimpsest.privacy.receipt import Receipt, read_receipt
 from palimpsest.report.release import bundle
-from palimpsest.report.release.check import unproved_total
+from palimpsest.report.release.check import total_check
 from palimpsest.workspace import RECEIPTS, RELEASE
 
 
@@ -32,15 +32,11 @@ def verify_workspace(workspace: Path) -> int:
             out.print(f"[red]fails[/red]  {name}: {escape(problem)}", soft_wrap=True)
         if not problems:
             out.print(f"[green]holds[/green]  {name}: the receipt is the ledger's; {_confirmed(receipt)}")
-    if (earlier := _unproved(context.workspace / RELEASE)) is not None:
+    release = context.workspace / RELEASE
+    for problem in total_check(release).problems if (release / bundle.STATEMENT).is_file() else ():
         failures += 1
-        out.print(f"[red]fails[/red]  the release: {escape(earlier)}. Release again.", soft_wrap=True)
+        out.print(f"[red]fails[/red]  the release: {escape(problem)}. Release again.", soft_wrap=True)
     return 1 if failures else 0
-
-
-def _unproved(release: Path) -> str | None:
-    """What the workspace's release says is proved and is not."""
-    return unproved_total(release) if (release / bundle.STATEMENT).is_file() else None
 
 
 def _confirmed(receipt: Receipt) -> str:

@@ -137,7 +137,7 @@ class Books:
     def milestones(self, name: str) -> tuple[float, ...]:
         """The asset's milestones that count."""
         registered = next(self.chain.of(name, "register"))
-        fresh = all(charge.seq > registered.seq for charge in self.charges(name) if charge.counted)
+        fresh = all(charge.seq > registered.seq for charge in self.charges(name) if charge.looked)
         return tuple(registered.says.get("milestones", ())) if fresh else ()
 
     def names(self, name: str) -> tuple[str, ...]:

@@ -78,11 +78,21 @@ class Total(NamedTuple):
         stands = f"The filter stands at {up(self.stands_at)}, which is no bound."
         raised = " That cap was raised; if what was seen led to it, no theorem covers it." if self.raised else ""
         if self.milestone is None:
-            return f"All releases together, later ones included: epsilon {self.cap:g} {at}, the cap.{raised} {stands}"
+            cap = f"epsilon {_exact(self.cap)} {at}, the cap.{raised}"
+            return f"All releases together, later ones included: {cap} {stands}"
         return (
-            f"All releases together: epsilon {self.milestone:g} {at}, a milestone that they have not passed; with all "
-            f"later ones epsilon {self.cap:g} {at}, the cap.{raised} {stands}"
+            f"All releases together: epsilon {_exact(self.milestone)} {at}, a milestone that they have not passed; "
+            f"with all later ones epsilon {_exact(self.cap)} {at}, the cap.{raised} {stands}"
         )
+
+
+def _exact(epsilon: float) -> str:
+    """An epsilon that somebody registered, with all of its digits.
+
+    >>> _exact(3.0), _exact(3.2), _exact(3.0000004)
+    ('3', '3.2', '3.0000004')
+    """
+    return repr(float(epsilon)).removesuffix(".0")
 
 
 def total_of(asset: Asset, balance: Balance, caps: Sequence[Cap]) -> Total:

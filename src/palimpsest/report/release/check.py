@@ -200,8 +200,7 @@ def _check(name: str, problems: Callable[[], Iterable[str]]) -> Check:
 def _version(path: Path) -> Iterator[str]:
     """Another version's statement says other things by other words: it is named, and nothing else of it is judged."""
     found = read_json(path / bundle.STATEMENT)["statement_version"]
-    if (problem := unproved_total(path)) is not None:
-        yield problem
+    yield from _unproved_total(path)
     if found != STATEMENT_VERSION:
         yield (
             f"{bundle.STATEMENT} is of version {found!r}, and this palimpsest checks version {STATEMENT_VERSION}: use "
@@ -209,17 +208,21 @@ def _version(path: Path) -> Iterator[str]:
         )
 
 
-def unproved_total(path: Path) -> str | None:
-    """What a release made before totals had milestones called its total and did not prove; None where it proved it."""
+def total_check(path: Path) -> Check:
+    """Whether a release proved what it called its total; a document that cannot be read is a problem."""
+    return _check("its total is proved", lambda: _unproved_total(path))
+
+
+def _unproved_total(path: Path) -> Iterator[str]:
+    """What a release made before totals had milestones called its total and did not prove."""
     statement, books = read_json(path / bundle.STATEMENT), read_json(path / bundle.LEDGER)
-    if statement["statement_version"] not in _STOOD_FOR_PROVED or books["asset"].get("filter") != "gdp":
-        return None
-    total = statement["ledger"]
-    return (
-        f"{bundle.STATEMENT} says that all releases together are proved to cost epsilon {up(total['spent_epsilon'])}: "
-        f"that is where the filter stood, which is no bound. Proved is its cap, epsilon {total['cap_epsilon']:g} at "
-        f"delta {delta_up(total['delta'])}"
-    )
+    if statement["statement_version"] in _STOOD_FOR_PROVED and books["asset"].get("filter") == "gdp":
+        highest = max(cap.epsilon for cap in caps_of(books))
+        yield (
+            f"{bundle.STATEMENT} says that all releases together are proved to cost epsilon "
+            f"{up(statement['ledger']['spent_epsilon'])}: that is where the filter stood, which is no bound. It "
+            f"kept to its highest cap, epsilon {up(highest)} at delta {delta_up(statement['delta'])}"
+        )
 
 
 def _formed(path: Path) -> Iterator[str]:
