@@ -30,12 +30,6 @@ from bench.evolution_rounds import NONE, SEED, Answering
 from bench.real_data import TASKS
 from palimpsest.audit.rounds import audit_rounds
 from palimpsest.files import write_json
-from palimpsest.methods.baselines.custext.declaration import CusTextSettings
-from palimpsest.methods.baselines.custext.fit import CusText
-from palimpsest.methods.baselines.custext.fit import plan as plan_custext
-from palimpsest.methods.baselines.sentdp.declaration import SentDpSettings
-from palimpsest.methods.baselines.sentdp.fit import SentDp
-from palimpsest.methods.baselines.sentdp.fit import plan as plan_sentdp
 from palimpsest.methods.embed.fit import Embed, EvolvedEmbeddings
 from palimpsest.methods.embed.plan import plan as plan_embed
 from palimpsest.methods.embed.settings import Eda, EmbedMeans, EmbedSettings, GaussianHistogram, Readable
@@ -56,6 +50,12 @@ from palimpsest.privacy.rows import PrivateRow
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
 from palimpsest.records.vouched import fingerprint_of
+from palimpsest_lab.methods.custext.declaration import CusTextSettings
+from palimpsest_lab.methods.custext.fit import CusText
+from palimpsest_lab.methods.custext.fit import plan as plan_custext
+from palimpsest_lab.methods.sentdp.declaration import SentDpSettings
+from palimpsest_lab.methods.sentdp.fit import SentDp
+from palimpsest_lab.methods.sentdp.fit import plan as plan_sentdp
 
 QUESTIONS = {
     "abbreviation": "A question that asks what an abbreviation stands for.",

@@ -33,14 +33,14 @@ A command that ends with an error has exit status 1. The class is what `except` 
 TABLE = "| What is wrong | What to do | Class | Where |\n| --- | --- | --- | --- |\n"
 # What one was at -> where that code lies; the first that fits counts.
 AREAS = {
-    "`palimpsest dataset`": ("src/palimpsest/cli/dataset", "src/palimpsest/datasets/"),
+    "`palimpsest dataset`": ("src/palimpsest/cli/dataset", "src/palimpsest_lab/datasets/"),
     "`palimpsest sweep` and `compare`": (
         "src/palimpsest/cli/sweep",
         "src/palimpsest/cli/compare",
         "src/palimpsest/cli/scores",
-        "src/palimpsest/reproduce/sweep",
+        "src/palimpsest_lab/reproduce/sweep",
     ),
-    "`palimpsest reproduce`": ("src/palimpsest/cli/reproduc", "src/palimpsest/reproduce/"),
+    "`palimpsest reproduce`": ("src/palimpsest/cli/reproduc", "src/palimpsest_lab/reproduce/"),
     "`palimpsest init`": ("src/palimpsest/cli/init", "src/palimpsest/cli/options", "src/palimpsest/cli/synth"),
     "Files and their records": ("src/palimpsest/records/",),
     "params.yaml": ("src/palimpsest/params/",),

@@ -26,7 +26,7 @@ from sklearn.linear_model import LogisticRegression
 from bench.real_data import TASKS, lines, natural
 from palimpsest.audit.utility import LinearSettings, minilm_lr, tfidf_lr
 from palimpsest.files import write_json
-from palimpsest.methods.baselines.public_only import select_public
+from palimpsest.methods.public_only import select_public
 from palimpsest.methods.select.declaration import SelectSettings
 from palimpsest.methods.select.fit import Select
 from palimpsest.methods.select.fit import plan as planned

@@ -23,14 +23,14 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from bench.real_data import lines, natural
-from palimpsest.audit.incontext import InContextAnswers, audit_in_context
-from palimpsest.audit.incontext_model import local_judge
-from palimpsest.audit.incontext_settings import InContext
 from palimpsest.audit.statistics import Bootstrap
 from palimpsest.files import write_json
 from palimpsest.models.lm import load_lm
 from palimpsest.models.words import Named, words_of
 from palimpsest.records.record import Record
+from palimpsest_lab.audits.incontext import InContextAnswers, audit_in_context
+from palimpsest_lab.audits.incontext_model import local_judge
+from palimpsest_lab.audits.incontext_settings import InContext
 
 ITEMS = {
     "agnews": ("{text}\nTopic:", 12), "trec": ("Question: {text}\nAsks for:", 8), "mit_g": ("{text}\nGenre:", 10),

@@ -45,7 +45,6 @@ from bench.evolution import Bench, read, records
 from bench.evolution_rounds import Counting
 from bench.real_data import SST2, TASKS
 from bench.rounding import settings as lm_settings
-from palimpsest.methods.baselines.public_only import select_public
 from palimpsest.methods.dp_lm.artifact import DpLmArtifact
 from palimpsest.methods.dp_lm.discriminator import Discriminator
 from palimpsest.methods.dp_lm.fit import DpLm
@@ -55,6 +54,7 @@ from palimpsest.methods.dp_lm.plan import plan as plan_dp_lm
 from palimpsest.methods.dp_lm.plan import plan_discriminator
 from palimpsest.methods.dp_lm.serialise import serialiser
 from palimpsest.methods.dp_lm.settings import DiscriminatorTrain
+from palimpsest.methods.public_only import select_public
 from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.shared.means import ClassSums, choose
 from palimpsest.models.encoder import Encoder

@@ -25,9 +25,6 @@ from bench.embedding import QUESTIONS
 from bench.evolution import records
 from bench.evolution_rounds import NONE, Answering
 from palimpsest.files import write_json
-from palimpsest.methods.baselines.fewshot.declaration import FewShotSettings
-from palimpsest.methods.baselines.fewshot.fit import FewShot
-from palimpsest.methods.baselines.fewshot.plan import plan as planned
 from palimpsest.methods.shared.base import Budget
 from palimpsest.methods.shared.filters import unread
 from palimpsest.models.decoder.decoding import Decoder
@@ -39,6 +36,9 @@ from palimpsest.models.tokens import encode_texts
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.records.schema import PublicSchema, default_delta
 from palimpsest.records.vouched import fingerprint_of
+from palimpsest_lab.methods.fewshot.declaration import FewShotSettings
+from palimpsest_lab.methods.fewshot.fit import FewShot
+from palimpsest_lab.methods.fewshot.plan import plan as planned
 
 TOKENS, RECORDS, LONGEST = 30, 5452, 30
 USUAL = "decoder, 4 tries"

@@ -17,6 +17,7 @@ from palimpsest.files import atomic_path
 from palimpsest.graph.closure import Look
 from palimpsest.graph.stages import STAGES
 from palimpsest.methods.registry import METHODS, stages_that_spend
+from palimpsest.params.extension import model_keys
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.workspace import CODE, INPUTS, SOURCES
@@ -85,7 +86,7 @@ def _code(look: Look, *modules: str) -> dict[str, object]:
 
 def programs() -> dict[str, tuple[str, ...]]:
     """Stage -> the modules whose code it is held to: its program, and of methods those that it runs."""
-    held: dict[str, tuple[str, ...]] = {stage.name: (f"stages.{stage.code}",) for stage in STAGES if not stage.always}
+    held: dict[str, tuple[str, ...]] = {stage.name: (stage.code,) for stage in STAGES if not stage.always}
     for stage in stages_that_spend():
         run = [spenders.modules(method) for method in METHODS if method.stage == stage]
         held[stage] = tuple(dict.fromkeys(module for each in run for module in each))
@@ -100,7 +101,7 @@ def sources_of(params: Params, workspace: Path) -> Iterator[tuple[str, dict[str,
     sources = named(params)
     keys = (
         {key: key for key in MODEL_KEYS}
-        | {"models.judge": "models.judge.model"}
+        | model_keys()
         | {f"authors.{name}": f"authors.{name}.model" for name in params.authors}
     )
     for file, key in keys.items():

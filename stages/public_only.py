@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from palimpsest.methods.baselines.public_only import select_public, spread
+from palimpsest.methods.public_only import select_public, spread
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.records.record import Record

@@ -319,8 +319,10 @@ def _defaults(section: type[BaseModel], place: str) -> Iterator[tuple[str, Any]]
 def modules() -> dict[str, str]:
     """Module of a mechanism -> digest of its source."""
     home = Path(palimpsest.__file__).parent
-    paths = [path for name in MECHANISMS for path in sorted((home / name).glob("*.py"))]
-    return {path.relative_to(home).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()[:16] for path in paths}
+    paths = {
+        path.relative_to(home).as_posix(): path for name in MECHANISMS for path in sorted((home / name).glob("*.py"))
+    } | {"lab/shots.py": home.with_name("palimpsest_lab") / "shots.py"}
+    return {name: hashlib.sha256(path.read_bytes()).hexdigest()[:16] for name, path in paths.items()}
 
 
 def found() -> dict[str, Any]:

@@ -21,6 +21,8 @@ BREACHES = [
     ("params", "source_modules", "stages"),
     ("methods", "modules", "palimpsest.methods.select\npalimpsest.methods.shared"),
     ("shared", "source_modules", "palimpsest.params.derived"),
+    ("lab", "forbidden_modules", "palimpsest.cli"),
+    ("lab_floors", "layers", "settings\ncommands"),
 ]
 
 

@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 
 from bench.errors import PAGE, ROOT, Template, render, templates
-from palimpsest.audit.incontext_model import Chooser
-from palimpsest.audit.incontext_settings import InContext
 from palimpsest.audit.membership import bag_of_words_control
 from palimpsest.cli.checks import check_files
 from palimpsest.errors import PalimpsestError
@@ -25,7 +23,9 @@ from palimpsest.report.release import keys
 from palimpsest.report.release.gates import attacks, refuse
 from palimpsest.report.results import Results
 from palimpsest.report.sections import METRICS
-from stages import incontext_eval, prompt_mia
+from palimpsest_lab.audits.incontext_model import Chooser
+from palimpsest_lab.audits.incontext_settings import InContext
+from palimpsest_lab.stages import incontext_eval, prompt_mia
 from stages.public_eval import public_test
 
 

@@ -21,10 +21,11 @@ COUNTED = {
     "src/palimpsest/models/descent.py track": "as its caller says",
     "src/palimpsest/models/lm.py descended": "as its caller says",
     "src/palimpsest/models/lm.py train": "steps over the public text, or its pairs",
-    "src/palimpsest/prediction/fewshot.py counter": "rows of the settings, answered with noise; private in a reference",
+    "src/palimpsest_lab/shots.py counter": "rows of the settings, answered with noise; private in a "
+    "reference",
     "src/palimpsest/prediction/query.py counter": "tokens of the settings, answered with noise; private in a reference",
     "src/palimpsest/training/dpsgd.py track": "steps, from n_public",
-    "stages/shadow_mia.py track": "shadow models, a fixed number",
+    "src/palimpsest_lab/stages/shadow_mia.py track": "shadow models, a fixed number",
 }
 # Every file of stages and library that prints, but for the command line's -> what.
 PRINTS = {
@@ -34,7 +35,7 @@ PRINTS = {
     "stages/finished.py": "that nothing is charged for what was put back",
     "stages/fit.py": "that nothing is charged for what is made again",
     "stages/preprocess.py": "where the warnings are, without them",
-    "stages/ratings.py": "what people said of rows, and whose rows on a sheet are private",
+    "src/palimpsest_lab/stages/ratings.py": "what people said of rows, and whose rows on a sheet are private",
     "stages/release.py": "what was released, and what signed it",
     "stages/report.py": "why a measurement could not be drawn",
     "stages/spending.py": "the budget",

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from palimpsest.params.presets import PRESETS
-from palimpsest.params.presets.entry import ALWAYS, Entry, Preset, Worked
+from palimpsest.params.preset import ALWAYS, Entry, Preset, Worked, presets
 from palimpsest.params.text import flow
 
 _HEAD = """# Presets
@@ -37,7 +36,7 @@ are written by hand, with `url` and `model` ([endpoints](howto/endpoint.md)).
 
 def render() -> str:
     """The page as Markdown: one table for each preset, and what it cannot do."""
-    return _HEAD + "".join("".join(_section(preset)) for preset in PRESETS.values())
+    return _HEAD + "".join("".join(_section(preset)) for preset in presets().values())
 
 
 def _section(preset: Preset) -> Iterator[str]:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from palimpsest.audit.clipping import CLIPS, ClippingAudit, distortions
+from palimpsest_lab.audits.clipping import CLIPS, ClippingAudit, distortions
 
 
 def test_two_tokens_are_as_far_as_worked_out_by_hand() -> None:

@@ -8,12 +8,12 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from palimpsest.audit.familiarity import MOST, Familiarity, cut_alike, familiarity
 from palimpsest.audit.next_token import Reading, read_beginnings
 from palimpsest.audit.statistics import Bootstrap
 from palimpsest.errors import DataError
 from palimpsest.models.lm import text_losses
 from palimpsest.models.tokens import train_tokenizer
+from palimpsest_lab.audits.familiarity import MOST, Familiarity, cut_alike, familiarity
 
 DRAWS = Bootstrap(resamples=100, seed=3)
 PUBLIC = [f"the {number} th lamp of the long hall hums and glows at night but never in the day" for number in range(40)]

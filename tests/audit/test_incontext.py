@@ -20,8 +20,14 @@ from transformers import (
     OPTForCausalLM,
 )
 
-from palimpsest.audit import incontext, incontext_model
-from palimpsest.audit.incontext import (
+from palimpsest.audit.statistics import Bootstrap
+from palimpsest.errors import DataError, ParamsError
+from palimpsest.files import read_json, write_json
+from palimpsest.models.tokens import train_tokenizer
+from palimpsest.params.load import parse
+from palimpsest.records.record import Record
+from palimpsest_lab.audits import incontext, incontext_model
+from palimpsest_lab.audits.incontext import (
     InContextAnswers,
     audit_in_context,
     chosen_items,
@@ -30,7 +36,7 @@ from palimpsest.audit.incontext import (
     draw_rows,
     helps,
 )
-from palimpsest.audit.incontext_model import (
+from palimpsest_lab.audits.incontext_model import (
     AnswerWriter,
     Chooser,
     TokenPrompts,
@@ -43,14 +49,8 @@ from palimpsest.audit.incontext_model import (
     score_answers,
     write_tokens,
 )
-from palimpsest.audit.incontext_settings import InContext
-from palimpsest.audit.statistics import Bootstrap
-from palimpsest.errors import DataError, ParamsError
-from palimpsest.files import read_json, write_json
-from palimpsest.models.tokens import train_tokenizer
-from palimpsest.params.load import parse
-from palimpsest.records.record import Record
-from stages import incontext_eval
+from palimpsest_lab.audits.incontext_settings import InContext
+from palimpsest_lab.stages import incontext_eval
 from tests.settings_file import demo
 
 CONTEXT = 256

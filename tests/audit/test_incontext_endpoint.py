@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from palimpsest.audit.incontext import audit_in_context
-from palimpsest.audit.incontext_endpoint import EndpointJudge, TextPrompts, label_scores
-from palimpsest.audit.incontext_settings import InContext
 from palimpsest.audit.statistics import Bootstrap
 from palimpsest.errors import BackendError
 from palimpsest.models.chat.settings import JudgeEndpoint
 from palimpsest.privacy.ledger.records import Asset
 from palimpsest.records.record import Record
 from palimpsest.workspace import PRIVATE
-from stages import incontext_eval
+from palimpsest_lab.audits.incontext import audit_in_context
+from palimpsest_lab.audits.incontext_endpoint import EndpointJudge, TextPrompts, label_scores
+from palimpsest_lab.audits.incontext_settings import InContext
+from palimpsest_lab.stages import incontext_eval
 from tests.machines import own_ledger
 from tests.models.chat.server import Behaviour, Reply, Running, Seen, completion, serving
 

@@ -10,7 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palimpsest.audit.membership import Control, audit_membership
-from palimpsest.audit.prompt_membership import (
+from palimpsest.audit.statistics import Estimate, Interval
+from palimpsest.audit.units import Guessed, Scores
+from palimpsest.errors import DataError
+from palimpsest.records.private import SplitRow
+from palimpsest.records.record import Record
+from palimpsest_lab.audits.prompt_membership import (
     ATTACK,
     BINS,
     Density,
@@ -21,11 +26,6 @@ from palimpsest.audit.prompt_membership import (
     log_odds,
     matched,
 )
-from palimpsest.audit.statistics import Estimate, Interval
-from palimpsest.audit.units import Guessed, Scores
-from palimpsest.errors import DataError
-from palimpsest.records.private import SplitRow
-from palimpsest.records.record import Record
 
 PASSED = Control(Estimate(0.5, 0.4, 0.6), Interval(0.4, 0.6))
 LABELS = ("x", "y")

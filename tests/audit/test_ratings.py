@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.audit.ratings import COLUMNS, agreement, blinded, ratings, read_sheet
 from palimpsest.errors import DataError
+from palimpsest_lab.audits.ratings import COLUMNS, agreement, blinded, ratings, read_sheet
 
 TEXTS = {"a": ["one", "two"], "b": ["three", "four"]}
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from palimpsest.audit.separation import ForestSettings, Projection, SeparationAudit, project, separation
 from palimpsest.audit.statistics import wilson
 from palimpsest.errors import DataError, ModelError
 from palimpsest.files import read_json, write_json
+from palimpsest_lab.audits.separation import ForestSettings, Projection, SeparationAudit, project, separation
 
 LABELS = ("bug", "praise", "question")
 SETTINGS = ForestSettings(trees=30, seeds=(0, 1, 2))

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from palimpsest.audit.shadow import Population, confidence, lira_attack, rmia_attack
 from palimpsest.audit.statistics import auc_value
 from palimpsest.audit.units import Scores
+from palimpsest_lab.audits.shadow import Population, confidence, lira_attack, rmia_attack
 
 SIDE, MODELS = 200, 4
 

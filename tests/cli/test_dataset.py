@@ -12,12 +12,12 @@ from click.testing import Result
 from pydantic import TypeAdapter
 from ruamel.yaml import YAML
 
-from palimpsest.cli import dataset
 from palimpsest.cli.decisions import DataSource, params_text
 from palimpsest.cli.init import check_source
-from palimpsest.datasets.known import KNOWN
 from palimpsest.models.words import Named, Words, words_of
 from palimpsest.params.load import loads
+from palimpsest_lab.commands import dataset
+from palimpsest_lab.datasets.known import KNOWN
 from tests.datasets.published import CASES, written
 
 

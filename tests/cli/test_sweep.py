@@ -17,10 +17,10 @@ from palimpsest.cli.scores import CHOICE
 from palimpsest.files import write_json, write_text
 from palimpsest.params.file import FILE, RESOLVED
 from palimpsest.params.load import read
+from palimpsest.params.sweep import axis, points
 from palimpsest.privacy.ledger.ledger import Ledger
-from palimpsest.reproduce import table
-from palimpsest.reproduce.sweep import axis, points
 from palimpsest.workspace import GRAPH, METRICS, RECEIPTS, SUMMARY
+from palimpsest_lab.reproduce import table
 from tests.receipts import a_receipt
 
 DRAWN = ("dp3", "temperature=0.7,1.0")

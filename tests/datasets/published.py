@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from palimpsest.datasets.declaration import Item
+from palimpsest_lab.datasets.declaration import Item
 
 FILM = {"title": "A", "year": 1990, "cast": ["B"], "genres": ["Drama"], "href": "A", "extract": "A is a film."}
 TREEBANK = {

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from palimpsest.datasets import readers
-from palimpsest.datasets.declaration import Item
-from palimpsest.datasets.known import KNOWN
-from palimpsest.datasets.prepare import find, items
 from palimpsest.errors import DataError
+from palimpsest_lab.datasets import readers
+from palimpsest_lab.datasets.declaration import Item
+from palimpsest_lab.datasets.known import KNOWN
+from palimpsest_lab.datasets.prepare import find, items
 from tests.datasets.published import CASES, TABLE, TREEBANK, written
 
 

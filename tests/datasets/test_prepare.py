@@ -5,10 +5,10 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palimpsest.datasets.declaration import Form, Item
-from palimpsest.datasets.known import KNOWN
-from palimpsest.datasets.prepare import Cut, Found, Seen, Tally, evaluated_items, private_items, sentences
 from palimpsest.records.keyed import normalise
+from palimpsest_lab.datasets.declaration import Form, Item
+from palimpsest_lab.datasets.known import KNOWN
+from palimpsest_lab.datasets.prepare import Cut, Found, Seen, Tally, evaluated_items, private_items, sentences
 
 LONG = "this sentence has more than forty letters so that chance does not repeat it"
 TEXTS = st.lists(st.text("ab \u00e9A", max_size=4), max_size=30)

@@ -2,9 +2,11 @@
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from importlib.metadata import entry_points
 from pathlib import Path
 from shutil import copy, copytree, ignore_patterns
 
@@ -21,13 +23,14 @@ from stages import inputs, spenders
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = inputs.programs()
+BROUGHT = [entry for group in ("pages", "attacks") for entry in entry_points(group=f"palimpsest.{group}")]  # of the page
 # What reaches code or a file otherwise than by an import statement.
 CALLS = {"import_module", "__import__", "find_spec", "run_module", "run_path", "exec", "eval", "files", "PackageLoader"}
 
 
 @pytest.fixture(scope="module")
 def imports() -> grimp.ImportGraph:
-    return grimp.build_graph("palimpsest", "stages", cache_dir=None)
+    return grimp.build_graph("palimpsest", "palimpsest_lab", "stages", cache_dir=None)
 
 
 # Against a second reading of the imports, by other code.
@@ -43,6 +46,7 @@ def reached(modules: Sequence[str], imports: grimp.ImportGraph) -> set[str]:
             if name not in found:
                 found.add(name)
                 waiting += imports.find_modules_directly_imported_by(name)
+                waiting += [entry.module for entry in BROUGHT] if name == "palimpsest.report.sections" else []
     return found
 
 
@@ -60,7 +64,7 @@ def test_the_code_of_a_stage_is_all_that_it_imports_and_no_more(imports: grimp.I
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
 def test_an_edit_in_one_method_leaves_the_runs_of_every_other(method: Method):
     """Between a method's folder and the others are `shared` and what reads params.yaml alone."""
-    own = [name for name in code(*spenders.modules(method)) if name.startswith("palimpsest/methods/")]
+    own = [name for name in code(*spenders.modules(method)) if re.match(r"palimpsest(_lab)?/methods/", name)]
     folder = method.module.rpartition(".")[0].replace(".", "/")
     parents = {f"{parent}/__init__.py" for parent in Path(folder).parents}
     reads = code("palimpsest.params.schema").keys()
@@ -70,9 +74,10 @@ def test_an_edit_in_one_method_leaves_the_runs_of_every_other(method: Method):
 
 
 def test_an_edit_starts_the_stages_of_its_own_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    copytree(ROOT / "src/palimpsest", tmp_path / "palimpsest", ignore=ignore_patterns("__pycache__"))
-    copytree(ROOT / "stages", tmp_path / "stages", ignore=ignore_patterns("__pycache__"))
-    monkeypatch.setattr("palimpsest.graph.closure._homes", lambda: {"palimpsest": tmp_path, "stages": tmp_path})
+    roots = {"palimpsest": ROOT / "src", "palimpsest_lab": ROOT / "src", "stages": ROOT}
+    for name, home in roots.items():
+        copytree(home / name, tmp_path / name, ignore=ignore_patterns("__pycache__"))
+    monkeypatch.setattr("palimpsest.graph.closure._homes", lambda: dict.fromkeys(roots, tmp_path))
 
     def digests() -> dict[str, str]:
         return {method.name: digest.__wrapped__(*spenders.modules(method)) for method in METHODS}
@@ -84,7 +89,7 @@ def test_an_edit_starts_the_stages_of_its_own_method(tmp_path: Path, monkeypatch
         return {name for name, now in digests().items() if now != before[name]}
 
     assert changed("palimpsest/methods/select/fit.py") == {"select"}
-    assert changed("palimpsest/methods/baselines/custext/fit.py") == {"custext"}
+    assert changed("palimpsest_lab/methods/custext/fit.py") == {"custext"}
     assert changed("palimpsest/models/chat/endpoint.py") == {"evolve"}
     assert changed("palimpsest/methods/registry.py") == {method.name for method in METHODS}
     assert changed("stages/fit.py") == {method.name for method in METHODS} - {"dp_lm", "discriminator"}
@@ -113,7 +118,7 @@ def test_there_is_no_code_of_a_stage_that_is_none():
 
 
 def sources() -> Iterator[tuple[str, Path]]:
-    for home, root in ((ROOT / "src", "palimpsest"), (ROOT, "stages")):
+    for home, root in ((ROOT / "src", "palimpsest"), (ROOT / "src", "palimpsest_lab"), (ROOT, "stages")):
         for path in sorted((home / root).rglob("*.py")):
             parts = path.relative_to(home).with_suffix("").parts
             yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
@@ -139,7 +144,7 @@ def test_whatever_is_reached_by_name_is_declared():
 
 
 def test_every_file_that_is_shipped_is_somebodys():
-    shipped = [path for root in ("src/palimpsest", "stages") for path in (ROOT / root).rglob("*") if path.is_file()]
+    shipped = [path for root in ("src/palimpsest", "src/palimpsest_lab/stages", "stages") for path in (ROOT / root).rglob("*") if path.is_file()]
     other = {path for path in shipped if path.suffix != ".py" and "__pycache__" not in path.parts}
     assert other == {path for patterns in DYNAMIC.values() for name in patterns for path in (ROOT / "src").glob(name)}
 

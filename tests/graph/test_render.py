@@ -123,9 +123,11 @@ def test_every_stage_but_the_one_that_looks_at_code_names_its_own() -> None:
 
 
 def test_whatever_is_started_as_a_stage_is_declared() -> None:
-    started = {path.stem for path in (ROOT / "stages").glob("*.py") if '__name__ == "__main__"' in path.read_text()}
-    server = "warm"  # which runs stages, and is started by its file
-    pages = {"samples", "ratings"}  # of rows for people to read: what is no stage leaves no copy
+    folders = {"stages": ROOT / "stages", "palimpsest_lab.stages": ROOT / "src/palimpsest_lab/stages"}
+    files = [(package, path) for package, folder in folders.items() for path in folder.glob("*.py")]
+    started = {f"{package}.{path.stem}" for package, path in files if '__name__ == "__main__"' in path.read_text()}
+    server = "stages.warm"  # which runs stages, and is started by its file
+    pages = {"stages.samples", "palimpsest_lab.stages.ratings"}  # rows for people to read: no stage leaves a copy
     assert started == {stage.code for stage in STAGES} | {server, *pages}
 
 

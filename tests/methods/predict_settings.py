@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from palimpsest.methods.baselines.fewshot.declaration import FewShotSettings
 from palimpsest.methods.predict.settings import PredictSettings
 from palimpsest.methods.shared.base import Plan
 from palimpsest.privacy.entropy import NoiseSource
@@ -14,6 +13,7 @@ from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import metered
 from palimpsest.privacy.view import PrivateView
 from palimpsest.records.schema import PublicSchema
+from palimpsest_lab.methods.fewshot.declaration import FewShotSettings
 from tests.methods.two_classes import two_class_records
 from tests.reading import EVERYTHING, reading
 

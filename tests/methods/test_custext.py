@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from palimpsest.errors import LedgerError, ParamsError
-from palimpsest.methods.baselines.custext.declaration import CusTextSettings
-from palimpsest.methods.baselines.custext.fit import CusText
-from palimpsest.methods.baselines.custext.fit import plan as planned
 from palimpsest.methods.shared.base import Budget
 from palimpsest.privacy.accounting import is_private
 from palimpsest.privacy.words import WordSets
 from palimpsest.records.record import Record
+from palimpsest_lab.methods.custext.declaration import CusTextSettings
+from palimpsest_lab.methods.custext.fit import CusText
+from palimpsest_lab.methods.custext.fit import plan as planned
 from tests.methods.two_classes import WORDS, two_class_records
 
 NAMES = tuple(WORDS)

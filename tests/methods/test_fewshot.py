@@ -9,14 +9,14 @@ import pytest
 from pydantic import ValidationError
 
 from palimpsest.errors import ModelError, ParamsError
-from palimpsest.methods.baselines.fewshot.declaration import FewShotSettings
-from palimpsest.methods.baselines.fewshot.fit import FewShot
-from palimpsest.methods.baselines.fewshot.plan import plan as planned
 from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.shared.filters import unread
-from palimpsest.prediction.fewshot import WriteShots
 from palimpsest.privacy.accounting import epsilon, is_private
 from palimpsest.records.schema import PublicSchema
+from palimpsest_lab.methods.fewshot.declaration import FewShotSettings
+from palimpsest_lab.methods.fewshot.fit import FewShot
+from palimpsest_lab.methods.fewshot.plan import plan as planned
+from palimpsest_lab.shots import WriteShots
 from tests.methods.predict_settings import few_settings, opened
 
 BUDGET, REFERENCE = Budget(1.0, 1e-3), Budget(math.inf, 1e-3)

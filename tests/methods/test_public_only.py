@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from palimpsest.methods.baselines.public_only import select_public
+from palimpsest.methods.public_only import select_public
 from palimpsest.records.record import Record
 
 DESCRIPTIONS = {"east": np.array([1.0, 0.0]), "north": np.array([0.0, 1.0])}

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from palimpsest.errors import LedgerError, ParamsError
-from palimpsest.methods.baselines.sentdp.declaration import SentDpSettings
-from palimpsest.methods.baselines.sentdp.fit import SentDp
-from palimpsest.methods.baselines.sentdp.fit import plan as planned
 from palimpsest.methods.shared.base import Budget
 from palimpsest.methods.shared.means import Candidates
 from palimpsest.privacy.accounting import epsilon, is_private, zcdp_rho
 from palimpsest.records.record import Record
+from palimpsest_lab.methods.sentdp.declaration import SentDpSettings
+from palimpsest_lab.methods.sentdp.fit import SentDp
+from palimpsest_lab.methods.sentdp.fit import plan as planned
 from tests.methods.two_classes import FOREIGN, PUBLIC, WORDS, label_of, two_class_records
 
 BUDGET = Budget(3.0, 1e-3)

@@ -3,8 +3,8 @@
 import pytest
 from pydantic import ValidationError
 
-from palimpsest.audit.incontext_settings import InContext
 from palimpsest.errors import ParamsError
+from palimpsest_lab.audits.incontext_settings import InContext
 
 SETTINGS = {
     "shots": (0, 4, 16), "draws": 3, "items": 300, "batch": 16, "demonstration_tokens": 32, "item_tokens": 64,

@@ -15,8 +15,7 @@ from palimpsest.cli.decisions import DataSource, params_text, usual_epsilon
 from palimpsest.methods.shared.base import Plan
 from palimpsest.models.chat.settings import Endpoint
 from palimpsest.params.load import file_of, loads
-from palimpsest.params.presets import PRESETS, Facts
-from palimpsest.params.presets.entry import CONDITIONS, OURS, Worked
+from palimpsest.params.preset import CONDITIONS, OURS, Facts, Worked, presets
 from palimpsest.params.schema import Params
 from palimpsest.privacy.accounting import epsilon, gdp_epsilon
 from stages.pricing import Prices
@@ -85,7 +84,7 @@ TASKS: dict[str, dict[str, Any]] = {
 def source(name: str, task: str = "classify", **changes: Any) -> DataSource:
     base = DataSource(
         data=Path("/d.csv"), text="t", public=Path("/p.csv"), n_public=N, asset="a", preset=name,
-        epsilon=PRESETS[name].epsilon, lm="someone/model",
+        epsilon=presets()[name].epsilon, lm="someone/model",
     )  # fmt: skip
     return replace(base, **{**TASKS[task], **changes})
 
@@ -130,7 +129,7 @@ def test_what_a_paper_prints_is_what_a_workspace_gets(name: str) -> None:
 @pytest.mark.parametrize(("name", "place"), [(name, place) for name, places in PRINTED.items() for place in places])
 def test_whatever_cites_a_table_of_settings_was_read_twice(name: str, place: str) -> None:
     """What a preset takes from there is in `PRINTED` too, read apart from it, and the other way round."""
-    preset = PRESETS[name]
+    preset = presets()[name]
     usual = [
         entry for entry in preset.entries if entry.where not in ("task json", "task span") and entry.source == place
     ]
@@ -144,7 +143,7 @@ def test_paper_003_calibrates_no_extraction(task: str, calibrates: bool) -> None
     assert settings.calibrate is calibrates
 
 
-@pytest.mark.parametrize("preset", PRESETS.values(), ids=PRESETS)
+@pytest.mark.parametrize("preset", presets().values(), ids=presets())
 def test_each_key_has_its_place_in_the_paper_or_a_reason(preset: Any) -> None:
     place = re.compile(r"(Section|Table|Figure|Algorithm|Equation|Appendix) [\dA-H][\w.]*(, .+)?|code, \S+|" + OURS)
     for entry in (*preset.entries, *preset.by_endpoint):
@@ -170,14 +169,14 @@ def test_aug_pe_differs_by_data_set_as_its_code_does(words: str, task: str) -> N
 @pytest.mark.parametrize(("words", "spread"), [("reviews", 20), ("texts", 30)])
 def test_aug_pe_by_an_endpoint_is_another_author(words: str, spread: float) -> None:
     facts = replace(source("paper-002", words=words).facts, endpoint=True)
-    body = PRESETS["paper-002"].settings(facts)
+    body = presets()["paper-002"].settings(facts)
     author = Endpoint.model_validate({**body["authors"]["aug_pe"], "url": "http://here/v1", "model": "m"})
     assert body["variants"]["evolve1"]["expand"] == 4
     assert (author.prompts.vary, author.length.spread, author.length.least) == ("blanks", spread, 25)
 
 
 @pytest.mark.parametrize("lm", ["embedded", "someone/model"])
-@pytest.mark.parametrize(("name", "task"), [(name, task) for name, one in PRESETS.items() for task in one.tasks])
+@pytest.mark.parametrize(("name", "task"), [(name, task) for name, one in presets().items() for task in one.tasks])
 def test_each_preset_resolves_for_each_of_its_tasks(name: str, task: str, lm: str) -> None:
     params = params_of(name, task, lm=lm)
     assert params.preset == name
@@ -189,7 +188,7 @@ def test_each_preset_resolves_for_each_of_its_tasks(name: str, task: str, lm: st
 
 
 def _epsilons(name: str) -> set[float]:
-    return {PRESETS[name].epsilon, 0.87 * PRESETS[name].epsilon}
+    return {presets()[name].epsilon, 0.87 * presets()[name].epsilon}
 
 
 @cache
@@ -198,7 +197,7 @@ def small(name: str) -> tuple[Params, Prices]:
     return params, Prices(params)
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", presets())
 def test_all_methods_of_a_paper_are_priced(name: str) -> None:
     params, prices = small(name)
     rows = spenders(params)
@@ -238,7 +237,7 @@ def test_two_gradients_counted_once_are_more_than_they_are_said_to_be(n: int, no
 
     assert by_renyi(noise) == pytest.approx(3.0, abs=0.01)
     assert f"{by_renyi(noise / math.sqrt(2)):.1f}" == stated
-    assert stated in PRESETS["paper-000"].beyond[0]
+    assert stated in presets()["paper-000"].beyond[0]
 
 
 def test_plan_says_for_what_two_gradients_would_pass() -> None:
@@ -252,7 +251,7 @@ def test_plan_says_for_what_two_gradients_would_pass() -> None:
 
 def test_the_printed_noise_of_aug_pe_is_more_than_epsilon_1() -> None:
     delta = 1 / (1_939_290 * math.log(1_939_290))
-    (said, _) = PRESETS["paper-002"].beyond
+    (said, _) = presets()["paper-002"].beyond
     assert f"{gdp_epsilon(math.sqrt(10) / 15.34, delta):.4f}" == "1.0045"
     assert all(number in said for number in ("15.34", "1.0045", "15.40"))
     row = params_of("paper-002", "text", n_public=1_939_290)
@@ -263,12 +262,12 @@ def test_limited_domain_needs_more_votes_than_there_are() -> None:
     labels = {name: name for name in "abcdef"}
     plan = plan_of(params_of("paper-004", n_public=5452, labels=labels, epsilon=1.0), "embed1")
     assert not plan.feasible
-    said = PRESETS["paper-004"].beyond[0]
+    said = presets()["paper-004"].beyond[0]
     assert f"gap of {plan.numbers['gap']:.0f} votes where a candidate has {plan.numbers['votes_each']:.1f}" in said
 
 
 def test_rows_have_the_epsilon_of_their_paper_unless_another_is_said() -> None:
-    assert [usual_epsilon(name) for name in ("modern", *PRESETS)] == [3.0, 3.0, 1.0, 1.0, 5.0]
+    assert [usual_epsilon(name) for name in ("modern", *presets())] == [3.0, 3.0, 1.0, 1.0, 5.0]
 
 
 def test_the_discriminator_of_paper_000_has_a_rate_of_its_own() -> None:
@@ -284,6 +283,6 @@ def test_the_heads_of_paper_000_read_the_last_token() -> None:
 
 def test_what_a_preset_cannot_do_is_a_flag_and_nothing_without_one() -> None:
     params = params_of("paper-003")
-    assert params.flags()[0] == f"paper-003: {PRESETS['paper-003'].beyond[0]}"
+    assert params.flags()[0] == f"paper-003: {presets()['paper-003'].beyond[0]}"
     assert not any("paper" in flag for flag in params.model_copy(update={"preset": None}).flags())
     assert Facts("text", 0, 100, 1.0).endpoint is False

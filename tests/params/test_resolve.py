@@ -71,7 +71,6 @@ def test_what_runs_follows_from_the_variants() -> None:
         "vote_select": {"voted": "select3"},
         "decoder_pretrain": ["small"],
         "eda_evolve": {"embed3": "small"},
-        "embedding_audit": ["base", "dp3", "free"],
         "evaluate": names,
         "audit": names,
     }

@@ -61,7 +61,7 @@ def conclude(own: Place, stage: Stage) -> str:
     arguments = (
         stage.command.replace(NAME, RELEASED).replace(BELOW, RELEASED).split()[4:]
     )  # behind python -P -m stages.x
-    code, printed = own.stage(import_module(f"stages.{stage.code}"), *arguments)
+    code, printed = own.stage(import_module(stage.code), *arguments)
     assert code == 0, printed
     return printed
 
@@ -96,7 +96,7 @@ def plant(rows: list[SplitRow], others: list[SplitRow]) -> None:
 def test_an_audit_that_fails_says_so_and_the_release_is_there(stage: Stage, own: Place) -> None:
     """Nothing that it calls works, and no rule of its own foresees that."""
     with pytest.MonkeyPatch.context() as patch:
-        module = import_module(f"stages.{stage.code}")
+        module = import_module(stage.code)
         for name, found in list(vars(module).items()):
             if _is_called(module.__name__, name, found):
                 patch.setattr(module, name, _broken)
@@ -111,7 +111,7 @@ def test_an_audit_that_fails_says_so_and_the_release_is_there(stage: Stage, own:
 
 
 def _is_called(module: str, name: str, found: object) -> bool:
-    ours = str(getattr(found, "__module__", "")).startswith(("palimpsest.", "stages."))
+    ours = str(getattr(found, "__module__", "")).startswith(("palimpsest.", "palimpsest_lab.", "stages."))
     return ours and callable(found) and found.__module__ != module and name not in ("load", "metric")
 
 

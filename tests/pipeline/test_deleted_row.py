@@ -11,7 +11,8 @@ from bench.pages import ROOT, blocks
 from palimpsest.files import make_folder
 from palimpsest.records.write import read_split
 from palimpsest.workspace import CHECKPOINTS, PRIVATE, RATINGS, SAMPLES, SHARDS
-from stages import encoding, encoding_tools, incontext_eval
+from palimpsest_lab.stages import incontext_eval
+from stages import encoding, encoding_tools
 from tests.pipeline.place import MARKER, Place
 from tests.pipeline.test_pipeline_runs import hashes
 

@@ -51,7 +51,7 @@ def test_what_is_written_without_noise_meets_nothing_that_may_leave(monkeypatch:
     "stage", [stage for stage in STAGES if stage.name not in SPENDERS], ids=lambda stage: stage.name
 )
 def test_a_stage_reads_the_memory_of_its_zone(stage) -> None:  # type: ignore[no-untyped-def]
-    spec = find_spec(f"stages.{stage.code}")
+    spec = find_spec(stage.code)
     assert spec is not None and spec.origin is not None  # noqa: PT018
     source = Path(spec.origin).read_text(encoding="utf-8")
     named = {name for name in ("OF_PUBLIC", "OF_PAID", "memory_of(") if name in source}

@@ -38,8 +38,8 @@ from palimpsest.workspace import (
     RECEIPTS,
     SYNTHETIC,
 )
+from palimpsest_lab.stages.shadow_mia import prompted
 from stages.audited import guessed, one_row_each, records_of
-from stages.shadow_mia import prompted
 from tests.pipeline.conftest import MOST_ROWS, N_PUBLIC, PERSONS
 from tests.pipeline.place import VARIANT, WRITTEN, Place
 from tests.receipts import a_receipt

@@ -10,15 +10,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+import palimpsest_lab.stages.incontext_eval
 import stages.downstream_eval
 import stages.encoding
-import stages.incontext_eval
 import stages.inputs
 import stages.next_token_base
 import stages.preprocess
 import stages.pretrain
 import stages.public_eval
-from palimpsest.audit.incontext_settings import InContext
 from palimpsest.cli.main import app
 from palimpsest.errors import DataError, ModelError
 from palimpsest.files import read_json
@@ -27,6 +26,7 @@ from palimpsest.methods.shared.tools import Reads
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.twins.models import save_base, save_encoder
+from palimpsest_lab.audits.incontext_settings import InContext
 from stages.models import note_fitted
 from stages.spenders import Spender
 from stages.tools import Artifacts
@@ -91,7 +91,7 @@ SOURCES: dict[str, tuple[Callable[[Place, str], None], str, Callable[[Params], A
     "models.encoder": (models("encoder"), "models", stages.encoding.encoders),
     "models.classifier": (models("classifier"), "models", _classify),
     "models.judge.model": (
-        judge, "models", lambda params: stages.incontext_eval.judge_of(params, InContext(), "real"),
+        judge, "models", lambda params: palimpsest_lab.stages.incontext_eval.judge_of(params, InContext(), "real"),
     ),
     "models.next_token": (models("next_token"), "models", lambda _: stages.next_token_base.run()),
     "authors.here.model": (author, "models", lambda params: written_by_here(params).author_model()),

@@ -11,11 +11,11 @@ import torch
 
 from palimpsest.errors import LedgerError
 from palimpsest.prediction.contexts import Shape
-from palimpsest.prediction.fewshot import WriteShots
 from palimpsest.prediction.prompts import few_shot_prompter
 from palimpsest.prediction.sampling import SENSITIVITY, Sampling
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.rows import PrivateRow, one_each
+from palimpsest_lab.shots import WriteShots
 from tests.prediction.tiny import CONTEXT, model, tokenizer
 from tests.prediction.world import EXTRAS, LABELS, ROWS, Counted, new_ledger, opened, request
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from palimpsest.prediction.cells import Cells
-from palimpsest.prediction.fewshot import WriteShots
 from palimpsest.prediction.mechanism import Clipping, SparseVector, averaged_sum, grid, probabilities
 from palimpsest.prediction.query import WriteWave
 from palimpsest.privacy.query import is_for_persons
 from palimpsest.privacy.rows import PrivateRow, one_each
+from palimpsest_lab.shots import WriteShots
 from tests.prediction.laws import CLIPPINGS, PALETTE, PUBLIC, holds, law_of_persons, over
 from tests.prediction.test_replay import KINDS, LAST_STEP, cell_of, replay
 from tests.prediction.world import FIXED, LABELS, ROWS, VECTOR, claimed, wave

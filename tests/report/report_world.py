@@ -12,19 +12,14 @@ from scipy.stats import norm
 from palimpsest.audit import ngrams as ngrams_audit
 from palimpsest.audit.anonymity import AnonymityAudit, Evidence
 from palimpsest.audit.classifier import ClassifierAudit
-from palimpsest.audit.clipping import ClippingAudit
 from palimpsest.audit.facts import FactAudit, PopulationFactAudit, support_bins
-from palimpsest.audit.familiarity import Familiarity, Sight
 from palimpsest.audit.fidelity import FidelityAudit, Measured, diversities, length_bins
-from palimpsest.audit.incontext import Answered, InContextAnswers
 from palimpsest.audit.label_fit import LabelFit
 from palimpsest.audit.membership import Attack, Control, EpsilonLower, MembershipAudit
 from palimpsest.audit.memorisation import Contrast, Extraction, MemorisationAudit, Repeats
 from palimpsest.audit.ngrams import NgramAudit, OrderOverlap, PerReference
-from palimpsest.audit.prompt_membership import BINS, Density, PromptControl, PromptMembershipAudit
 from palimpsest.audit.reconstruction import DecodedText, DecoderScores
 from palimpsest.audit.rounds import Distance, EvolutionAudit, Turnout
-from palimpsest.audit.separation import Projection, Separation, SeparationAudit
 from palimpsest.audit.statistics import Estimate, Interval, Rate
 from palimpsest.audit.structure import StructureAudit
 from palimpsest.audit.text_membership import Phantom, PhantomOrder, TextMembershipAudit
@@ -39,6 +34,11 @@ from palimpsest.report.results import Results
 from palimpsest.report.row import BASELINES
 from palimpsest.report.sections.base import Page
 from palimpsest.report.summary import summarise
+from palimpsest_lab.audits.clipping import ClippingAudit
+from palimpsest_lab.audits.familiarity import Familiarity, Sight
+from palimpsest_lab.audits.incontext import Answered, InContextAnswers
+from palimpsest_lab.audits.prompt_membership import BINS, Density, PromptControl, PromptMembershipAudit
+from palimpsest_lab.audits.separation import Projection, Separation, SeparationAudit
 from tests.receipts import a_line, a_receipt
 
 LABELS = ("billing", "delivery", "device fault", "account", "returns")

@@ -6,7 +6,7 @@ from report_world import results, world_ledger, world_metrics, world_receipts
 
 from palimpsest.audit.statistics import Estimate
 from palimpsest.report.conclusion import conclusions, public_conclusions
-from palimpsest.report.row import ATTACKS, Membership, Row, Score, overall
+from palimpsest.report.row import Membership, Row, Score, overall
 from palimpsest.report.summary import summarise
 
 
@@ -14,7 +14,7 @@ def said(**changes: object) -> str:
     """What is said of a release that differs in these fields from a measured one."""
     summary = summarise(results(world_metrics()), world_receipts(), world_ledger())
     own = replace(summary.of("release")[0], **changes)  # type: ignore[arg-type]
-    own = replace(own, verdict=overall(getattr(own, name) for name in ATTACKS))
+    own = replace(own, verdict=overall(own.audits.values()))
     rows = tuple(own if row.role == "release" else row for row in summary.rows)
     return conclusions(replace(summary, rows=rows))["dp3"]
 
@@ -40,8 +40,7 @@ def test_a_gain_is_one_only_where_its_interval_is_above_zero(low: float, high: f
 
 
 def attacked(verdict: str, **changes: Any) -> Membership:
-    found = release().membership
-    assert found is not None
+    found = release().audits["membership"]
     return replace(found, **{"verdict": verdict, "eps_max": 4.06} | changes)
 
 
@@ -54,7 +53,7 @@ def attacked(verdict: str, **changes: Any) -> Membership:
     ],
 )
 def test_an_attack_that_could_not_have_refuted_is_never_said_to_have_failed(verdict: str, words: str) -> None:
-    assert words in said(membership=attacked(verdict), text_membership=None, shadow_membership=None)
+    assert words in said(audits={"membership": attacked(verdict)})
 
 
 def test_one_audit_that_refutes_is_enough() -> None:
@@ -68,12 +67,12 @@ def test_an_attack_without_a_result_passes_nothing() -> None:
     assert overall([None, None], unsettled=True) == "inconclusive"
     assert overall([attacked("not refuted")], unsettled=True) == "not refuted"
     why = {"text_membership": "nobody may be guessed about", "utility": "no row has a label"}
-    alone = said(membership=None, text_membership=None, shadow_membership=None, scores=(), unsettled=why)
+    alone = said(audits={}, scores=(), unsettled=why)
     assert alone == (
         "Its usefulness is inconclusive, because no row has a label. "
         "Its text membership attack is inconclusive, because nobody may be guessed about."
     )
-    beside = said(membership=attacked("not refuted"), text_membership=None, shadow_membership=None, unsettled=why)
+    beside = said(audits={"membership": attacked("not refuted")}, unsettled=why)
     assert "No attack refuted its claim" in beside
     assert beside.endswith("Its text membership attack is inconclusive, because nobody may be guessed about.")
 
@@ -82,30 +81,29 @@ def test_an_attack_without_a_result_passes_nothing() -> None:
 def test_attacks_that_find_nothing_without_noise_either_are_said_to(low: float, blind: bool) -> None:
     summary = summarise(results(world_metrics()), world_receipts(), world_ledger())
     (reference,) = summary.of("reference")
-    assert reference.membership is not None
-    seen = replace(reference.membership, auc=Estimate(0.55, low, 0.6))
-    own = replace(reference, membership=seen, text_membership=None, shadow_membership=None)
+    seen = replace(reference.audits["membership"], auc=Estimate(0.55, low, 0.6))
+    own = replace(reference, audits={"membership": seen})
     told = conclusions(replace(summary, rows=(*summary.of("release"), own)))["dp3"]
     assert ("The attacks tell no members of inf either, which is not private." in told) == blind
-    other = replace(own, method="embed", membership=replace(seen, auc=Estimate(0.5, 0.4, 0.6)))
+    other = replace(own, method="embed", audits={"membership": replace(seen, auc=Estimate(0.5, 0.4, 0.6))})
     assert "The attacks tell" not in conclusions(replace(summary, rows=(*summary.of("release"), other)))["dp3"]
 
 
 def test_the_power_of_an_audit_that_came_to_nothing_is_not_told() -> None:
     weak, none = attacked("not refuted", eps_max=3.5), attacked("inconclusive", eps_max=6.0)
-    assert "a claim of up to ε = 3.5." in said(membership=weak, text_membership=none, shadow_membership=None)
+    assert "a claim of up to ε = 3.5." in said(audits={"membership": weak, "text_membership": none})
 
 
 def test_what_an_audit_showed_whose_control_failed_is_not_told() -> None:
     failed = attacked("inconclusive", control_passed=False, epsilon_lower=3.9)
-    changes = {"membership": failed, "text_membership": None, "shadow_membership": None}
+    changes = {"audits": {"membership": failed}}
     assert "The controls of all attacks failed: they say nothing." in said(**changes)
     row = replace(release(), **changes)  # type: ignore[arg-type]
     assert (row.epsilon_lower, row.strongest) == (None, None)
 
 
 def test_what_was_not_measured_is_said() -> None:
-    told = said(membership=None, text_membership=None, shadow_membership=None, scores=())
+    told = said(audits={}, scores=())
     assert told == "Its usefulness was not measured. It was not attacked."
 
 

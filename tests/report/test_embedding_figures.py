@@ -18,8 +18,9 @@ from report_world import (
 )
 
 from palimpsest.report.sections import decoder as of_decoder
-from palimpsest.report.sections import evolution, gallery, generation, incontext, utility
+from palimpsest.report.sections import evolution, gallery, generation, utility
 from palimpsest.report.sections.base import Figure
+from palimpsest_lab.sections import incontext
 
 
 def shown(world: dict[str, dict[str, dict[str, Any]]]) -> dict[str, Figure]:

@@ -3,8 +3,9 @@
 import pytest
 from report_world import page_of, prompt_membership, svg, world_metrics, world_receipts
 
-from palimpsest.report.sections import gallery, membership, prompts
+from palimpsest.report.sections import gallery, membership
 from palimpsest.report.sections.base import Page
+from palimpsest_lab.sections import prompts
 
 OWN, BEHIND = "A member in the prompt, dp3", "One row of dp3 in the prompt"
 
@@ -19,7 +20,7 @@ def page(known: float) -> Page:
 @pytest.mark.parametrize(("known", "verdict"), [(3.0, "not refuted"), (0.0, "inconclusive")])
 def test_a_judge_that_knows_no_demonstration_decides_nothing(known: float, verdict: str) -> None:
     shown = page(known)
-    (found,) = (row.prompt_membership for row in shown.summary.rows if row.variant == "dp3")
+    (found,) = (row.audits["prompt_membership"] for row in shown.summary.rows if row.variant == "dp3")
     assert found is not None
     assert found.verdict == verdict
     control, attack = prompts.attacks(shown.results)

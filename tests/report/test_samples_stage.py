@@ -23,7 +23,8 @@ from palimpsest.records.private import SplitRow
 from palimpsest.records.record import Record
 from palimpsest.records.write import write_public, write_rounds, write_split, write_synthetic
 from palimpsest.workspace import RATINGS, SAMPLES
-from stages import ratings, samples
+from palimpsest_lab.stages import ratings
+from stages import samples
 from tests.receipts import a_receipt
 from tests.settings_file import demo, write_settings
 
@@ -229,11 +230,10 @@ def test_a_sheet_and_its_key_are_not_written_over(place: Path) -> None:
     assert KEY.read_bytes() == key
 
 
-@pytest.mark.parametrize("beside", [["--sheet", "5"], ["ben.csv"]])
-def test_what_stands_beside_a_filled_sheet_is_refused(beside: list[str], place: Path) -> None:
-    done = CliRunner().invoke(app, ["samples", "--rated", "anna.csv", *beside])
+def test_what_stands_beside_a_filled_sheet_is_refused(place: Path) -> None:
+    done = CliRunner().invoke(app, ["rate", "--read", "anna.csv", "ben.csv"])
     assert done.exit_code == 1
-    assert "--rated is given with --sheet or a VARIANT" in done.stderr
+    assert "--read is given with a VARIANT" in done.stderr
     assert "what to do: Give it alone" in done.stderr
 
 

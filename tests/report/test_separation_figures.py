@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from report_world import LABELS, audited, page_of, results, svg, world_metrics, world_models, world_receipts
 
-from palimpsest.audit.separation import Projection, Separation, SeparationAudit
 from palimpsest.audit.statistics import Estimate
 from palimpsest.report.drawing import Rows
-from palimpsest.report.sections import gallery, separation
+from palimpsest.report.sections import gallery
 from palimpsest.report.sections.base import Figure
+from palimpsest_lab.audits.separation import Projection, Separation, SeparationAudit
+from palimpsest_lab.sections import separation
 
 RESULTS = results({}, models=world_models())
 

@@ -62,14 +62,13 @@ def test_baselines_are_compared_with_the_real_row_and_close_no_gap() -> None:
 def test_the_strongest_attack_is_shown() -> None:
     row = summarise(results(world_metrics()), world_receipts(), world_ledger()).of("reference")[0]
     attacks = world_metrics()["inf"]["membership"]["attacks"]
-    assert row.membership is not None
-    assert row.membership.auc.value == max(attack["auc"] for attack in attacks.values())
+    assert row.audits["membership"].auc.value == max(attack["auc"] for attack in attacks.values())
 
 
 def test_what_was_not_measured_is_none() -> None:
     metrics = {"dp3": {"facts": world_metrics()["dp3"]["facts"]}}
     row = summarise(results(metrics), world_receipts(), world_ledger()).rows[0]
-    assert (row.membership, row.ngram_excess, row.scores, row.rows) == (None, None, (), None)
+    assert (row.audits, row.ngram_excess, row.scores, row.rows) == ({}, None, (), None)
     assert row.canaries_leaked == Fraction(0, 20)
 
 

@@ -12,22 +12,23 @@ from click.testing import Result
 from dp_accounting.dp_event import GaussianDpEvent
 from typer.testing import CliRunner
 
-from palimpsest.cli import reproduce, run
+from palimpsest.cli import run
 from palimpsest.cli.main import app
-from palimpsest.cli.reproduction import Asked, added, make, params_of, place_of
 from palimpsest.errors import ParamsError
 from palimpsest.files import read_json, write_json
 from palimpsest.params.load import LEDGER_VARIABLE, read
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Run
 from palimpsest.privacy.planned import PlannedQuery
-from palimpsest.reproduce.cells import cells_of, chosen
-from palimpsest.reproduce.grid import grid
-from palimpsest.reproduce.measures import Value, target
-from palimpsest.reproduce.measures import read as measured
-from palimpsest.reproduce.table import Epsilons, document, drawn, page
-from palimpsest.reproduce.table import Result as Found
 from palimpsest.workspace import SECONDS
+from palimpsest_lab.commands import reproduce
+from palimpsest_lab.commands.reproduction import Asked, added, make, params_of, place_of
+from palimpsest_lab.reproduce.cells import cells_of, chosen
+from palimpsest_lab.reproduce.grid import grid
+from palimpsest_lab.reproduce.measures import Value, target
+from palimpsest_lab.reproduce.measures import read as measured
+from palimpsest_lab.reproduce.table import Epsilons, document, drawn, page
+from palimpsest_lab.reproduce.table import Result as Found
 from tests.pipeline.place import warm
 from tests.settings_file import edit_settings
 

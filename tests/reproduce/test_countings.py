@@ -6,8 +6,8 @@ import dp_accounting.dp_event as dpa
 import pytest
 
 from palimpsest.privacy import accounting
-from palimpsest.reproduce.countings import as_counted, in_truth
-from palimpsest.reproduce.grid import Counting, grid
+from palimpsest_lab.reproduce.countings import as_counted, in_truth
+from palimpsest_lab.reproduce.grid import Counting, grid
 
 TWO = Counting(kind="two_gradients", batch=128, epochs=4)
 

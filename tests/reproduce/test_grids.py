@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.cli.reproduce import _lot
-from palimpsest.cli.reproduction import Asked
-from palimpsest.datasets.known import KNOWN
 from palimpsest.errors import ParamsError
 from palimpsest.graph.stages import STAGES
 from palimpsest.privacy.accounting import MOST_TARGET
-from palimpsest.reproduce.cells import cells_of, chosen, filled, fragment
-from palimpsest.reproduce.grid import grid, listed, parsed
-from palimpsest.reproduce.measures import MEASURES, planned, target
+from palimpsest_lab.commands.reproduce import _lot
+from palimpsest_lab.commands.reproduction import Asked
+from palimpsest_lab.datasets.known import KNOWN
+from palimpsest_lab.reproduce.cells import cells_of, chosen, filled, fragment
+from palimpsest_lab.reproduce.grid import grid, listed, parsed
+from palimpsest_lab.reproduce.measures import MEASURES, planned, target
 
 ALL = listed()
 SMALL = {

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from palimpsest.errors import ParamsError
-from palimpsest.reproduce.sweep import Axis, axis, marks, points
+from palimpsest.params.sweep import Axis, axis, marks, points
 
 WRITTEN: dict[str, Any] = {
     "lms": {"dp3": {"epsilon": 2.6, "epochs": 3}},

@@ -43,7 +43,7 @@ class Compared:
     utility: Estimate | None
     gain: Estimate | None
     no_gain: str | None
-    attacks: dict[str, Membership]
+    attacks: Mapping[str, Membership]
     verdict: str | None
     conclusion: str | None
     perplexity: Estimate | None = None

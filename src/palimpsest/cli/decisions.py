@@ -8,7 +8,7 @@ from typing import Any
 
 from palimpsest import __version__
 from palimpsest.models.sources import weights_of
-from palimpsest.params.presets import PRESETS, Facts, Preset, of_epsilon
+from palimpsest.params.preset import Facts, Preset, of_epsilon, presets
 from palimpsest.params.text import to_yaml
 from palimpsest.records.vouched import EMBEDDED
 
@@ -87,7 +87,7 @@ class DataSource:
     @property
     def published(self) -> Preset | None:
         """The settings of a paper that were asked for."""
-        return PRESETS.get(self.preset)
+        return presets().get(self.preset)
 
     @property
     def keys(self) -> tuple[str, ...] | None:
@@ -110,7 +110,8 @@ class DataSource:
 
 def usual_epsilon(preset: str) -> float:
     """The epsilon of each row where nobody says one."""
-    return PRESETS[preset].epsilon if preset in PRESETS else DataSource.epsilon
+    known = presets().get(preset)
+    return known.epsilon if known else DataSource.epsilon
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,17 @@
 
 import gc
 import sys
+from collections.abc import Mapping
+from importlib.metadata import EntryPoint
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from palimpsest import __version__
+from palimpsest import __version__, extensions
+from palimpsest.cli.command import HELP, RICH, end
 from palimpsest.cli.decisions import DataSource
 from palimpsest.cli.signature import takes
 from palimpsest.errors import PalimpsestError, ParamsError, machine_error
@@ -24,19 +27,13 @@ gc.set_threshold(100_000)  # what an import makes stays: looking for garbage in 
 
 # In the order of use; what is not named here comes last.
 ORDER = (
-    "demo", "dataset", "synth", "init", "plan", "run", "serve", "deploy", "sample", "samples", "compare", "sweep",
-    "report", "status", "ledger", "metrics", "params", "verify", "keys", "register", "render", "reproduce",
-    "twins",
+    "demo", "synth", "init", "plan", "run", "serve", "deploy", "sample", "samples", "compare", "sweep",
+    "report", "status", "ledger", "metrics", "params", "verify", "keys", "register", "render", "twins",
 )  # fmt: skip
 EXAMPLES = {
     "synth": (
         "palimpsest synth reviews.csv --text review --label stars --labels one,two,three,four,five --public public.csv "
         "--n-public 8000 --epsilon 3",
-    ),
-    "dataset": (
-        "palimpsest dataset",
-        "palimpsest dataset sst2 --from ~/downloads/sst2 --public reviews.jsonl --cut 0.2",
-        "palimpsest dataset yelp --from ~/aug-pe/data --label stars --dir yelp_stars",
     ),
     "sample": ("palimpsest sample", "palimpsest sample select3 --rows 5 --label five --seed 1"),
     "samples": ("palimpsest samples", "palimpsest samples select3 public_only --rows 1000"),
@@ -72,11 +69,6 @@ EXAMPLES = {
     "new": ("palimpsest keys new", "palimpsest keys new --path ~/keys/release.pem"),
     "register": ("palimpsest register", "palimpsest register --amend"),
     "render": ("palimpsest render",),
-    "reproduce": (
-        "palimpsest reproduce",
-        "palimpsest reproduce 000 table1 --plan",
-        "palimpsest reproduce 004 table2 --data ~/published --model ~/gpt2 --judge ~/qwen --cells 'trec/*'",
-    ),
     "twins": ("palimpsest twins select", "palimpsest twins dp_lm --out twins"),
 }
 
@@ -86,15 +78,22 @@ class Commands(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Their names, as help lists them."""
-        names = super().list_commands(ctx)
+        names = [*super().list_commands(ctx), *self._brought(ctx)]
         return sorted(names, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """A command, with examples under its help."""
-        found = super().get_command(ctx, cmd_name)
-        if found is not None and cmd_name in EXAMPLES:
-            found.epilog = "\n\n".join(["Examples:", *EXAMPLES[cmd_name]])
+        found, examples = super().get_command(ctx, cmd_name), EXAMPLES.get(cmd_name, ())
+        if found is None and cmd_name in self._brought(ctx):
+            brought = extensions.load(self._brought(ctx)[cmd_name])
+            found, examples = brought.command(cmd_name), brought.examples
+        if found is not None and examples:
+            found.epilog = "\n\n".join(["Examples:", *examples])
         return found
+
+    def _brought(self, ctx: Any) -> Mapping[str, EntryPoint]:
+        """The commands that packages bring: they stand beside ours, in no group of them."""
+        return {} if ctx.parent else extensions.named(extensions.COMMANDS)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that is named; of an option that is there twice the last would count, in silence."""
@@ -144,8 +143,8 @@ app = typer.Typer(
     help="Differentially private synthetic text, with a metered privacy budget and an audit.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    rich_markup_mode="rich" if sys.stdout.isatty() else None,  # a pipe gets plain lines
+    context_settings=HELP,
+    rich_markup_mode=RICH,
 )
 
 keys = typer.Typer(cls=Commands, help="The key that signs releases.", no_args_is_help=True)
@@ -248,17 +247,7 @@ def run(
     """
     from palimpsest.cli.run import run_workspace
 
-    _end(run_workspace(workspace, targets or [], ui=ui, stay=stay, yes=yes, reason=reason, workers=workers))
-
-
-def _end(code: int) -> NoReturn:
-    """End with the exit status of a run."""
-    from palimpsest.cli.processes import leave
-    from palimpsest.cli.repro import STOPPED
-
-    if code == STOPPED:
-        leave(code)
-    raise typer.Exit(code)
+    end(run_workspace(workspace, targets or [], ui=ui, stay=stay, yes=yes, reason=reason, workers=workers))
 
 
 @app.command()
@@ -283,7 +272,7 @@ def serve(
     """
     from palimpsest.cli.serve import serve_workspace
 
-    _end(serve_workspace(workspace, targets or [], cron=cron, timezone=timezone, workers=workers))
+    end(serve_workspace(workspace, targets or [], cron=cron, timezone=timezone, workers=workers))
 
 
 @app.command()
@@ -459,48 +448,6 @@ def demo(
     from palimpsest.cli.demo import run_demo
 
     raise typer.Exit(run_demo(folder))
-
-
-@app.command()
-def dataset(
-    name: Annotated[str | None, typer.Argument(help="Which; none: list the data sets there are.")] = None,
-    folder: Annotated[
-        Path | None, typer.Option("--from", help="The folder with its files as published, unpacked; none: this one.")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--dir", help="Where to write; none: a folder of that name, here.")
-    ] = None,
-    public: Annotated[
-        Path | None, typer.Option(help="Public text to bring: a table with the column text, or a folder of .txt files.")
-    ] = None,
-    sentences: Annotated[
-        int | None, typer.Option(help="With --public: bring so many sentences of its texts, spread over all of them.")
-    ] = None,
-    label: Annotated[
-        str | None,
-        typer.Option(help="Which of its labels to learn, where it has several, with commas between; none: the first."),
-    ] = None,
-    cut: Annotated[
-        float | None,
-        typer.Option(help="Cut this share for the test from all parts, 0.2 for 80:20; none: the publishers' split."),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="With --cut: another one draws another test part.")] = 0,
-    n_public: Annotated[
-        int | None, typer.Option(help="Public, approximate number of private records; none: as published.")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the files of an earlier time.")] = False,
-) -> None:
-    """A data set of the papers by its name: its published files become private, test and public ones.
-
-    Nothing is fetched: where files are missing, it says which ones and where they come from. It prints
-    the `palimpsest init` to go on with. Numbers of rows, and how many recur in the public text, are in README.md.
-    """
-    from palimpsest.cli.dataset import Asked, make_dataset, show_known
-
-    if name is None:
-        return show_known()
-    asked = Asked(folder or Path(), out or Path(name), public, label, cut, seed, n_public, sentences)
-    make_dataset(name, asked, force=force)
 
 
 @keys.command("new")
@@ -691,7 +638,7 @@ def synth(
     """
     from palimpsest.cli.synth import synthesise
 
-    _end(synthesise(decided, folder, yes=yes))
+    end(synthesise(decided, folder, yes=yes))
 
 
 @app.command()
@@ -718,29 +665,12 @@ def browse(
     rows: Annotated[
         int, typer.Option(min=1, help="Most rows of each variant, drawn at random where it has more.")
     ] = 10_000,
-    sheet: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="No page but a sheet for people who judge: so many rows of each, blinded; references if named."
-        ),
-    ] = None,
-    rated: Annotated[
-        list[Path] | None, typer.Option(help="No page: read a filled sheet, print what people said. Repeat it.")
-    ] = None,
     workspace: Workspace = Path(),
 ) -> None:
     """A page to look through rows with: each beside the nearest private row. It is private; its path is printed."""
-    from palimpsest.cli.samples import read_ratings, write_samples, write_sheet
+    from palimpsest.cli.samples import write_samples
 
-    if rated:
-        if sheet or variants:
-            raise ParamsError(
-                "--rated is given with --sheet or a VARIANT.", "Give it alone, with --rated before each filled sheet."
-            )
-        _end(read_ratings(workspace, rated))
-    if sheet:
-        _end(write_sheet(workspace, variants or [], sheet))
-    _end(write_samples(workspace, variants or [], rows=rows))
+    end(write_samples(workspace, variants or [], rows=rows))
 
 
 @app.command()
@@ -784,56 +714,7 @@ def sweep_variant(
     """
     from palimpsest.cli.sweep import sweep
 
-    _end(sweep(workspace, variant, varied, plan=plan, yes=yes))
-
-
-@app.command("reproduce")
-def reproduce_table(
-    paper: Annotated[str | None, typer.Argument(help="000, 002, 003 or 004, or house; none: list all tables.")] = None,
-    table: Annotated[str | None, typer.Argument(help="Which of its tables or figures.")] = None,
-    data: Annotated[
-        Path | None, typer.Option(help="The folder with the published files; each data set may have a folder in it.")
-    ] = None,
-    model: Annotated[
-        Path | None, typer.Option(help="The causal language model that writes: a folder; none: the embedded one.")
-    ] = None,
-    judge: Annotated[
-        Path | None,
-        typer.Option(help="The model that judges: an encoder to fine-tune, or one that answers in context; a folder."),
-    ] = None,
-    cells: Annotated[
-        str | None, typer.Option(help="Some cells, separated by commas, * for anything: sst2/multitask3; none: all.")
-    ] = None,
-    plan: Annotated[bool, typer.Option("--plan", help="Say what would run and cost, and nothing else.")] = False,
-    records: Annotated[
-        str | None,
-        typer.Option(
-            help="Public, approximate numbers of private records of a part: agnews=29575; none: as published."
-        ),
-    ] = None,
-    budget: Annotated[
-        float, typer.Option(help="Cap on the total epsilon of each data set that the ledger does not know.")
-    ] = 100.0,
-    precision: Annotated[
-        str | None,
-        typer.Option(help="float32 or bf16: what the model of --model computes in; none: as the table has it."),
-    ] = None,
-    folder: Annotated[
-        Path | None, typer.Option("--workspace", "-w", help="A folder for its workspaces; none: reproduction-PAPER.")
-    ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Charge without asking, for scripts.")] = False,
-) -> None:
-    """A table or figure of a paper by one command: ours beside what was published, epsilon by both countings.
-
-    Each data set has an ordinary workspace with a variant for each cell, and its ledger. The same line again goes on;
-    finished cells stay. What cannot run says why: it is missing, or needs a file, a GPU or an API.
-    """
-    from palimpsest.cli.reproduce import asked_for, reproduce, show_tables
-
-    if paper is None or table is None:
-        return show_tables(paper)
-    asked = asked_for(folder or Path(f"reproduction-{paper}"), data, model, judge, cells, records, budget, precision)
-    _end(reproduce(paper, table, asked, plan=plan, yes=yes))
+    end(sweep(workspace, variant, varied, plan=plan, yes=yes))
 
 
 def _chosen(context: typer.Context, name: str) -> bool:

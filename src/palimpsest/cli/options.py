@@ -12,7 +12,7 @@ from palimpsest.methods.registry import METHODS
 from palimpsest.methods.shared.method import Method
 from palimpsest.methods.shared.tools import Reads
 from palimpsest.models.words import Named
-from palimpsest.params.presets import PRESETS
+from palimpsest.params.preset import presets
 from palimpsest.params.sections import LEAST_UNITS, MOST_BUDGET, MOST_RECORDS, NAME
 from palimpsest.privacy.ledger.records import FILTERS, milestone_problem
 from palimpsest.privacy.shown import delta_down
@@ -32,7 +32,7 @@ Problem = tuple[str, str]
 
 def _first(known: Method) -> bool:
     """Whether a first variant can be of that method: it builds on no other charge, and is no baseline."""
-    return not known.reads & {Reads.FITTED, Reads.SOURCE, Reads.SOURCES} and ".baselines." not in known.module
+    return not known.reads & {Reads.FITTED, Reads.SOURCE, Reads.SOURCES} and not known.baseline
 
 
 FIRST: dict[str, Method] = {known.name: known for known in METHODS if _first(known)}
@@ -99,14 +99,14 @@ def _preset(source: DataSource) -> Iterator[Problem]:
     """There is such a preset, its methods can do the task, and no other method is asked for."""
     known = source.published
     if known is None and source.preset != MODERN:
-        yield f"--preset is {source.preset!r}.", f"Choose one of {MODERN}, {', '.join(PRESETS)}."
+        yield f"--preset is {source.preset!r}.", f"Choose one of {MODERN}, {', '.join(presets())}."
     elif known is not None and source.wanted is not None:
         yield (
             f"--method and --preset {known.name} are both given; the preset has all methods of its paper.",
             "Leave one of them out.",
         )
     elif known is not None and source.task in TASKS and source.task not in known.tasks:
-        able = [name for name, other in PRESETS.items() if source.task in other.tasks]
+        able = [name for name, other in presets().items() if source.task in other.tasks]
         yield (
             f"--preset {known.name} is for task {' or '.join(known.tasks)}; the task is {source.task}.",
             f"Choose one of {', '.join(able)}; --label with --labels makes the task classify.",

@@ -16,13 +16,13 @@ from palimpsest.errors import DataError
 from palimpsest.files import read_json
 from palimpsest.privacy.shown import delta_up, down, up
 from palimpsest.report.formats import MISSING, number, percent, points, shown_epsilon
-from palimpsest.report.row import ATTACKS, BASELINES, FinalTable, Fraction, Row
+from palimpsest.report.row import BASELINES, FinalTable, Fraction, Row
 from palimpsest.workspace import PAGE, SUMMARY
 
 Columns = Sequence[tuple[str, Callable[[Row], str]]]
 
 _ONE_TABLE = 120  # columns of text from which the whole result fits on a line
-_MARKS = dict(zip(ATTACKS, ("", "rows ", "shadow ", "prompt "), strict=True))
+_MARKS = {"membership": "", "text_membership": "rows "}
 
 
 def show_report(workspace: Path, *, as_json: bool = False) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from palimpsest.cli.context import environment
 from palimpsest.cli.processes import shown
 from palimpsest.params.load import load
-from palimpsest.workspace import RATINGS, SAMPLES
+from palimpsest.workspace import SAMPLES
 
 ROWS = 10_000
 
@@ -24,27 +24,14 @@ def write_samples(workspace: Path, variants: Sequence[str] = (), *, rows: int = 
     Raises:
         ParamsError: this is no workspace.
     """
-    return _run(workspace, "samples", [str(rows), *variants], f"Samples (private zone): {_path(workspace, SAMPLES)}")
+    done = f"Samples (private zone): {(workspace / SAMPLES).resolve()}"
+    return run_private(workspace, "stages.samples", [str(rows), *variants], done)
 
 
-def write_sheet(workspace: Path, variants: Sequence[str], rows: int) -> int:
-    """Write a blinded sheet with so many rows of each variant and print its path; the exit status."""
-    sheet = f"Sheet (private zone): {_path(workspace, RATINGS)}/sheet.csv; the key beside it stays here."
-    return _run(workspace, "ratings", ["sheet", str(rows), *variants], sheet)
-
-
-def read_ratings(workspace: Path, sheets: Sequence[Path]) -> int:
-    """Print what filled sheets of the last key come to; the exit status."""
-    return _run(workspace, "ratings", ["read", *(str(path.resolve()) for path in sheets)], "")
-
-
-def _run(workspace: Path, program: str, told: Sequence[str], done: str) -> int:
+def run_private(workspace: Path, program: str, told: Sequence[str], done: str) -> int:
+    """Run a program of the private zone as stages are run, and print a line when it is done; the exit status."""
     load(workspace)
-    code = shown([sys.executable, "-P", "-m", f"stages.{program}", *told], workspace, environment())
+    code = shown([sys.executable, "-P", "-m", program, *told], workspace, environment())
     if code == 0 and done:
         print(done, flush=True)
     return code
-
-
-def _path(workspace: Path, path: Path) -> Path:
-    return (workspace / path).resolve()

@@ -221,7 +221,7 @@ def _cell(one: Scored, alike: Sequence[str]) -> str:
 
 
 def _drawn(found: Sequence[Scored]) -> str:
-    from palimpsest.reproduce.table import charted
+    from palimpsest.report.drawing import charted
 
     return charted("Accuracy on real test rows", [_point(one) for one in found])
 

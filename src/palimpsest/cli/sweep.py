@@ -29,13 +29,12 @@ from palimpsest.params.insert import inserted
 from palimpsest.params.load import loads
 from palimpsest.params.resolve import WAYS
 from palimpsest.params.schema import Params
+from palimpsest.params.sweep import Axis, Point, axis, marks, merged, points
 from palimpsest.params.text import flow
 from palimpsest.privacy.ledger.records import Balance
 from palimpsest.privacy.shown import delta_up, up
 from palimpsest.progress import track
 from palimpsest.report.formats import MISSING
-from palimpsest.reproduce.cells import merged
-from palimpsest.reproduce.sweep import Axis, Point, axis, marks, points
 from stages.pricing import Prices
 from stages.spenders import spender
 from stages.vouching import require_vouched

@@ -16,7 +16,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-_ROOTS = ("palimpsest", "stages")
+from palimpsest import extensions
+
+_GROUPS = (extensions.METHODS, extensions.STAGES, extensions.PAGES, extensions.ATTACKS)
+# Modules that load what packages bring -> the groups of it that their own stages' results follow from.
+_BROUGHT: Mapping[str, tuple[str, ...]] = {"palimpsest.report.sections": (extensions.PAGES, extensions.ATTACKS)}
 _IMPORT = re.compile(rb"^[ \t]*((?:import|from)[ \t][^\n(#]*(?:\([^)]*\))?)", re.MULTILINE)
 
 # Modules that reach something otherwise than by an import statement -> the project's files among it, as patterns.
@@ -35,7 +39,6 @@ DYNAMIC: Mapping[str, tuple[str, ...]] = {
     "palimpsest.records.world.shipped": ("palimpsest/records/world/*.zip",),
     "palimpsest.report.page": ("palimpsest/report/templates/*",),
     "palimpsest.report.statement": ("palimpsest/report/*.json",),
-    "palimpsest.reproduce.grid": ("palimpsest/reproduce/grids/*.yaml",),
     "palimpsest.twins.shipped": ("palimpsest/twins/results.json",),
     "stages": (),  # looks how it was started
     "stages.together": (),  # starts the stage that is running, in several processes
@@ -62,7 +65,7 @@ class Look:
         """
         for module in modules:
             if self._source(module) is None:
-                raise ValueError(f"there is no module {module!r} in {' or '.join(_ROOTS)}")
+                raise ValueError(f"there is no module {module!r} in {' or '.join(_roots())}")
         found: dict[str, Path] = {}
         for name in self._reached(modules):
             files = [self._source(name), *(file for pattern in DYNAMIC.get(name, ()) for file in _matching(pattern))]
@@ -91,7 +94,8 @@ class Look:
         path = self._source(module)
         assert path is not None
         package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-        return [*_with_packages(module), *_imports(self._content(path), package)]
+        brought = (entry.module for group in _BROUGHT.get(module, ()) for entry in extensions.named(group).values())
+        return [*_with_packages(module), *brought, *_imports(self._content(path), package)]
 
 
 def code(*modules: str) -> dict[str, Path]:
@@ -128,7 +132,14 @@ def _import_statements(source: bytes) -> list[ast.AST]:
 
 
 def _ours(name: str) -> bool:
-    return name.partition(".")[0] in _ROOTS
+    return name.partition(".")[0] in _roots()
+
+
+@functools.cache
+def _roots() -> frozenset[str]:
+    """The packages whose code counts: ours, and those that bring something."""
+    brought = (entry for group in _GROUPS for entry in extensions.named(group).values())
+    return frozenset({"palimpsest", "stages", *(entry.module.partition(".")[0] for entry in brought)})
 
 
 def _statements(node: ast.AST) -> Iterator[ast.AST]:
@@ -177,5 +188,5 @@ def _home(module: str) -> Path:
 
 @functools.cache
 def _homes() -> Mapping[str, Path]:
-    specs = {root: find_spec(root) for root in _ROOTS}  # of a root alone: for a part of one, its packages would run
+    specs = {root: find_spec(root) for root in _roots()}  # of a root alone: for a part of one, its packages would run
     return {root: Path(str(spec.origin)).parents[1] for root, spec in specs.items() if spec}

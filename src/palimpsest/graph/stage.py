@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from palimpsest.params.extension import model_keys
 from palimpsest.workspace import CODE, PUBLIC_FILES, SOURCES, Zone
 
 NAME = "{name}"  # in a declaration: the name that a stage is repeated for
@@ -16,7 +17,6 @@ _MODELS = (
     "models.lm",
     "models.encoder",
     "models.classifier",
-    "models.judge",
     "models.next_token",
     "authors.",
 )  # keys of models that no stage makes
@@ -94,7 +94,7 @@ class Stage:
         receipt: what it writes of its own charge: a stage with a receipt spends.
         gates: files that can do no more than stop it.
         needs: what there must be for the stage to be there.
-        module: its module in `stages`, where that has another name.
+        module: its module in `stages`, where that has another name; with dots, one of another package.
         gpus: how many devices it must have to itself, where the machine has any: 1 for what computes with torch.
         team: whether it runs in several processes, each with so many.
         retries: how often a flow may run it again after a failure; never where it reads private rows.
@@ -125,8 +125,8 @@ class Stage:
 
     @property
     def code(self) -> str:
-        """The name of its module in `stages`."""
-        return self.module or self.name
+        """The name of its module."""
+        return self.module if "." in self.module else f"stages.{self.module or self.name}"
 
     @property
     def command(self) -> str:
@@ -137,13 +137,13 @@ class Stage:
         used = " ".join((*self.params, *self.reads))
         one = self.over is not None and not self.over.several
         named = [NAME] * (self.over is not None) + [BELOW] * (one and BELOW in used)
-        return " ".join(["python -P -m", f"stages.{self.code}", *named])
+        return " ".join(["python -P -m", self.code, *named])
 
     @property
     def reads(self) -> tuple[str, ...]:
         """The files and folders that it reads."""
         code = [] if self.always else [_fact(CODE, self.name)]
-        models = (_fact(SOURCES, key) for key in self.params if key.startswith(_MODELS))
+        models = (_fact(SOURCES, key) for key in self.params if key.startswith(_MODELS) or key in model_keys())
         return (*map(str, self.deps), *map(str, self.gates), *code, *models)
 
     @property

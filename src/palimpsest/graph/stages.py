@@ -1,13 +1,32 @@
 """Every stage of the graph, in the order of dvc.yaml.
 
-A new one is a declaration here and its module in `stages`. The stage of a method that writes rows needs none: it
-follows from the method's declaration.
+A new one is a declaration here and its module in `stages`, or an entry point of a package (`extensions`). The stage of
+a method that writes rows needs none: it follows from the method's declaration.
 """
 
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
+from palimpsest import extensions
+from palimpsest.graph.measuring import (
+    COLUMNS,
+    EVALUATED,
+    GUESSING,
+    HELD,
+    HOLDOUT,
+    MODEL,
+    MODEL_BELOW,
+    MODEL_RECEIPT,
+    RECEIPT,
+    ROWS,
+    TEST,
+    TEXTS,
+    TRAIN,
+    computes,
+    measured,
+    measures,
+)
 from palimpsest.graph.stage import (
     BELOW,
     NAME,
@@ -33,18 +52,14 @@ from palimpsest.workspace import (
     EMBEDDINGS,
     EVOLVED,
     FACTS,
-    FAMILIARITY,
     INPUTS,
     MANIFEST,
     METRICS,
-    MODEL_METRICS,
     MODEL_RECEIPTS,
     MODELS,
     NEXT_TOKEN_LM,
     PAGE,
     PLOTS,
-    PRIVATE,
-    PUBLIC,
     PUBLIC_LM,
     PUBLIC_ONLY,
     RAW,
@@ -63,12 +78,7 @@ from palimpsest.workspace import (
     Zone,
 )
 
-_TRAIN, _HOLDOUT, _TEST = (PRIVATE / f"{part}.parquet" for part in ("train", "holdout", "test"))
-_TEXTS, _HELD = PUBLIC / "train.parquet", PUBLIC / "heldout.parquet"
-_MODEL, _MODEL_RECEIPT, _MODEL_BELOW = MODELS / NAME, MODEL_RECEIPTS / f"{NAME}.json", MODELS / BELOW
-_ROWS, _RECEIPT = SYNTHETIC / f"{NAME}.parquet", RECEIPTS / f"{NAME}.json"
-_EVALUATED, _AUDITED = Each("run.evaluate", "variant"), Each("run.audit", "variant")
-_COLUMNS, _LABELLED = ("dataset.text", "dataset.label"), ("dataset.label", "dataset.labels")
+_LABELLED = ("dataset.label", "dataset.labels")
 _CLASSIFIERS = ("models.encoder", "models.classifier", "utility", "compute.precision")
 # What every stage reads that asks private rows something under a charge of its own.
 # Of the data set what is public about its rows: where they lie, and how they were read, shows in the files of _MEMBERS.
@@ -77,22 +87,16 @@ _FACTS = (
     "unit.persons",
 )  # fmt: skip
 _ASKED = (*(f"dataset.{fact}" for fact in _FACTS), "privacy.budget.delta", "testing")
-_MEMBERS = (_TRAIN, MANIFEST)
-_GUESSING = ("seed", "dataset", "privacy.budget.delta", "audit.guesses", "audit.alpha")
-
-
-def _measured(metric: str) -> tuple[Path, ...]:
-    """A measurement of what a stage is repeated for."""
-    return (METRICS / NAME / f"{metric}.json",)
+_MEMBERS = (TRAIN, MANIFEST)
 
 
 # What a method reads -> what its stage depends on, in this order.
 _FILES: Mapping[Reads, tuple[Path, ...]] = {
-    Reads.TEXTS: (_TEXTS,),
+    Reads.TEXTS: (TEXTS,),
     Reads.START: (Path(READ),),
     Reads.EMBEDDINGS: (EMBEDDINGS,),
     Reads.AUTHOR: (Path(READ),),
-    Reads.HELDOUT: (_HELD,),
+    Reads.HELDOUT: (HELD,),
     Reads.BASE: (BASE_LM, UNTOUCHED),
     Reads.READER: (MODELS / BELOW,),
     Reads.DECODER: (DECODERS / BELOW,),
@@ -116,32 +120,11 @@ def _writes(stage: str) -> Stage:
     labelled = all(known.tasks == ("classify",) for known in methods)
     return Stage(
         stage, first.does, Zone.PRIVATE, over, (*_ASKED, *params), (*_MEMBERS, *deps),
-        (*rounds, SYNTHETIC / f"{NAME}.jsonl", _ROWS), _measured("generation"), receipt=_RECEIPT,
+        (*rounds, SYNTHETIC / f"{NAME}.jsonl", ROWS), measured("generation"), receipt=RECEIPT,
         needs=(Feature.LABELS,) if labelled else (), module="fit", gpus=1,
     )  # fmt: skip
 
 
-def _audits(
-    name: str,
-    desc: str,
-    metric: str,
-    params: tuple[str, ...],
-    deps: tuple[Path | str, ...],
-    over: Each = _AUDITED,
-    needs: tuple[Feature, ...] = (),
-    zone: Zone = Zone.PRIVATE,
-    module: str = "",
-    first: bool = False,
-    gpus: int = 0,
-) -> Stage:
-    """One that measures what it is repeated for: by default each variant's rows, with private rows beside them."""
-    return Stage(
-        name, desc, zone, over, params, deps, metrics=_measured(metric), needs=needs, module=module, first=first,
-        gpus=gpus,
-    )  # fmt: skip
-
-
-_computes = partial(_audits, gpus=1)  # with torch
 _fetches = partial(Stage, zone=Zone.PUBLIC, retries=1)  # public work, which may be tried again
 
 # Those of methods, from their declarations. Taken out below are those that stand at a place of their own.
@@ -161,51 +144,51 @@ STAGES = (
         "preprocess", "Read and check the files, draw the audit subset and its coins, write the splits", Zone.PRIVATE,
         params=("seed", "dataset", "audit.size", "audit.similarity", "audit.shingle"),
         deps=(PRIVATE_FILE, TEST_FILE, PUBLIC_FILE),
-        outs=(_TRAIN, _HOLDOUT, _TEST, ROWS_REPORT, MANIFEST, _TEXTS, _HELD),
+        outs=(TRAIN, HOLDOUT, TEST, ROWS_REPORT, MANIFEST, TEXTS, HELD),
     ),
     _fetches(
         "encode_public", "Embed the public texts and the labels' public descriptions",
-        params=("dataset.labels", "models.encoder"), deps=(_TEXTS,), outs=(EMBEDDINGS,), needs=(Feature.LABELS,),
+        params=("dataset.labels", "models.encoder"), deps=(TEXTS,), outs=(EMBEDDINGS,), needs=(Feature.LABELS,),
         gpus=1,
     ),
     _fetches(
         "pretrain", "Train the small language model on public text and teach it prompts, or fetch the named one",
         params=("seed", "dataset.labels", "models.lm", "models.vocabulary", "models.embedded_lm", "models.prompts"),
-        deps=(EMBEDDINGS, _TEXTS, _HELD), outs=(BASE_LM, UNTOUCHED), metrics=(METRICS / "pretrain.json",),
+        deps=(EMBEDDINGS, TEXTS, HELD), outs=(BASE_LM, UNTOUCHED), metrics=(METRICS / "pretrain.json",),
         needs=(Feature.BASE,), gpus=1,
     ),
 
     # What is fitted to private rows, and what is written from it.
     Stage(
         "dp_train", "Fine-tune a language model on private rows with DP-SGD, alone or together with its discriminator",
-        Zone.PRIVATE, Each("run.dp_train", "model"), (*_ASKED, "seed", f"lms.{NAME}"), (*_MEMBERS, BASE_LM), (_MODEL,),
-        receipt=_MODEL_RECEIPT, gpus=1, team=True,
+        Zone.PRIVATE, Each("run.dp_train", "model"), (*_ASKED, "seed", f"lms.{NAME}"), (*_MEMBERS, BASE_LM), (MODEL,),
+        receipt=MODEL_RECEIPT, gpus=1, team=True,
     ),
     Stage(
         "discriminator", "Train a discriminator with DP-SGD behind a fitted language model; both count", Zone.PRIVATE,
         Each("run.discriminator"), (*_ASKED, "seed", "models.encoder", f"discriminators.{NAME}", f"lms.{BELOW}"),
-        (*_MEMBERS, _MODEL_BELOW, MODEL_RECEIPTS / f"{BELOW}.json"), (_MODEL,), receipt=_MODEL_RECEIPT,
+        (*_MEMBERS, MODEL_BELOW, MODEL_RECEIPTS / f"{BELOW}.json"), (MODEL,), receipt=MODEL_RECEIPT,
         gpus=1, team=True,
     ),
     Stage(
         "pplm_generate", "Draw synthetic rows from a fitted model, steered towards each label, and filter them",
         Zone.DP, Each("run.dp_lm"),
         ("seed", "dataset.text", "dataset.label", "dataset.labels", "models.encoder", f"variants.{NAME}"),
-        (_MODEL_BELOW, MODEL_RECEIPTS / f"{BELOW}.json", BASE_LM, UNTOUCHED, _HELD),
-        (SYNTHETIC / f"{NAME}.jsonl", _ROWS, _RECEIPT), _measured("generation"), gpus=1,
+        (MODEL_BELOW, MODEL_RECEIPTS / f"{BELOW}.json", BASE_LM, UNTOUCHED, HELD),
+        (SYNTHETIC / f"{NAME}.jsonl", ROWS, RECEIPT), measured("generation"), gpus=1,
     ),
     _fetches(
         "teach_similar", "Teach a public language model, on public pairs, to go on with a text like the one it read",
         over=Each("run.teach_similar", "model"),
         params=("seed", "dataset.task", "dataset.labels", "models.encoder", f"taught.{NAME}"),
-        deps=(EMBEDDINGS, _TEXTS, BASE_LM), outs=(TAUGHT / NAME,), gpus=1,
+        deps=(EMBEDDINGS, TEXTS, BASE_LM), outs=(TAUGHT / NAME,), gpus=1,
     ),
     _written.pop("private_predict"),
     _written.pop("select"),
     _written.pop("private_evolve"),
-    _computes(
+    computes(
         "evolution_audit", "Measure, round by round, how far the selected texts are from the private rows", "evolution",
-        ("seed", "dataset.labels", "models.encoder"), (EVOLVED / f"{NAME}.parquet", _TRAIN, _HOLDOUT),
+        ("seed", "dataset.labels", "models.encoder"), (EVOLVED / f"{NAME}.parquet", TRAIN, HOLDOUT),
         Each("run.private_evolve"),
     ),
     _written.pop("vote_select"),
@@ -213,32 +196,32 @@ STAGES = (
         "decoder_pretrain",
         "Teach a copy of the public language model, on public sentences, to write down a sentence embedding",
         over=Each("run.decoder_pretrain", "decoder"), params=("seed", "models.encoder", f"decoders.{NAME}"),
-        deps=(_TEXTS, _HELD, BASE_LM, UNTOUCHED), outs=(DECODERS / NAME,), metrics=(DECODER_METRICS / f"{NAME}.json",),
+        deps=(TEXTS, HELD, BASE_LM, UNTOUCHED), outs=(DECODERS / NAME,), metrics=(DECODER_METRICS / f"{NAME}.json",),
         gpus=1,
     ),
     _fetches(
         "zero_shot", "Let an author write, shown no record, what embeddings begin with",
         over=Each("run.zero_shot", authored=True),
         params=("seed", "dataset.labels", "models.encoder", f"zero_shot.{NAME}", f"authors.{BELOW}"),
-        deps=(EMBEDDINGS, _TEXTS, READ), outs=(ZERO_SHOT / f"{NAME}.parquet",), gpus=1,
+        deps=(EMBEDDINGS, TEXTS, READ), outs=(ZERO_SHOT / f"{NAME}.parquet",), gpus=1,
     ),
     _written.pop("eda_evolve"),
-    _computes(
+    computes(
         "eda_audit",
         "Measure, round by round, how far the embeddings are from the private rows, and how their votes spread",
-        "evolution", ("seed", "dataset.labels", "models.encoder"), (EVOLVED / f"{NAME}.npz", _TRAIN, _HOLDOUT),
+        "evolution", ("seed", "dataset.labels", "models.encoder"), (EVOLVED / f"{NAME}.npz", TRAIN, HOLDOUT),
         Each("run.eda_evolve"),
     ),
     *_written.values(),
     _fetches(
         "public_only", "The row at epsilon 0: the public texts nearest to each label's public description",
-        params=("dataset.text", *_LABELLED, "public_only"), deps=(_TEXTS, EMBEDDINGS),
+        params=("dataset.text", *_LABELLED, "public_only"), deps=(TEXTS, EMBEDDINGS),
         outs=(SYNTHETIC / f"{PUBLIC_ONLY}.jsonl", SYNTHETIC / f"{PUBLIC_ONLY}.parquet"),
     ),
     _fetches(
         "public_lm", "The other row at epsilon 0: what the public language model writes with the same prompts, alone",
         params=("seed", "dataset.text", *_LABELLED, "public_only.rows", "public_lm"),
-        deps=(BASE_LM, UNTOUCHED, _HELD),
+        deps=(BASE_LM, UNTOUCHED, HELD),
         outs=(SYNTHETIC / f"{PUBLIC_LM}.jsonl", SYNTHETIC / f"{PUBLIC_LM}.parquet"), needs=(Feature.PUBLIC_LM,),
         gpus=1,
     ),
@@ -246,92 +229,57 @@ STAGES = (
     # Utility.
     _fetches(
         "next_token_base", "Train a small language model on public text, or take the named one, to learn from rows",
-        params=("seed", "models.next_token", "models.embedded_lm"), deps=(_TEXTS, _HELD), outs=(NEXT_TOKEN_LM,),
+        params=("seed", "models.next_token", "models.embedded_lm"), deps=(TEXTS, HELD), outs=(NEXT_TOKEN_LM,),
         needs=(Feature.NEXT_TOKEN,), gpus=1,
     ),
     Stage(
         "baseline_eval", "Score classifiers trained on the real and on the public_only rows", Zone.PRIVATE,
         params=("seed", *_LABELLED, *_CLASSIFIERS),
-        deps=(_TRAIN, _TEST, SYNTHETIC / f"{PUBLIC_ONLY}.parquet", SYNTHETIC / f"{PUBLIC_LM}.parquet", NEXT_TOKEN_LM),
+        deps=(TRAIN, TEST, SYNTHETIC / f"{PUBLIC_ONLY}.parquet", SYNTHETIC / f"{PUBLIC_LM}.parquet", NEXT_TOKEN_LM),
         outs=(BASELINES,),
         metrics=tuple(METRICS / row / "utility.json" for row in (REAL, PUBLIC_ONLY, PUBLIC_LM)),
         gpus=1,
     ),
-    _computes(
+    computes(
         "downstream_eval", "Train classifiers on the synthetic rows and score them on real test rows", "utility",
-        ("seed", *_LABELLED, *_CLASSIFIERS), (_ROWS, _TRAIN, _TEST, BASELINES, NEXT_TOKEN_LM), _EVALUATED, first=True,
+        ("seed", *_LABELLED, *_CLASSIFIERS), (ROWS, TRAIN, TEST, BASELINES, NEXT_TOKEN_LM), EVALUATED, first=True,
     ),
     Stage(
         "classifier_eval", "Score each classifier that was trained with DP-SGD on the real test rows, without any text",
         Zone.PRIVATE, Each("run.discriminator"), ("seed", "dataset.labels", "models.encoder", "utility.evaluators"),
-        (_MODEL, _MODEL_RECEIPT, _TEST, BASELINES), metrics=(CLASSIFIER_METRICS / f"{NAME}.json",),
+        (MODEL, MODEL_RECEIPT, TEST, BASELINES), metrics=(CLASSIFIER_METRICS / f"{NAME}.json",),
         needs=(Feature.LABELS,), gpus=1,
-    ),
-    _computes(
-        "incontext_baseline",
-        "Let a language model answer behind real demonstrations, to see whether it can judge", "incontext",
-        ("seed", *_COLUMNS, "dataset.labels", "models.judge", "utility.in_context"),
-        (BASE_LM, UNTOUCHED, _TRAIN, _TEST), Each("run.in_context_baseline", "row"), module="incontext_eval",
-    ),
-    _computes(
-        "incontext_eval", "Let that language model answer behind demonstrations from synthetic rows", "incontext",
-        ("seed", *_COLUMNS, "dataset.labels", "models.judge", "utility.in_context"),
-        (BASE_LM, UNTOUCHED, _ROWS, _TEST, METRICS / REAL / "incontext.json"), Each("run.in_context", "row"),
-    ),
-    Stage(
-        "familiarity_audit", "Ask whether the public language model may have read the test rows before", Zone.PRIVATE,
-        params=("seed", "audit.resamples"), deps=(BASE_LM, UNTOUCHED, _TEST, _TEXTS, _HELD), metrics=(FAMILIARITY,),
-        needs=(Feature.NAMED,), gpus=1,
-    ),
-    _audits(
-        "clipping_audit", "Ask how far clipping a model's logits moves what private contexts agree on", "clipping",
-        (*_COLUMNS, "dataset.labels"), (BASE_LM, _TRAIN, _HELD), Each("run.clipping_audit", "model"), gpus=1,
     ),
 
     # Attacks on models and on rows, and what rows repeat.
-    _computes(
+    computes(
         "mia", "Attack the model by loss and by reference, after a control without any model", "membership",
-        _GUESSING, (_MODEL_BELOW, BASE_LM, _RECEIPT, _TRAIN, _HOLDOUT), Each("run.dp_lm"),
+        GUESSING, (MODEL_BELOW, BASE_LM, RECEIPT, TRAIN, HOLDOUT), Each("run.dp_lm"),
     ),
-    _computes(
-        "shadow_mia", "Attack the model with shadow models, which never saw what is guessed about",
-        "shadow_membership", (*_GUESSING, "models.prompts"),
-        (_MODEL_BELOW, BASE_LM, _RECEIPT, _TRAIN, _HOLDOUT, _TEST), Each("run.shadow_mia"),
-    ),
-    Stage(
-        "embedding_audit", "Ask how well the language model's hidden states tell the labels of private rows apart",
-        Zone.PRIVATE, Each("run.embedding_audit", "model"), ("seed", "dataset", "audit.separation", "utility.seeds"),
-        (_MODEL, _TRAIN, _TEST), metrics=(MODEL_METRICS / f"{NAME}.json",), needs=(Feature.LABELS,), gpus=1,
-    ),
-    _audits(
+    measures(
         "ngram_audit", "Count the n-grams that synthetic rows share with training, holdout and public rows", "ngrams",
-        ("seed", *_COLUMNS, "audit.orders", "audit.resamples"), (_ROWS, _TRAIN, _HOLDOUT, _TEXTS), _EVALUATED,
+        ("seed", *COLUMNS, "audit.orders", "audit.resamples"), (ROWS, TRAIN, HOLDOUT, TEXTS), EVALUATED,
         first=True,
     ),
-    _computes(
+    computes(
         "text_mia", "Attack the rows alone, whatever wrote them, after a control without any rows", "text_membership",
-        (*_GUESSING, "models.encoder"), (_ROWS, _RECEIPT, _TRAIN, _HOLDOUT, _TEXTS, EMBEDDINGS),
+        (*GUESSING, "models.encoder"), (ROWS, RECEIPT, TRAIN, HOLDOUT, TEXTS, EMBEDDINGS),
     ),
-    _computes(
-        "prompt_mia", "Ask a judge about members and others behind one synthetic row, after members behind themselves",
-        "prompt_membership", (*_GUESSING, "models.judge", "utility.in_context", "audit.prompts"),
-        (BASE_LM, UNTOUCHED, _ROWS, _RECEIPT, _TRAIN, _HOLDOUT), Each("run.prompt_mia", "variant"),
-    ),
-    _audits(
+    measures(
         "memorisation_audit",
         "Count what the rows repeat of private ones, beside what they share with rows no one read",
-        "memorisation", ("seed", *_COLUMNS, "audit.similarity", "audit.shingle", "world"),
-        (_ROWS, _TRAIN, _HOLDOUT, _TEXTS, FACTS),
+        "memorisation", ("seed", *COLUMNS, "audit.similarity", "audit.shingle", "world"),
+        (ROWS, TRAIN, HOLDOUT, TEXTS, FACTS),
     ),
-    _audits(
+    measures(
         "anonymity_audit", "Try to single out, to link and to infer, on members and on others that were never read",
-        "anonymity", ("seed", *_COLUMNS, "dataset.labels"), (_ROWS, _RECEIPT, _TRAIN, _HOLDOUT, _TEXTS),
+        "anonymity", ("seed", *COLUMNS, "dataset.labels"), (ROWS, RECEIPT, TRAIN, HOLDOUT, TEXTS),
     ),
-    _computes(
+    computes(
         "fidelity_audit",
         "Measure how far the rows are from the private ones, beside how far two halves of these are apart", "fidelity",
-        ("seed", *_COLUMNS, "dataset.labels", "models.encoder", "compute.precision"),
-        (_ROWS, _TRAIN, _HOLDOUT, _TEXTS, EMBEDDINGS),
+        ("seed", *COLUMNS, "dataset.labels", "models.encoder", "compute.precision"),
+        (ROWS, TRAIN, HOLDOUT, TEXTS, EMBEDDINGS),
     ),
     Stage(
         "public_eval", "Score the rows that may leave on a test file that was declared public", Zone.DP,
@@ -339,15 +287,17 @@ STAGES = (
         deps=(SYNTHETIC, PUBLIC_TEST_FILE, NEXT_TOKEN_LM), metrics=(SCORES,), needs=(Feature.PUBLIC_TEST,),
         gpus=1,
     ),
-    _audits(
+    measures(
         "structure_audit", "Count the synthetic rows that are JSON, and those that conform to the public schema",
-        "structure", (*_COLUMNS, "dataset.json_schema"), (_ROWS, _RECEIPT), _EVALUATED, (Feature.JSON,), Zone.DP,
+        "structure", (*COLUMNS, "dataset.json_schema"), (ROWS, RECEIPT), EVALUATED, (Feature.JSON,), Zone.DP,
         first=True,
     ),
-    _audits(
+    measures(
         "facts_audit", "Look for the world's facts in the synthetic rows, those of many and those of one", "facts",
-        _COLUMNS, (_ROWS, FACTS), _EVALUATED, (Feature.WORLD,),
+        COLUMNS, (ROWS, FACTS), EVALUATED, (Feature.WORLD,),
     ),
+
+    *(stage for stages in extensions.loaded(extensions.STAGES).values() for stage in stages),
 
     # The pages, and what leaves.
     Stage(

@@ -15,6 +15,7 @@ from typing import Any
 
 from palimpsest.errors import DataError
 from palimpsest.graph.expand import MADE, Repetition, expand, filled, params_keys
+from palimpsest.params.extension import model_keys
 from palimpsest.params.file import RESOLVED
 from palimpsest.records.vouched import EMBEDDED
 from palimpsest.workspace import FACTS, INPUTS, MANIFEST, PUBLIC_FILES, Zone
@@ -26,7 +27,7 @@ DOOR = (f"{PRIVATE}/train.parquet", str(MANIFEST))
 GATES = (FACTS.as_posix(),)
 _WORDS = re.compile(r"[^\w./~-]+")
 # Keys of what may be a local folder.
-_MODEL = re.compile(r"models\.(lm|encoder|classifier|next_token|judge\.model)|authors\.\w+\.model")
+_MODEL = re.compile(r"models\.(lm|encoder|classifier|next_token)|authors\.\w+\.model")
 _KEYS = {"desc", "cmd", "params", "deps", *MADE, "meta", "matrix", "foreach", "do"}
 _ALWAYS = INPUTS.name  # the one stage that may run every time: it looks at facts, not at rows
 _SECRET, _DECLARED = ("private", "test"), ("private", "test", "public", "public_test")
@@ -211,7 +212,8 @@ def _models(body: Mapping[str, Any], values: Mapping[str, Any], workspace: File)
     entries = filled(params_keys(body), values)
     sections = {"models": values.get("models", {}), "authors": values.get("authors", {})}
     for key, name in _leaves(sections):
-        if _MODEL.fullmatch(key) and name not in (None, EMBEDDED) and any(_within(key, entry) for entry in entries):
+        may_name = _MODEL.fullmatch(key) or key in model_keys().values()
+        if may_name and name not in (None, EMBEDDED) and any(_within(key, entry) for entry in entries):
             yield from dict.fromkeys(_plain(key, place, workspace) for place in _places(str(name), workspace))
 
 

@@ -1,39 +1,60 @@
-"""All methods, each declared in its own folder. A new one is a folder and a line here.
+"""All methods: those declared here, each in its own folder, and those that installed packages bring.
 
 Declarations are loaded by name, so that a stage's code (`graph.closure`) is that of its own method and not of all.
 """
 
+from collections.abc import Iterator
 from importlib import import_module
 
+from palimpsest import extensions
+from palimpsest.errors import ParamsError
 from palimpsest.methods.shared.method import Family, Method
+from palimpsest.methods.shared.tools import Reads
 
-# Each stands behind those that it may build on.
 _DECLARED = (
     ("dp_lm.declaration", "DP_LM"),
     ("dp_lm.judge_declaration", "DISCRIMINATOR"),
     ("predict.declaration", "PREDICT"),
-    ("baselines.fewshot.declaration", "FEWSHOT"),
     ("phrases.declaration", "PHRASES"),
     ("select.declaration", "SELECT"),
     ("steer.declaration", "STEER"),
     ("evolve.declaration", "EVOLVE"),
     ("embed.declaration", "EMBED"),
-    ("baselines.sentdp.declaration", "SENTDP"),
-    ("baselines.custext.declaration", "CUSTEXT"),
     ("vote_select.declaration", "VOTE_SELECT"),
     ("restate.declaration", "RESTATE"),
     ("choose.declaration", "CHOOSE"),
 )
-METHODS: tuple[Method, ...] = tuple(
-    getattr(import_module(f"palimpsest.methods.{module}"), name) for module, name in _DECLARED
-)
+
+
+def _declared() -> Iterator[Method]:
+    for module, name in _DECLARED:
+        yield getattr(import_module(f"palimpsest.methods.{module}"), name)
+    yield from extensions.loaded(extensions.METHODS).values()
+
+
+def _depth(known: Method) -> int:
+    """A method stands behind those that it may build on."""
+    return 2 if Reads.SOURCES in known.reads else 1 if Reads.SOURCE in known.reads else 0
+
+
+METHODS: tuple[Method, ...] = tuple(sorted(_declared(), key=_depth))
 # Those whose rows are charged as such: a variant of the method is asked for by itself.
 CHARGED = tuple(method for method in METHODS if method.family is not Family.TRAINS)
 
 
 def method(name: str) -> Method:
-    """The method of that name."""
-    return next(known for known in METHODS if known.name == name)
+    """The method of that name.
+
+    Raises:
+        ParamsError: no installed package has it.
+    """
+    found = next((known for known in METHODS if known.name == name), None)
+    if found is None:
+        raise ParamsError(
+            f"No installed package has a method {name!r}.",
+            "Install the package that brings it; rows, receipts and the ledger are as they were.",
+        )
+    return found
 
 
 def stages_that_spend() -> tuple[str, ...]:

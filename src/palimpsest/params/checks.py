@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from palimpsest.audit.next_token_settings import NEXT_TOKEN
 from palimpsest.methods.dp_lm.settings import TUNED, VARIANTS, Kind
 from palimpsest.methods.registry import CHARGED, METHODS, method, stages_that_spend
-from palimpsest.models.chat.settings import JudgeEndpoint
+from palimpsest.params.extension import brought
 from palimpsest.privacy.ledger.records import milestone_problem
 from palimpsest.privacy.shown import delta_down
 from palimpsest.records.schema import LEAST_DELTA
@@ -27,12 +27,13 @@ def problems(params: "Params") -> Iterator[str]:
     """Each with the key, its value and what is allowed."""
     for check in (
         _delta, _milestones, _world, _run, _task, _heads, _discriminators, _sources, _wording, _authors, _zero_shot,
-        _batches, _priors, _evaluators, _in_context, _prompt_mia, _release, _ledger,
+        _batches, _priors, _evaluators, _brought, _release, _ledger,
     ):  # fmt: skip
         yield from check(params)
 
 
-def _unknown(key: str, names: Iterable[str], section: str, allowed: Collection[str]) -> Iterator[str]:
+def unknown(key: str, names: Iterable[str], section: str, allowed: Collection[str]) -> Iterator[str]:
+    """Names under a key that are not among those of a section."""
     for name in names:
         if name not in allowed:
             yield f"{key} names {name!r}; allowed are those of {section}: {sorted(allowed)}"
@@ -75,7 +76,7 @@ def _run(params: "Params") -> Iterator[str]:
     for key in dict.fromkeys(["dp_lm", *(known.stage for known in CHARGED)]):
         named, methods = list(getattr(run, key)), [known.name for known in METHODS if known.run == key]
         rows = [name for name, variant in params.variants.items() if variant.method in methods]
-        yield from _unknown(f"run.{key}", named, f"variants of method {' and '.join(methods)}", rows)
+        yield from unknown(f"run.{key}", named, f"variants of method {' and '.join(methods)}", rows)
         drawn += named
     models, readers = [*run.dp_train, *run.discriminator], ["base", *(f"taught/{name}" for name in run.teach_similar)]
     among = [name for name in drawn if name not in run.choose]
@@ -96,13 +97,9 @@ def _run(params: "Params") -> Iterator[str]:
         ("vote_select", run.vote_select.values(), "variants of other methods that run", others),
         ("restate", run.restate.values(), "variants of other methods that run", changed),
         ("choose", chain.from_iterable(run.choose.values()), "variants of other methods that run", among),
-        ("embedding_audit", run.embedding_audit, "run.dp_train, and base", [*run.dp_train, "base"]),
         ("audit", run.audit, "run.evaluate", run.evaluate),
     ):
-        yield from _unknown(f"run.{key}", names, section, allowed)
-    for name, model in run.shadow_mia.items():
-        if run.dp_lm.get(name) != model:
-            yield f"run.shadow_mia has {name}: {model}; allowed are the pairs of run.dp_lm"
+        yield from unknown(f"run.{key}", names, section, allowed)
     charged = sorted(name for name, variant in params.variants.items() if variant.method != "dp_lm")
     counts = Counter([*params.lms, *params.discriminators, *charged])
     if shared := sorted(name for name, count in counts.items() if count > 1):
@@ -211,7 +208,7 @@ def _zero_shot(params: "Params") -> Iterator[str]:
         if row.embed.zero_shot is None:
             continue
         key = f"variants.{name}.zero_shot"
-        yield from _unknown(key, [row.embed.zero_shot], "zero_shot", params.run.zero_shot)
+        yield from unknown(key, [row.embed.zero_shot], "zero_shot", params.run.zero_shot)
         if row.embed.zero_shot not in params.zero_shot:
             continue
         given = params.zero_shot[row.embed.zero_shot]
@@ -246,40 +243,13 @@ def _evaluators(params: "Params") -> Iterator[str]:
         yield "utility.evaluators names 'finetuned'; models.classifier must then name an encoder, got null"
 
 
-def _in_context(params: "Params") -> Iterator[str]:
-    run, settings = params.run, params.utility.in_context
-    public = params.at_epsilon_0 if params.dataset.labels else ()
-    section = "run.evaluate, and where there are labels the rows at epsilon 0"
-    yield from _unknown("run.in_context", run.in_context, section, [*run.evaluate, *public])
-    if bool(run.in_context) > bool(run.in_context_baseline):
-        yield "run.in_context names rows; run.in_context_baseline must then be [real], got []"
-    if run.in_context_baseline and settings is None:
-        yield "run.in_context_baseline is [real]; utility.in_context must then be filled in, got null"
-    if run.in_context_baseline and params.dataset.label is None:
-        yield f"run.in_context_baseline is [real]; task {params.dataset.task} has no label to ask for"
-    if run.in_context_baseline and not params.dataset.labels and isinstance(params.models.judge, JudgeEndpoint):
-        yield f"models.judge is an endpoint, which chooses among labels; task {params.dataset.task} needs kind: local"
-    if settings is not None:
-        settings.words(tuple(params.dataset.labels))
-
-
-def _prompt_mia(params: "Params") -> Iterator[str]:
-    yield from _unknown("run.prompt_mia", params.run.prompt_mia, "run.evaluate", params.run.evaluate)
-    if not params.run.prompt_mia:
-        return
-    if params.utility.in_context is None:
-        yield "run.prompt_mia names variants; utility.in_context must then be filled in, got null"
-    if not params.dataset.labels:
-        yield f"run.prompt_mia names variants; task {params.dataset.task} has no public list of labels to choose among"
-    if isinstance(params.models.judge, JudgeEndpoint):
-        yield (
-            "run.prompt_mia names variants; models.judge must then be kind: local or null, got an endpoint, which does "
-            "not give the probability of every label and would be sent training rows"
-        )
+def _brought(params: "Params") -> Iterator[str]:
+    for keys in brought():
+        yield from keys.problems(params)
 
 
 def _release(params: "Params") -> Iterator[str]:
-    yield from _unknown("release.variants", params.release.variants, "run.evaluate", params.run.evaluate)
+    yield from unknown("release.variants", params.release.variants, "run.evaluate", params.run.evaluate)
     for name in params.release.variants:
         if params.source_of(name).purpose != "release":
             yield f"release.variants names {name!r}, which is a reference run and never leaves"

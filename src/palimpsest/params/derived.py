@@ -7,6 +7,7 @@ from typing import Any
 
 from palimpsest.audit.next_token_settings import NEXT_TOKEN
 from palimpsest.methods.dp_lm.settings import TUNED, DpLmTrain
+from palimpsest.params.extension import brought
 from palimpsest.params.sections import LEAST_UNITS, Dataset, Utility
 from palimpsest.records.vouched import EMBEDDED
 
@@ -70,11 +71,12 @@ def _labelled(there: Any, other: Any) -> Default:
     return f"{_cell(there)} where there are labels, else {_cell(other)}", lambda data: there if data.labels else other
 
 
-def _for_json(own: Any, other: Any) -> Default:
+def for_json(own: Any, other: Any) -> Default:
+    """One default for records of JSON and another for texts."""
     return f"{_cell(other)}; task json: {_cell(own)}", lambda data: own if data.task == "json" else other
 
 
-def _chain(*without: str) -> Default:
+def chain_without(*without: str) -> Default:
     """All filters of texts; for the tasks whose records are no texts, what a release would be refused for."""
     words = f"{_cell(_CHAIN)}; task {' or '.join(without)}: {_cell(_REFUSED)}"
     return words, lambda data: list(_REFUSED if data.task in without else _CHAIN)
@@ -91,16 +93,16 @@ _WITH_LABELS: Default = (
     lambda data: {} if data.labels else None,
 )
 _TITLE: Default = ('`"Synthetic rows of "` and `dataset.asset`', lambda data: f"Synthetic rows of {data.asset}")
-_RECORD = 200  # tokens that hold a whole record of JSON
+RECORD = 200  # tokens that hold a whole record of JSON
 _PREDICT: Mapping[Path, Default] = {
     ("batch_size",): ("a 64th of the units of privacy, from 8 to 32", _contexts),
-    ("tokens",): _for_json(300, 100),
-    ("max_tokens",): _for_json(_RECORD, 40),
-    ("typical_tokens",): _for_json(150, 20),
-    ("keep_unfinished",): _for_json(False, True),
+    ("tokens",): for_json(300, 100),
+    ("max_tokens",): for_json(RECORD, 40),
+    ("typical_tokens",): for_json(150, 20),
+    ("keep_unfinished",): for_json(False, True),
     ("class_means",): _WITH_LABELS,
-    ("prompt", "text_tokens"): _for_json(_RECORD, 40),
-    ("filters", "chain"): _chain("json", "span"),
+    ("prompt", "text_tokens"): for_json(RECORD, 40),
+    ("filters", "chain"): chain_without("json", "span"),
 }
 _AS_LMS = ("epochs", "learning_rate", "warmup", "clipping_norm", "micro_batch")
 
@@ -125,31 +127,29 @@ _ALL = (
     Derived(("models", "prompts"), _WARM_UP, lambda _: {}, embedded=True),
     Derived(("models", "prompts", "learning_rate"), _RATE, lambda _: 0.002, embedded=True),
     Derived(("taught", ANY, "learning_rate"), _RATE, lambda _: 0.002, embedded=True),
-    Derived(("models", "embedded_lm", "context"), *_for_json(512, 128)),
-    Derived(("taught", ANY, "max_tokens"), *_for_json(_RECORD, 40)),
+    Derived(("models", "embedded_lm", "context"), *for_json(512, 128)),
+    Derived(("taught", ANY, "max_tokens"), *for_json(RECORD, 40)),
     Derived(("authors", ANY, "start"), *_labelled("prompt", "corpus"), "base"),
-    Derived(("authors", ANY, "max_tokens"), *_for_json(_RECORD, 64), "base"),
+    Derived(("authors", ANY, "max_tokens"), *for_json(RECORD, 64), "base"),
     Derived(("lms", ANY, "train", "batch"), _TWELFTH, _batch),
-    Derived(("lms", ANY, "train", "max_tokens"), *_for_json(_RECORD, 64)),
+    Derived(("lms", ANY, "train", "max_tokens"), *for_json(RECORD, 64)),
     Derived(("lms", ANY, "train", "discriminator_weight"), *_labelled(1.0, 0.0)),
     *_tuned(),
     Derived(("discriminators", ANY, "train", "batch"), "the number of units of privacy", units),
     Derived(("variants", ANY, "variant"), *_labelled("multitask", "plain"), "dp_lm"),
-    Derived(("variants", ANY, "generate", "max_tokens"), *_for_json(_RECORD, 64), "dp_lm"),
+    Derived(("variants", ANY, "generate", "max_tokens"), *for_json(RECORD, 64), "dp_lm"),
     *(Derived(("variants", ANY, "predict", *path), *default) for path, default in _PREDICT.items()),
-    Derived(("variants", ANY, "fewshot", "max_tokens"), *_for_json(_RECORD, 30)),
-    Derived(("variants", ANY, "fewshot", "prompt", "text_tokens"), *_for_json(_RECORD, 30)),
-    Derived(("variants", ANY, "fewshot", "filters", "chain"), *_chain("json", "span")),
     Derived(("variants", ANY, "evolve", "class_means"), *_WITH_LABELS),
-    Derived(("variants", ANY, "evolve", "filters", "chain"), *_chain("json")),
+    Derived(("variants", ANY, "evolve", "filters", "chain"), *chain_without("json")),
     Derived(("variants", ANY, "embed", "class_means"), *_WITH_LABELS),
     Derived(("public_lm",), _ALONE, lambda _: {}, embedded=False),
-    Derived(("public_lm", "max_tokens"), *_for_json(_RECORD, 64)),
+    Derived(("public_lm", "max_tokens"), *for_json(RECORD, 64)),
     Derived(("utility", "evaluators"), *_labelled([*Utility().evaluators], BLIND)),
     Derived(("audit", "size"), "a fifth of the units of privacy, from 20 to 2,000", _audited),
     Derived(("release", "title"), *_TITLE),
 )
-DERIVED: Mapping[tuple[Path, str | None], Derived] = {(item.path, item.tag): item for item in _ALL}
+_BROUGHT = (item for keys in brought() for item in keys.defaults())
+DERIVED: Mapping[tuple[Path, str | None], Derived] = {(item.path, item.tag): item for item in (*_ALL, *_BROUGHT)}
 
 
 def derived(path: Path, tag: str | None = None) -> Derived | None:

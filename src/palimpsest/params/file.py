@@ -1,10 +1,11 @@
 """What a person writes into params.yaml: the decisions. `resolve` works out the rest."""
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ConfigDict, Field
 
+from palimpsest.params.extension import RUNS, extended
 from palimpsest.settings import Settings
 
 FILE = "params.yaml"
@@ -52,20 +53,12 @@ class Runs(Settings):
     """Variants that run, in the order of the pages; null: all."""
     audit: tuple[str, ...] | None = None
     """Variants whose rows are attacked; null: all that run. [] leaves these audits out."""
-    embedding_audit: tuple[str, ...] | None = None
-    """Language models whose states are examined, base among them; null: where there are labels and something is fitted,
-    what is fitted and base."""
-    clipping_audit: tuple[Literal["base"], ...] = ()
-    """[base] asks how far clipping the public language model's logits moves what private contexts agree on."""
     fit: tuple[str, ...] = ()
     """Language models and discriminators that are fitted though nothing is drawn from them."""
-    shadow_mia: tuple[str, ...] = ()
-    """Variants of dp_lm that are attacked with shadow models too: slow, for it trains several."""
-    prompt_mia: tuple[str, ...] = ()
-    """Variants whose rows stand, one at a time, before the audit records: needs labels, utility.in_context and a judge
-    on this machine."""
-    in_context: tuple[str, ...] = ()
-    """Rows that stand as demonstrations before test items; needs utility.in_context."""
+
+
+if not TYPE_CHECKING:
+    Runs = extended(RUNS, Runs)
 
 
 class File(Settings):

@@ -3,18 +3,19 @@
 from palimpsest.methods.registry import METHODS, method
 from palimpsest.methods.shared.method import Family
 from palimpsest.methods.shared.tools import Reads
+from palimpsest.params.extension import brought
 from palimpsest.params.schema import Params
 from palimpsest.records.vouched import EMBEDDED
 
 # Keys of `run` whose names are of what is made from the public language model, or is asked of it.
-_OF_THE_BASE = ("teach_similar", "decoder_pretrain", "embedding_audit", "clipping_audit")
+_OF_THE_BASE = ("teach_similar", "decoder_pretrain")
 
 
 def reads_base(params: Params) -> bool:
     """Whether anything that runs reads the public language model."""
     begins = any(params.authors[author].kind == "base" for author in params.run.zero_shot.values())
-    judged = (params.run.in_context_baseline or params.run.prompt_mia) and params.models.judge is None
-    if begins or judged or any(getattr(params.run, key) for key in _OF_THE_BASE):
+    asked = any(keys.reads_base(params) for keys in brought())
+    if begins or asked or any(getattr(params.run, key) for key in _OF_THE_BASE):
         return True
     trained = (known for known in METHODS if known.family is Family.TRAINS and getattr(params.run, known.stage))
     written = (read_by(params, name) for name in params.run.evaluate if name not in params.run.dp_lm)

@@ -14,6 +14,7 @@ from palimpsest.methods.registry import method
 from palimpsest.methods.shared.method import Family, Method
 from palimpsest.methods.shared.tools import Reads
 from palimpsest.params.derived import ANY, DERIVED, Derived
+from palimpsest.params.extension import brought
 from palimpsest.params.file import File, Sourced
 from palimpsest.params.schema import DiscriminatorSettings, LanguageModel, Variant
 from palimpsest.params.sections import Dataset
@@ -39,7 +40,7 @@ def resolve(file: File) -> dict[str, Any]:
     """
     data = Dataset.model_validate(file.dataset)
     body = spread(file)
-    body["run"] = _run(file, bool(data.labels))
+    body["run"] = _run(file)
     for name in (*body["run"]["private_evolve"].values(), *body["run"]["zero_shot"].values()):
         if name in _AUTHORS:
             body["authors"].setdefault(name, {"kind": name})
@@ -173,7 +174,7 @@ def _is(entry: Any, tag: str | None) -> bool:
     return tag in (entry.get("method"), entry.get("kind"), (entry.get("train") or {}).get("reads"))
 
 
-def _run(file: File, labels: bool) -> dict[str, Any]:
+def _run(file: File) -> dict[str, Any]:
     """The section `run`: every variant where its method runs, and the models that these are drawn from."""
     runs, rows = file.runs, file.variants
     _known("runs.evaluate", runs.evaluate or (), rows)
@@ -188,31 +189,25 @@ def _run(file: File, labels: bool) -> dict[str, Any]:
         else:
             run[WAYS[rows[name].method].run][name] = source
     _known("runs.fit", runs.fit, [*file.lms, *file.discriminators])
-    _known("runs.shadow_mia", runs.shadow_mia, run["dp_lm"])
     models = {*run["dp_lm"].values(), *runs.fit}
     judges = {name: _behind(file, name) for name in file.discriminators if name in models}
-    fitted = models | set(judges.values()) | set(runs.embedding_audit or ())
+    fitted = models | set(judges.values()) | {name for keys in brought() for name in keys.fits(runs)}
     trained = [name for name in file.lms if name in fitted]
     read, written_by = (
         {str(source) for name, source in drawn.items() if what in WAYS[rows[name].method].reads}
         for what in (Reads.READER, Reads.DECODER)
     )
     starts = {rows[name].written.get("zero_shot") for name in names if rows[name].method == "embed"}
-    return run | {
+    run |= {
         "dp_train": trained,
         "discriminator": judges,
         "teach_similar": [name for name in file.taught if f"{_TAUGHT}{name}" in read],
         "decoder_pretrain": [name for name in file.decoders if name in written_by],
         "zero_shot": {name: _writer(file, name) for name in file.zero_shot if name in starts},
-        "embedding_audit": _or(runs.embedding_audit, [BASE, *trained] if labels and trained else []),
-        "in_context_baseline": ["real"] if runs.in_context else [],
-        "in_context": list(runs.in_context),
         "evaluate": names,
         "audit": _or(runs.audit, names),
-        "shadow_mia": {name: run["dp_lm"][name] for name in runs.shadow_mia},
-        "prompt_mia": list(runs.prompt_mia),
-        "clipping_audit": list(runs.clipping_audit),
     }
+    return run | {key: names for keys in brought() for key, names in keys.run(runs, run).items()}
 
 
 def _source(file: File, name: str, names: Collection[str]) -> str | list[str] | None:

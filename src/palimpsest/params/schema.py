@@ -11,11 +11,11 @@ from palimpsest.methods.dp_lm.settings import VARIANTS, DiscriminatorTrain, DpLm
 from palimpsest.methods.evolve.authors import Author
 from palimpsest.methods.registry import CHARGED, METHODS, method
 from palimpsest.methods.shared.method import Method
-from palimpsest.models.chat.settings import JudgeEndpoint
 from palimpsest.models.decoder.settings import DecoderSettings
 from palimpsest.models.settings import Similar
 from palimpsest.params.checks import problems
-from palimpsest.params.presets import PRESETS
+from palimpsest.params.extension import RUN, brought, extended
+from palimpsest.params.preset import presets
 from palimpsest.params.release import ReleaseSettings
 from palimpsest.params.sections import (
     MOST_NAME,
@@ -149,15 +149,13 @@ else:
 class RunSettings(_MakesAll):
     """What runs, by stage. Names are keys of `lms`, `discriminators` and `variants`."""
 
-    embedding_audit: tuple[str, ...]  # language models, base (the public one) among them
-    in_context_baseline: tuple[Literal["real"], ...]  # [real] where in_context names rows: it says what the model can
-    in_context: tuple[str, ...]
     evaluate: tuple[str, ...]  # every variant above, in the order of the pages
     audit: tuple[str, ...]
-    shadow_mia: Mapping[str, str]  # each with its fitted model
-    prompt_mia: tuple[str, ...]
-    clipping_audit: tuple[Literal["base"], ...]
     zero_shot: Mapping[str, str]  # each with its author
+
+
+if not TYPE_CHECKING:
+    RunSettings = extended(RUN, RunSettings)
 
 
 class Swept(Settings):
@@ -171,7 +169,7 @@ class Params(Settings):
     """params.yaml."""
 
     version: str = Field(description="Version of palimpsest that the workspace was made for.")
-    preset: Literal["paper-000", "paper-002", "paper-003", "paper-004"] | None = Field(
+    preset: str | None = Field(
         default=None,
         description="The preset that `init` wrote, if one. It sets nothing: `plan` says by it what the paper's own "
         "accounting leaves out.",
@@ -322,7 +320,8 @@ class Params(Settings):
 
     def flags(self) -> list[str]:
         """What is allowed but should be looked at: shown by `plan` and in the report."""
-        warnings = [] if self.preset is None else [f"{self.preset}: {said}" for said in PRESETS[self.preset].beyond]
+        preset = presets().get(self.preset or "")
+        warnings = [f"{preset.name}: {said}" for said in preset.beyond] if preset else []
         schema = self.schema_of_data
         if math.isclose(self.delta, 1.0 / schema.n_units, rel_tol=1e-9):
             warnings.append(
@@ -339,11 +338,7 @@ class Params(Settings):
                     f"{name}: batch is above 1: private texts that are encoded together move each other's vectors by "
                     "rounding, which the guarantee does not cover."
                 )
-        if self.run.in_context_baseline and isinstance(self.models.judge, JudgeEndpoint):
-            warnings.append(
-                f"models.judge: PRIVATE ROWS ARE SENT to the endpoint of {self.models.judge.model!r}, by the owner's "
-                "word: no guarantee covers what it keeps of them."
-            )
+        warnings += [said for keys in brought() for said in keys.warnings(self)]
         if self.testing.noise_seed is not None:
             warnings.append("testing.noise_seed is set: NOTHING made by this run is private.")
         return warnings

@@ -2,18 +2,17 @@
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from palimpsest.audit.incontext_settings import InContext
 from palimpsest.audit.next_token_settings import NextToken
 from palimpsest.devices import AUTO, NAMES
 from palimpsest.methods.shared.settings import Ends, Filters, UnjudgedFilters
 from palimpsest.methods.shared.writing import WritesIn
-from palimpsest.models.chat.settings import JudgeEndpoint, LocalJudge
 from palimpsest.models.settings import EmbeddedLm, Precision, PromptWarmUp
 from palimpsest.models.words import BARE, Named, Words
+from palimpsest.params.extension import extended
 from palimpsest.records import attributes
 from palimpsest.records.structured import WHOLE_ROW
 from palimpsest.settings import Settings
@@ -163,8 +162,6 @@ class Models(Settings):
     vocabulary: int | None = Field(default=None, ge=300)
     """Most tokens that a named LM keeps: those that the public text uses most, and all bytes; null: all. A small
     table saves memory and time wherever logits are computed."""
-    judge: Annotated[LocalJudge | JudgeEndpoint, Field(discriminator="kind")] | None = None
-    """Language model that answers test rows behind demonstrations (runs.in_context); null: that of `models.lm`."""
     next_token: str = Field(default="embedded", min_length=1)
     """Causal LM that learns from rows and predicts real ones (evaluator next_token): embedded, a local folder, or a hub
     name (name@revision). It should be small: it is trained `utility.seeds` times for each row of the results."""
@@ -241,8 +238,6 @@ class Utility(Settings):
     """Rows that an evaluator learns from, and is asked about, at most; of more, so many are drawn by the seed."""
     finetune: Finetune = Finetune()
     next_token: NextToken = NextToken()
-    in_context: InContext | None = None
-    """Answering in context: `models.judge` reads rows as demonstrations; null: not asked."""
     groups: Mapping[str, str] = {}
     """Groups to compare, by name: each a regular expression, and the rows are its own whose text it matches, whatever
     the case. They are public, and say nothing about who is in the data."""
@@ -258,27 +253,6 @@ class Utility(Settings):
         return groups
 
 
-class SeparationSettings(Settings):
-    """How well the states of a language model tell the labels apart."""
-
-    rows: int = Field(default=1000, ge=20)
-    """Private rows that are read of the training and of the test part, at most."""
-    max_tokens: int = Field(default=64, ge=1, description="Tokens kept of a text.")
-    trees: int = Field(default=200, ge=10, description="Trees of the random forest.")
-    projections: tuple[Literal["pca", "umap"], ...] = ("pca", "umap")
-    """Pictures of the test rows' states."""
-
-
-class PromptAttack(Settings):
-    """What a judge's answers behind one row give away (runs.prompt_mia)."""
-
-    draws: int = Field(
-        default=20, ge=1, description="Synthetic rows, one at a time, behind which every audit record is asked about."
-    )
-    shown: int = Field(default=100, ge=10)
-    """Members, at most, that are asked about behind themselves: the control, which the attack must find."""
-
-
 class Audit(Settings):
     """The attacks and their controls."""
 
@@ -292,8 +266,6 @@ class Audit(Settings):
     guesses: float = Field(default=0.2, gt=0, le=1)
     """Share of the audit records that the attacker guesses about."""
     alpha: float = Field(default=0.05, gt=0, lt=0.5, description="Error probability of the lower bound on epsilon.")
-    separation: SeparationSettings = SeparationSettings()
-    prompts: PromptAttack = PromptAttack()
 
 
 class Compute(Settings):
@@ -326,3 +298,7 @@ class Testing(Settings):
 
     noise_seed: int | None = None
     """A fixed seed of the Gaussian noise and Poisson draws; nothing made with one is private."""
+
+
+if not TYPE_CHECKING:
+    Models, Utility, Audit = extended("models", Models), extended("utility", Utility), extended("audit", Audit)

@@ -8,6 +8,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from palimpsest.params.derived import ANY, Path, derived
+from palimpsest.params.extension import RUNS, keys_of
 from palimpsest.params.file import File
 from palimpsest.params.resolve import WAYS, resolve, settings_of
 from palimpsest.params.schema import Params
@@ -108,7 +109,7 @@ def _runs(found: Mapping[str, Any], params: Params) -> dict[str, Any]:
     run, runs = plain(params.run), {}
     if run["evaluate"] != list(params.variants):
         runs["evaluate"] = run["evaluate"]
-    for key in ("in_context", "shadow_mia", "prompt_mia", "clipping_audit"):
+    for key in keys_of(RUNS):
         if run[key]:
             runs[key] = list(run[key])
     usual = resolve(File.model_validate({**found, "runs": runs}))["run"]
@@ -116,7 +117,6 @@ def _runs(found: Mapping[str, Any], params: Params) -> dict[str, Any]:
     if alone := [name for name in (*run["dp_train"], *run["discriminator"]) if name not in fitted]:
         runs["fit"] = alone
         usual = resolve(File.model_validate({**found, "runs": runs}))["run"]
-    for key in ("embedding_audit", "audit"):
-        if run[key] != usual[key]:
-            runs[key] = run[key]
+    if run["audit"] != usual["audit"]:
+        runs["audit"] = run["audit"]
     return runs

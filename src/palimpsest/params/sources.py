@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any
 
 from palimpsest.audit.next_token_settings import NEXT_TOKEN
 from palimpsest.models.chat.settings import Endpoint, LocalChatSettings
 from palimpsest.models.words import BARE
+from palimpsest.params.extension import brought
 from palimpsest.params.needs import reads_base
 from palimpsest.params.schema import Params
 from palimpsest.records.vouched import EMBEDDED, PublicSource
@@ -30,9 +31,6 @@ def _sources(params: Params) -> Iterator[PublicSource]:
     yield PublicSource("models.encoder", "model", models.encoder)
     if models.classifier is not None:
         yield PublicSource("models.classifier", "model", models.classifier, "finetuned" in params.utility.evaluators)
-    if models.judge is not None:
-        kind: Literal["model", "endpoint"] = "model" if models.judge.kind == "local" else "endpoint"
-        yield PublicSource("models.judge.model", kind, models.judge.model, bool(params.run.in_context_baseline))
     if models.next_token != EMBEDDED:
         used = NEXT_TOKEN in params.utility.evaluators
         yield PublicSource("models.next_token", "model", models.next_token, used)
@@ -43,6 +41,8 @@ def _sources(params: Params) -> Iterator[PublicSource]:
                 f"authors.{name}.model", "model" if author.kind == "local" else "endpoint", author.model, used
             )
             yield PublicSource(f"authors.{name}.prompts", "prompts", words, used)
+    for keys in brought():
+        yield from keys.sources(params)
     yield from _prompts(params)
 
 

@@ -9,13 +9,15 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from palimpsest.methods.registry import method
 from palimpsest.models.words import BARE, Words, words_of
+from palimpsest.params.extension import brought
 
 _EXAMPLES = 2  # public texts that an author is shown
 
 
 def put_into_words(body: dict[str, Any], labelled: bool, form: str | None = None) -> None:
-    """Fill in the prompts of models, base authors, the judge, and variants that read the base model as it is.
+    """Fill in the prompts of models, base authors, variants that read the base model as it is, and what packages bring.
 
     `form` is that of records of JSON, where there are such.
     """
@@ -27,17 +29,18 @@ def put_into_words(body: dict[str, Any], labelled: bool, form: str | None = None
         _fill(entry.get("train"), {"prompt": words.prompt(labelled)})
     for entry in body["authors"].values():
         _fill(entry if entry.get("kind") == "base" else None, _authors(words, labelled))
-    _fill(body.get("utility", {}).get("in_context"), {"item": words.question})
+    for section, key, prompt in ((*at, said) for keys in brought() for at, said in keys.words(words).items()):
+        _fill(body.get(section, {}).get(key), prompt)
     for name in body["run"]["steer"]:
         _fill(body["variants"][name].get("steer"), {"prompt": words.prompt(labelled), "ends": "line"})
     for name in body["run"]["phrases"]:
         asked = {"about": words.about(labelled), "plain": words.prompt(labelled), "ends": "line"}
         _fill(body["variants"][name]["phrases"].setdefault("prompt", {}), asked)
     for name, source in body["run"]["private_predict"].items():
-        for method, prompt in _readers(words, labelled).items():
-            settings = body["variants"][name].get(method)
-            if source == "base" and isinstance(settings, dict):
-                _fill(settings.setdefault("prompt", {}), prompt)
+        row = body["variants"][name]
+        settings = row.get(row["method"])
+        if source == "base" and isinstance(settings, dict):
+            _fill(settings.setdefault("prompt", {}), method(row["method"]).worded(words, labelled))
 
 
 def prompt_alone(body: dict[str, Any]) -> None:
@@ -75,15 +78,6 @@ def _authors(words: Words, labelled: bool) -> dict[str, Any]:
         "blanks": words.blanks(labelled),
         "examples": _EXAMPLES,
         "ends": "line",
-    }
-
-
-def _readers(words: Words, labelled: bool) -> dict[str, dict[str, Any]]:
-    """Method -> its prompts: the public one, and the same behind private texts."""
-    head, shown = words.prompt(labelled), words.shown(labelled)
-    return {
-        "predict": {"private": shown, "public": head, "ends": "line"},
-        "fewshot": {"head": head, "shot": shown.removeprefix(head), "ends": "line"},
     }
 
 

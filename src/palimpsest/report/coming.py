@@ -6,7 +6,7 @@ from typing import Any
 
 from palimpsest.params.schema import Params
 from palimpsest.report.results import Metric, Results
-from palimpsest.report.row import ATTACKS
+from palimpsest.report.row import is_attack
 from palimpsest.report.sections import HEADINGS, SECTIONS
 from palimpsest.report.sections.base import Section
 
@@ -55,7 +55,7 @@ def without(results: Results, still: Collection[Coming]) -> Results:
 
 def unattacked(still: Collection[Coming]) -> set[str]:
     """The variants whose attacks are still to come."""
-    return {name for one in still for name in one.names if one.metric.name in ATTACKS}
+    return {name for one in still for name in one.names if is_attack(one.metric.name)}
 
 
 def notes(still: Collection[Coming]) -> dict[str, str]:

@@ -4,7 +4,7 @@ Every series differs in shape or dash as well as in colour, and nothing that is 
 that the page's theme (light, dark, print) decides it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import altair as alt
@@ -152,3 +152,23 @@ def listed(start: str, rows: Rows, *keys: str, value: str) -> str:
 
 def _word(value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def charted(title: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    """Values with their intervals as SVG, a panel for each `data`, a line for each `row`, a colour for `whose` it is.
+
+    Args:
+        rows: mappings with data, row, whose, value, low and high. Without any the drawing is empty.
+    """
+    import vl_convert
+
+    if not rows:
+        return ""
+    base = alt.Chart(alt.InlineData(values=list(rows))).encode(y=alt.Y("row:N", title=None, sort=None))
+    points = base.mark_point(size=70, filled=True).encode(
+        x=alt.X("value:Q", title=None, scale=alt.Scale(zero=False)),
+        color=alt.Color("whose:N", title=None), shape=alt.Shape("whose:N", title=None),
+    )  # fmt: skip
+    bars = base.mark_rule().encode(x="low:Q", x2="high:Q", color=alt.Color("whose:N", title=None))
+    chart = alt.layer(points, bars).properties(width=420).facet(row=alt.Row("data:N", title=None), title=title)
+    return vl_convert.vegalite_to_svg(chart.resolve_scale(y="independent").to_json())

@@ -19,7 +19,7 @@ from palimpsest.report.coming import Coming, notes, unattacked
 from palimpsest.report.conclusion import conclusions
 from palimpsest.report.formats import at_least, at_most, number, percent
 from palimpsest.report.results import Results
-from palimpsest.report.row import ATTACKS, Row, Summary
+from palimpsest.report.row import Row, Summary, is_attack
 from palimpsest.report.sections import HEADINGS, SECTIONS, gallery, pipeline
 from palimpsest.report.sections.base import Cell, Column, Figure, Page, Table
 from palimpsest.report.statement import PRIVATE
@@ -132,7 +132,7 @@ def verdicts(page: Page, still: Sequence[Coming] = ()) -> Table[Row]:
 
 def _unattacked(summary: Summary, still: Sequence[Coming]) -> str:
     """Why no attack on a release showed anything."""
-    if any(one.metric.name in ATTACKS for one in still):
+    if any(is_attack(one.metric.name) for one in still):
         return "still to come"
     tried = any(row.unsettled_attacks for row in summary.of("release"))
     return "inconclusive: no attack came to a result" if tried else "no release was attacked"

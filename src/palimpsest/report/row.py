@@ -12,8 +12,6 @@ from palimpsest.workspace import INTERNAL, PUBLIC_LM, PUBLIC_ONLY, REAL
 
 BASELINES = (REAL, PUBLIC_ONLY, PUBLIC_LM)
 ROLES = ("release", "reference", *BASELINES)
-# Of the model, of the rows, with shadow models, behind prompts.
-ATTACKS = ("membership", "text_membership", "shadow_membership", "prompt_membership")
 VERDICTS = ("refuted", "not refuted", "inconclusive")  # the one that is over the others first
 EVALUATORS = ("tfidf_lr", "minilm_lr")  # first the one that shares no weights with any generator
 
@@ -68,6 +66,11 @@ class Membership(Plain):
     p: float | None
 
 
+def is_attack(kind: str) -> bool:
+    """Whether a kind of metric file holds a membership attack."""
+    return kind.endswith("membership")
+
+
 def overall(audits: Iterable[Membership | None], *, unsettled: bool = False) -> str | None:
     """Over all audits of a claim: refuted if one refutes, inconclusive unless one could have; None without any.
 
@@ -91,8 +94,9 @@ class Excess(Plain):
 class Row(Plain):
     """One variant; a measurement that was not made is None.
 
-    `token_epsilon` is the epsilon of one word, where a method protects words alone. `verdict` is over all membership
-    audits (`overall`). `unsettled` is kind of metric file -> why there is no result.
+    `token_epsilon` is the epsilon of one word, where a method protects words alone. `audits` are the membership audits
+    that were made, by kind; `verdict` is over all of them (`overall`). `unsettled` is kind of metric file -> why there
+    is no result.
     """
 
     variant: str
@@ -103,14 +107,11 @@ class Row(Plain):
     epsilon_proved: float | None
     token_epsilon: float | None
     scores: tuple[Score, ...]
-    membership: Membership | None
-    text_membership: Membership | None
-    shadow_membership: Membership | None
+    audits: Mapping[str, Membership]
     ngram_excess: Excess | None
     facts_carried: Fraction | None
     individual_leaked: Fraction | None
     canaries_leaked: Fraction | None
-    prompt_membership: Membership | None = None
     label_fit: LabelFit | None = None
     verdict: str | None = None
     unsettled: Mapping[str, str] = field(default_factory=dict)
@@ -118,17 +119,11 @@ class Row(Plain):
     @property
     def unsettled_attacks(self) -> tuple[str, ...]:
         """The kinds of membership audits that came to no result."""
-        return tuple(kind for kind in ATTACKS if kind in self.unsettled)
-
-    @property
-    def audits(self) -> dict[str, Membership]:
-        """The membership audits that were made, by field, in the order of `ATTACKS`."""
-        known = {name: getattr(self, name) for name in ATTACKS}
-        return {name: audit for name, audit in known.items() if audit is not None}
+        return tuple(kind for kind in self.unsettled if is_attack(kind))
 
     @property
     def attacks(self) -> tuple[Membership, ...]:
-        """The same, without their names."""
+        """The membership audits that were made."""
         return tuple(self.audits.values())
 
     @property

@@ -7,7 +7,7 @@ from palimpsest.errors import DataError
 from palimpsest.privacy.ledger.summary import LedgerSummary
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.report.results import Results
-from palimpsest.report.row import ATTACKS, BASELINES, ROLES, Row, Summary, overall
+from palimpsest.report.row import BASELINES, ROLES, Row, Summary, is_attack, overall
 from palimpsest.report.sections import METRICS, facts, membership, ngrams, utility
 from palimpsest.report.unsettled import reasons
 
@@ -26,7 +26,6 @@ def summarise(results: Results, receipts: Mapping[str, Receipt], ledger: LedgerS
 def _row(variant: str, results: Results, receipts: Mapping[str, Receipt]) -> Row:
     receipt, scored = receipts.get(variant), results.get(utility.UTILITY, variant)
     attacked = membership.strongest(results, variant)
-    model, text, shadow, prompt = attacked
     unsettled = reasons(results, variant)
     carried, individual, canaries = facts.shares(results, variant)
     return Row(
@@ -38,16 +37,13 @@ def _row(variant: str, results: Results, receipts: Mapping[str, Receipt]) -> Row
         epsilon_proved=receipt.epsilon if receipt else None,
         token_epsilon=(receipt.plan or {}).get("token_epsilon") if receipt else None,
         scores=utility.scores(results, variant),
-        membership=model,
-        text_membership=text,
-        shadow_membership=shadow,
-        prompt_membership=prompt,
+        audits=attacked,
         ngram_excess=ngrams.excess_of(results, variant),
         facts_carried=carried,
         individual_leaked=individual,
         canaries_leaked=canaries,
         label_fit=scored.label_fit if scored else None,
-        verdict=overall(attacked, unsettled=any(kind in unsettled for kind in ATTACKS)),
+        verdict=overall(attacked.values(), unsettled=any(map(is_attack, unsettled))),
         unsettled=unsettled,
     )
 

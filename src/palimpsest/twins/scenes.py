@@ -7,11 +7,11 @@ own, or words that no other has.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import entry_points
 from typing import Any
 
 import numpy as np
 
+from palimpsest import extensions
 from palimpsest.errors import ParamsError
 from palimpsest.records.record import Record
 from palimpsest.twins import attacks, settings
@@ -20,7 +20,7 @@ from palimpsest.twins.canaries import Canaries, counterpart, invented_words, of_
 from palimpsest.twins.faults import NO_CLIPPING, NO_NOISE, SHRUNK
 
 COINS = 200
-GROUP = "palimpsest.twins"  # entry points: method -> its scene, where a package brings a method along
+GROUP = extensions.TWINS  # entry points: method -> its scene, where a package brings a method along
 NAME, SOURCE = "audited", "source"  # what is attacked, and what it builds on
 _EACH = COINS // 2  # canaries of each of two labels
 _TWO = ("North", "South")  # in front of words they make a sentence, as a decoder learns it
@@ -69,7 +69,7 @@ def dp_lm(seed: int) -> Scene:
         method="dp_lm",
         words=words,
         canaries=canaries,
-        sections=_sections(_TWO, {"dp_train": [NAME]}, lms={NAME: lm}),
+        sections=sections(_TWO, {"dp_train": [NAME]}, lms={NAME: lm}),
         steps=(("dp_train", NAME),),
         attack=lambda release: attacks.by_loss(release, canaries),
         faults=(NO_NOISE, NO_CLIPPING, SHRUNK),
@@ -88,7 +88,7 @@ def discriminator(seed: int) -> Scene:
         method="discriminator",
         words=words,
         canaries=canaries,
-        sections=_sections(_TWO, run, lms={SOURCE: lm}, discriminators={NAME: head}),
+        sections=sections(_TWO, run, lms={SOURCE: lm}, discriminators={NAME: head}),
         steps=(("dp_train", SOURCE), ("discriminator", NAME, SOURCE)),
         attack=lambda release: attacks.by_label(release, canaries),
         faults=(NO_NOISE, NO_CLIPPING, SHRUNK),
@@ -104,19 +104,12 @@ def predict(seed: int) -> Scene:
         method="predict",
         words=tuple(words),
         canaries=canaries,
-        sections=_sections(labels, {"private_predict": {NAME: "base"}}, variants={NAME: settings.predict(4)}),
+        sections=sections(labels, {"private_predict": {NAME: "base"}}, variants={NAME: settings.predict(4)}),
         steps=(("private_predict", NAME, "base"),),
         attack=lambda release: attacks.by_continuation(release, canaries),
         faults=(NO_NOISE, NO_CLIPPING),
         sharpness=1.0,
     )
-
-
-def fewshot(seed: int) -> Scene:
-    """Each canary is alone with its label, in every prompt: each token goes on from it or from nothing."""
-    scene = predict(seed)
-    variants = {NAME: settings.fewshot(4)}
-    return replace(scene, method="fewshot", sections={**scene.sections, "variants": variants}, faults=(NO_NOISE,))
 
 
 def phrases(seed: int) -> Scene:
@@ -129,7 +122,7 @@ def phrases(seed: int) -> Scene:
         method="phrases",
         words=tuple(words),
         canaries=canaries,
-        sections=_sections(
+        sections=sections(
             labels, {"phrases": [NAME]}, n_public=enough * COINS, variants={NAME: settings.phrases(COINS)}
         ),
         steps=(("phrases", NAME),),
@@ -160,7 +153,7 @@ def steer(seed: int) -> Scene:
         method="steer",
         words=tuple(words),
         canaries=canaries,
-        sections=_sections(labels, {"steer": [NAME]}, variants={NAME: asked}),
+        sections=sections(labels, {"steer": [NAME]}, variants={NAME: asked}),
         steps=(("steer", NAME),),
         attack=lambda release: attacks.by_states(release, canaries),
         sharpness=0.05,
@@ -207,29 +200,11 @@ def embed(seed: int) -> Scene:
         method="embed",
         words=words,
         canaries=canaries,
-        public=_counterparts(canaries),
-        sections=_sections(_TWO, run, variants={NAME: asked}, decoders={"small": settings.decoder()}),
+        public=counterparts(canaries),
+        sections=sections(_TWO, run, variants={NAME: asked}, decoders={"small": settings.decoder()}),
         before=(("encode_public",), ("decoder_pretrain", "small")),
         steps=(("eda_evolve", NAME, "small"),),
         attack=lambda release: attacks.by_parents(release, canaries),
-    )
-
-
-def sentdp(seed: int) -> Scene:
-    """Each canary is alone with its label: the public text that is like it has depth 1, every other one 0."""
-    words = invented_words(2 * COINS + 1, seed)
-    labels = words[1 : COINS + 1]
-    canaries = of_own_words(words[COINS + 1 :], labels, [(words[0],)] * COINS)
-    variants, room = {NAME: settings.variant("sentdp", rows=COINS, directions=20, **settings.COUNTED)}, 10 * COINS
-    return Scene(
-        method="sentdp",
-        words=tuple(words),
-        canaries=canaries,
-        public=(words[0], *_counterparts(canaries)),  # of equally deep texts the first is picked: that of no canary
-        sections=_sections(labels, {"sentdp": [NAME]}, n_public=room, variants=variants),
-        before=(("encode_public",),),
-        steps=(("sentdp", NAME),),
-        attack=lambda release: attacks.by_presence(release, canaries, labelled=True),
     )
 
 
@@ -239,7 +214,6 @@ SCENES: Mapping[str, Callable[[int], Scene]] = {
         dp_lm,
         discriminator,
         predict,
-        fewshot,
         phrases,
         select,
         steer,
@@ -247,7 +221,6 @@ SCENES: Mapping[str, Callable[[int], Scene]] = {
         vote_select,
         restate,
         embed,
-        sentdp,
     )
 }
 
@@ -258,14 +231,14 @@ def scene_of(method: str) -> Callable[[int], Scene]:
     Raises:
         ParamsError: there is none.
     """
-    others = {one.name: one.load for one in entry_points(group=GROUP)}
+    others = extensions.named(GROUP)
     known = [*SCENES, *others]
     if method not in known:
         raise ParamsError(
             f"There is no end-to-end audit of {method!r}.",
             f"Choose one of {', '.join(known)}; a package brings that of its own method as an entry point of {GROUP}.",
         )
-    return SCENES.get(method) or others[method]()
+    return SCENES.get(method) or extensions.load(others[method])
 
 
 def _chosen(
@@ -286,15 +259,15 @@ def _chosen(
         method=method,
         words=words,
         canaries=canaries,
-        public=_counterparts(canaries),
-        sections=_sections(_TWO, run, variants=variants, authors=authors),
+        public=counterparts(canaries),
+        sections=sections(_TWO, run, variants=variants, authors=authors),
         before=(("encode_public",),),
         steps=steps,
         attack=lambda release: attacks.by_presence(release, canaries, labelled=False),
     )
 
 
-def _sections(
+def sections(
     labels: Sequence[str], run: Mapping[str, Any], n_public: int = COINS, **named: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Sections of params.yaml, for labels that are their own descriptions."""
@@ -303,5 +276,6 @@ def _sections(
     return {"dataset": settings.dataset(described, n_public), "run": {**run, **evaluated}, **named}
 
 
-def _counterparts(canaries: Canaries) -> tuple[str, ...]:
+def counterparts(canaries: Canaries) -> tuple[str, ...]:
+    """The public text that is like each canary."""
     return tuple(counterpart(record.text) for record in canaries.records)

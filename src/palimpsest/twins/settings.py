@@ -37,8 +37,8 @@ PROMPT: Section = {
 _SMALLEST: Section = {
     "version": __version__,
     "privacy": {"budget": {"epsilon": _CAP, "delta": DELTA}},
-    "models": {"lm": "embedded", "classifier": None, "judge": None, "next_token": "embedded"},
-    "utility": {"in_context": None, "evaluators": ["tfidf_lr"]},
+    "models": {"lm": "embedded", "classifier": None, "next_token": "embedded"},
+    "utility": {"evaluators": ["tfidf_lr"]},
     "release": {"variants": []},
     "variants": {},
 }
@@ -90,14 +90,6 @@ def predict(tokens: int) -> Section:
         "predict", clipping="fixed", batch_size=1, tokens=tokens, top_k=0, max_tokens=tokens, typical_tokens=tokens,
         keep_unfinished=True, together=4096, micro_batch=512, checkpoint_tokens=tokens, class_means=None,
         prompt=PROMPT, filters=NO_FILTERS, **COUNTED,
-    )  # fmt: skip
-
-
-def fewshot(tokens: int) -> Section:
-    """A variant of `fewshot` that writes one row of so many tokens from one prompt of one record; as PROMPT reads."""
-    return variant(
-        "fewshot", rows=1, prompts=1, shots=1, top_k=512, max_tokens=tokens, micro_batch=1, checkpoint_tokens=tokens,
-        prompt={"head": PROMPT["public"], "text_tokens": PROMPT["text_tokens"]}, filters=NO_FILTERS,
     )  # fmt: skip
 
 

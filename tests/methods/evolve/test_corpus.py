@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from palimpsest.methods.baselines.public_only import select_public
 from palimpsest.methods.evolve.authors import Corpus
 from palimpsest.methods.evolve.corpus import CorpusAuthor
+from palimpsest.methods.public_only import select_public
 from palimpsest.records.record import Record
 
 DESCRIPTIONS = {"east": np.array([1.0, 0.0]), "north": np.array([0.0, 1.0])}

@@ -8,6 +8,7 @@ from palimpsest.methods.shared.base import Budget, Fit, Plan
 from palimpsest.methods.shared.columns import WRITTEN
 from palimpsest.methods.shared.method import Basis, Family, Method, Resumes
 from palimpsest.methods.shared.tools import Reads, Tools
+from palimpsest.models.words import Words
 from palimpsest.records.schema import PublicSchema
 
 
@@ -25,6 +26,10 @@ def _build(settings: PredictSettings, plan: Plan, tools: Tools) -> Fit:
     tokens, batch, quantile = settings.max_tokens, settings.micro_batch, settings.filters.quantile
     measure = partial(public_perplexity, tools, tokens, batch, quantile)
     return Predict(settings, tools.schema, plan, tools.reader(), tools.key(), tools.kept, measure, encoders)
+
+
+def _worded(words: Words, labelled: bool) -> dict[str, str]:
+    return {"private": words.shown(labelled), "public": words.prompt(labelled), "ends": "line"}
 
 
 def _problem(settings: PredictSettings, _purpose: str, epsilon: float) -> str | None:
@@ -49,4 +54,5 @@ PREDICT = Method(
     source="base",
     resumes=Resumes.WAVES,
     problem=_problem,
+    worded=_worded,
 )

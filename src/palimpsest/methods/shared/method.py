@@ -1,6 +1,6 @@
 """What a method is: everything that the rest of the project must know of it, declared once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
@@ -10,6 +10,7 @@ from dp_accounting.dp_event import DpEvent, NoOpDpEvent
 from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.shared.columns import PlanTable
 from palimpsest.methods.shared.tools import Reads
+from palimpsest.models.words import Words
 from palimpsest.records.schema import PublicSchema
 from palimpsest.settings import Settings
 
@@ -72,6 +73,9 @@ class Method:
         seeded: whether it draws, of what touches no private row, by the seed.
         rounds: ending of the file with what each round selected; empty where it keeps none.
         problem: settings, purpose, epsilon -> what does not fit together; None where it does.
+        baseline: whether it is there to be compared with, and no first variant of a data set.
+        worded: words of prompts, whether there are labels -> its prompt in words, where it reads the public language
+            model as it is.
         untwinned: why no end-to-end audit of it exists; None where there is one.
     """
 
@@ -93,6 +97,8 @@ class Method:
     seeded: bool = False
     rounds: str = ""
     problem: Callable[[Any, str, float], str | None] = lambda _settings, _purpose, _epsilon: None
+    baseline: bool = False
+    worded: Callable[[Words, bool], Mapping[str, str]] = lambda _words, _labelled: {}
     untwinned: str | None = None
 
     def reads_with(self, author: Any) -> frozenset[Reads]:

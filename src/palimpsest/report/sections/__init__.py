@@ -1,59 +1,52 @@
-"""The sections of the audit page, listed once: a new audit is a module here, and a name in `SECTIONS`.
+"""The sections of the audit page, listed once. A new one is a module here and a name in `SECTIONS`, or an entry point.
 
 The order of `SECTIONS` is that of columns and tables; figures stand under `HEADINGS`.
 """
 
+from palimpsest import extensions
 from palimpsest.report.sections import (
     anonymity,
     bracket,
     budget,
     classifier,
-    clipping,
     decoder,
     evolution,
     facts,
-    familiarity,
     fidelity,
     generation,
-    incontext,
     membership,
     memorisation,
     ngrams,
-    prompts,
-    separation,
     structure,
     utility,
 )
 from palimpsest.report.sections.base import Figure, Page
 
+_BROUGHT = tuple(extensions.loaded(extensions.PAGES).values())
 SECTIONS = (
     bracket.SECTION,
     membership.SECTION,
-    prompts.SECTION,
     utility.SECTION,
     classifier.SECTION,
-    familiarity.SECTION,
-    clipping.SECTION,
     generation.SECTION,
-    incontext.SECTION,
     decoder.SECTION,
     ngrams.SECTION,
     memorisation.SECTION,
     anonymity.SECTION,
-    separation.SECTION,
     facts.SECTION,
     structure.SECTION,
     fidelity.SECTION,
     evolution.SECTION,
+    *_BROUGHT,
     budget.SECTION,
 )
 
 METRICS = tuple(metric for section in SECTIONS for metric in section.metrics)
 
-HEADINGS = (
-    "Privacy", "Memorisation", "Evidence on anonymity", "Utility", "Separation", "Facts", "Structure", "Fidelity",
-    "Shape", "Budget",
+_HEADINGS = (
+    "Privacy", "Memorisation", "Evidence on anonymity", "Utility", "Facts", "Structure", "Fidelity", "Shape",
 )  # fmt: skip
+HEADINGS = tuple(dict.fromkeys([*_HEADINGS, *(section.heading for section in _BROUGHT if section.heading), "Budget"]))
 
 
 def gallery(page: Page) -> tuple[Figure, ...]:

@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from markupsafe import Markup
 
+from palimpsest.audit.membership import MembershipAudit, Verdict
 from palimpsest.privacy.ledger.summary import LedgerSummary
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.report.drawing import Chart, Rows
@@ -17,6 +18,8 @@ from palimpsest.report.row import Row, Summary
 
 Line = TypeVar("Line")
 Receipts = Mapping[str, Receipt]  # by variant
+
+MEMBERS, OTHERS = "members", "never read"  # the two sides of an attack
 
 VERDICTS = {"refuted": "stop", "not refuted": "hold", "inconclusive": "look"}
 
@@ -177,6 +180,27 @@ class Section:
     claims: Callable[[Row, Results, str], Iterable[Claim]] = lambda *_: ()
     plots: Mapping[str, Callable[[Page], Rows]] = field(default_factory=dict)
     heading: str = ""
+
+
+@dataclass(frozen=True)
+class MembershipKind:
+    """A kind of membership attack on a variant: all kinds that were made test its claim together.
+
+    Attributes:
+        mark: of the claims that rest on it.
+        metric: its files. The name ends with `membership`, by which unfinished ones are known (`row.is_attack`).
+        sees: what it sees; completes "the" and "its".
+        title: of its ROC, with a place for the variant.
+        audit: a result -> its membership audit.
+        verdict: a result, and its audit as one of all that test the claim -> what both come to.
+    """
+
+    mark: str
+    metric: Metric[Any]
+    sees: str
+    title: str
+    audit: Callable[[Any], MembershipAudit] = lambda result: result
+    verdict: Callable[[Any, MembershipAudit], Verdict] = lambda _, audit: audit.verdict
 
 
 def badge(verdict: str) -> Markup:

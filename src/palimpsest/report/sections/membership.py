@@ -1,13 +1,13 @@
-"""Membership: what attacks on the model, on the rows alone, beside shadow models and behind prompts give away."""
+"""Membership: what attacks on the model and on the rows alone give away, and those that packages bring."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import altair as alt
 import numpy as np
 from scipy.stats import betabinom
 
+from palimpsest import extensions
 from palimpsest.audit.membership import MembershipAudit
 from palimpsest.audit.statistics import Estimate, thin
 from palimpsest.audit.text_membership import TextMembershipAudit
@@ -17,10 +17,13 @@ from palimpsest.report.formats import at_least, number
 from palimpsest.report.results import Metric, Results, measured
 from palimpsest.report.row import BASELINES, Membership, Row, Summary
 from palimpsest.report.sections.base import (
+    MEMBERS,
+    OTHERS,
     Cell,
     Claim,
     Column,
     Figure,
+    MembershipKind,
     Page,
     Section,
     Table,
@@ -30,58 +33,43 @@ from palimpsest.report.sections.base import (
     without_result,
     word,
 )
-from palimpsest.report.sections.prompts import MEMBERS, OTHERS, PROMPT
 from palimpsest.report.theme import BLUE, GREY, ORANGE, SERIES, looks
 from palimpsest.report.tradeoff import TradeOff, read_tradeoff
 from palimpsest.report.unit import many
 
 MODEL = Metric("membership", MembershipAudit.from_json, measured)
 TEXT = Metric("text_membership", TextMembershipAudit.from_json, lambda params: params.run.audit)
-SHADOW = Metric("shadow_membership", MembershipAudit.from_json, lambda params: params.run.shadow_mia)
 
 
-class _Seen(NamedTuple):
-    """What an attack sees.
-
-    Attributes:
-        mark: of the claims that rest on it.
-        sees: completes "the" and "its".
-    """
-
-    mark: str
-    metric: Metric[Any]
-    sees: str
-
-
-_SEEN = {  # by field of a line of the final table
-    "membership": _Seen("M", MODEL, "model"),
-    "text_membership": _Seen("R", TEXT, "rows alone"),
-    "shadow_membership": _Seen("S", SHADOW, "model beside shadow models"),
-    "prompt_membership": _Seen("D", PROMPT, "rows in a judge's prompt"),
-}
+KINDS: Mapping[str, MembershipKind] = {
+    kind.metric.name: kind
+    for kind in (
+        MembershipKind("M", MODEL, "model", "Membership attacks on {}"),
+        MembershipKind(
+            "R", TEXT, "rows alone", "Membership attacks on the rows of {} alone", lambda result: result.membership
+        ),
+        *extensions.loaded(extensions.ATTACKS).values(),
+    )
+}  # fmt: skip
 
 _CORNERS = 80  # of one ROC curve
 
 
-def strongest(results: Results, variant: str) -> tuple[Membership | None, ...]:
-    """Fields of a line of the final table, in the order of `ATTACKS`: the strongest attack of each kind.
+def strongest(results: Results, variant: str) -> dict[str, Membership]:
+    """The strongest attack of each kind that came to a result.
 
     They are about one claim, so each is tested as one of as many as were made. One that came to no result keeps its
     share, as one whose control failed does: how strict the others are must not hang on the rows.
     """
-    model, text = results.get(MODEL, variant), results.get(TEXT, variant)
-    shadow, prompt = results.get(SHADOW, variant), results.get(PROMPT, variant)
-    made = sum(variant in results.documents.get(kind.metric.name, {}) for kind in _SEEN.values())
-    behind = prompt.among(made) if prompt else None
-    return (
-        _strongest(model.among(made)) if model else None,
-        _strongest(text.membership.among(made)) if text else None,
-        _strongest(shadow.among(made)) if shadow else None,
-        replace(_strongest(behind.membership), verdict=behind.verdict) if behind else None,
-    )
+    made = sum(variant in results.documents.get(name, {}) for name in KINDS)
+    found = {name: results.get(kind.metric, variant) for name, kind in KINDS.items()}
+    return {
+        name: _strongest(KINDS[name], result, made) for name, result in found.items() if result is not None
+    }
 
 
-def _strongest(audit: MembershipAudit) -> Membership:
+def _strongest(kind: MembershipKind, result: Any, made: int) -> Membership:
+    audit = kind.audit(result).among(made)
     attack, best = max(audit.attacks.items(), key=lambda item: item[1].auc.value)
     rate = best.tpr_at_1pct
     return Membership(
@@ -91,7 +79,7 @@ def _strongest(audit: MembershipAudit) -> Membership:
         epsilon_lower=audit.epsilon_lower.value,
         eps_max=audit.eps_max,
         control_passed=audit.control.passed,
-        verdict=audit.verdict,
+        verdict=kind.verdict(result, audit),
         p=audit.p,
     )
 
@@ -119,7 +107,7 @@ def hard_gates(summary: Summary) -> Rows:
     Those that came to no result are inconclusive, and have no numbers.
     """
     made: Rows = [
-        {"variant": row.variant, "seen": f"the {_SEEN[kind].sees}", "claim": row.epsilon_proved}
+        {"variant": row.variant, "seen": f"the {KINDS[kind].sees}", "claim": row.epsilon_proved}
         | {"lower": audit.epsilon_lower}
         | draw.fields(audit, "eps_max", "p", "verdict")
         for row in summary.of("release")
@@ -127,7 +115,7 @@ def hard_gates(summary: Summary) -> Rows:
     ]
     without: dict[str, Any] = {"lower": None, "eps_max": None, "p": None, "verdict": "inconclusive"}
     return made + [
-        {"variant": row.variant, "seen": f"the {_SEEN[kind].sees}", "claim": row.epsilon_proved} | without
+        {"variant": row.variant, "seen": f"the {KINDS[kind].sees}", "claim": row.epsilon_proved} | without
         for row in summary.of("release")
         for kind in row.unsettled_attacks
     ]
@@ -278,18 +266,15 @@ def _phantoms(page: Page) -> Iterator[Figure]:
 
 
 def _figures(page: Page) -> Iterator[Figure]:
-    text = {variant: audit.membership for variant, audit in page.results.of(TEXT).items()}
-    yield from _rocs(page, page.results.of(MODEL), "Membership attacks on {}")
-    yield from _rocs(page, text, "Membership attacks on the rows of {} alone")
-    yield from _rocs(page, page.results.of(SHADOW), "Membership attacks on {} with shadow models")
-    prompts = {variant: audit.membership for variant, audit in page.results.of(PROMPT).items()}
-    yield from _rocs(page, prompts, "Membership attacks behind one row of {}")
+    for kind in KINDS.values():
+        audits = {variant: kind.audit(result) for variant, result in page.results.of(kind.metric).items()}
+        yield from _rocs(page, audits, kind.title)
     yield from _phantoms(page)
 
 
 def _claims(row: Row, results: Results, _: str) -> Iterator[Claim]:
     for kind, audit in row.audits.items():
-        seen, most = _SEEN[kind], audit.eps_max
+        seen, most = KINDS[kind], audit.eps_max
         power = "" if most is None else f" (perfect ones could have refuted a claim of up to ε = {at_least(most, 2)})"
         sentence = f"Membership attacks on {row.variant} that see its {seen.sees}: {audit.verdict}{power}."
         yield claim_of(seen.mark, row, seen.metric, sentence, results, audit.verdict != "inconclusive")
@@ -297,7 +282,7 @@ def _claims(row: Row, results: Results, _: str) -> Iterator[Claim]:
 
 SECTION = Section(
     "membership",
-    (MODEL, TEXT, SHADOW),
+    tuple(kind.metric for kind in KINDS.values()),
     columns=_columns,
     tables=_tables,
     figures=_figures,

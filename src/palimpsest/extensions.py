@@ -1,0 +1,63 @@
+"""What installed packages bring beside what is here. They come in by entry points, and by nothing else.
+
+A group holds one kind of thing, each under a name of its own:
+
+* `palimpsest.methods`: a `Method`;
+* `palimpsest.settings`: `Keys` of params.yaml;
+* `palimpsest.stages`: a sequence of `Stage`;
+* `palimpsest.pages`: a `Section` of the audit page;
+* `palimpsest.attacks`: a `MembershipKind`, a membership attack that shares in the test of a claim;
+* `palimpsest.presets`: a `Preset` of `palimpsest init`;
+* `palimpsest.commands`: a `Command`;
+* `palimpsest.twins`: a function of a seed that makes the `Scene` of a method's end-to-end audit.
+"""
+
+import functools
+from collections.abc import Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from palimpsest.errors import ParamsError
+
+METHODS, SETTINGS, STAGES, PAGES = (f"palimpsest.{kind}" for kind in ("methods", "settings", "stages", "pages"))
+ATTACKS, PRESETS, COMMANDS, TWINS = (f"palimpsest.{kind}" for kind in ("attacks", "presets", "commands", "twins"))
+
+
+_installed = functools.cache(entry_points)  # all groups at once: each look goes through every installed package
+
+
+def named(group: str) -> dict[str, EntryPoint]:
+    """The entry points of a group by name, in the order of their names; nothing is imported.
+
+    Raises:
+        ParamsError: two packages bring something under the same name.
+    """
+    found: dict[str, EntryPoint] = {}
+    for each in sorted(_installed().select(group=group), key=lambda each: each.name):
+        if found.setdefault(each.name, each).value != each.value:
+            raise ParamsError(
+                f"Two packages bring {each.name!r} ({group}): {found[each.name].value} and {each.value}.",
+                "Uninstall one of them; nothing was charged and no row was read.",
+            )
+    return found
+
+
+def load(entry: EntryPoint) -> Any:
+    """What an entry point names.
+
+    Raises:
+        ParamsError: it cannot be imported.
+    """
+    try:
+        return entry.load()
+    except (ImportError, AttributeError) as error:
+        package = entry.dist.name if entry.dist else entry.module
+        raise ParamsError(
+            f"The package {package} brings {entry.name!r} ({entry.group}), which cannot be loaded ({error}).",
+            f"Update {package} or uninstall it; nothing was charged and no row was read.",
+        ) from error
+
+
+def loaded(group: str) -> Mapping[str, Any]:
+    """Everything of a group by name."""
+    return {name: load(entry) for name, entry in named(group).items()}

@@ -1,0 +1,78 @@
+"""Keys of params.yaml that an installed package brings, beside the settings of its methods."""
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import create_model
+
+from palimpsest import extensions
+from palimpsest.settings import Settings
+
+if TYPE_CHECKING:
+    from palimpsest.models.words import Words
+    from palimpsest.params.derived import Derived
+    from palimpsest.params.schema import Params
+    from palimpsest.records.vouched import PublicSource
+
+Section = TypeVar("Section", bound=Settings)
+RUNS, RUN = "runs", "run"  # the section that a person writes, and what is worked out from it
+
+
+@dataclass(frozen=True)
+class Keys:
+    """What a package adds to params.yaml.
+
+    Attributes:
+        sections: section -> a class with the keys that it adds there, each with a default, so that a file without them
+            stays valid. `models`, `utility` and `audit` can be added to; `runs`, what a person asks for by name; and
+            `run`, what each stage is repeated for. The section is then an instance of that class, too.
+        run: what `runs` says, and `run` as far as it is worked out -> the package's entries of `run`.
+        fits: what `runs` says -> names of models that are fitted for it though nothing is drawn from them.
+        defaults: those of its keys that follow from the data set.
+        words: the words of prompts -> (section, key within it) -> what stands there where nothing else is said.
+        problems: what does not fit together.
+        warnings: what is allowed but should be looked at, for `plan` and the report.
+        reads_base: whether what runs of it reads the public language model.
+        models: key that a stage reads -> the key within it that names a public model.
+        sources: these models, where they are named.
+    """
+
+    sections: Mapping[str, type[Settings]] = field(default_factory=dict)
+    run: Callable[[Any, Mapping[str, Any]], Mapping[str, Any]] = lambda _runs, _run: {}
+    fits: Callable[[Any], Iterable[str]] = lambda _: ()
+    defaults: Callable[[], Iterable["Derived"]] = lambda: ()
+    words: Callable[["Words"], Mapping[tuple[str, str], Mapping[str, Any]]] = lambda _: {}
+    problems: Callable[["Params"], Iterable[str]] = lambda _: ()
+    warnings: Callable[["Params"], Iterable[str]] = lambda _: ()
+    reads_base: Callable[["Params"], bool] = lambda _: False
+    models: Mapping[str, str] = field(default_factory=dict)
+    sources: Callable[["Params"], Iterable["PublicSource"]] = lambda _: ()
+
+
+@functools.cache
+def brought() -> tuple[Keys, ...]:
+    """What all installed packages add."""
+    return tuple(extensions.loaded(extensions.SETTINGS).values())
+
+
+def keys_of(section: str) -> Iterator[str]:
+    """The keys that packages add to a section."""
+    for keys in brought():
+        yield from keys.sections[section].model_fields if section in keys.sections else ()
+
+
+def model_keys() -> dict[str, str]:
+    """Key that a stage reads -> the key within it that names a public model, of all packages."""
+    return {key: within for keys in brought() for key, within in keys.models.items()}
+
+
+def extended(section: str, base: type[Section]) -> type[Section]:
+    """The schema of a section with the keys that packages add."""
+    own = tuple(keys.sections[section] for keys in brought() if section in keys.sections)
+    if not own:
+        return base
+    made: Any = create_model  # which a type checker cannot follow for classes that it does not see
+    found: type[Section] = made(base.__name__, __base__=(*own, base), __doc__=base.__doc__, __module__=base.__module__)
+    return found

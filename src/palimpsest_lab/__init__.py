@@ -1,0 +1,14 @@
+"""The lab: what a researcher needs, beside what somebody with a file does. The core never imports it.
+
+It comes in by entry points alone, as any other package does that brings methods, audits or commands:
+
+* `methods`: `sentdp`, `custext` and `fewshot`, baselines of the papers; `shots` is the query of the last;
+* `audits`, `stages`, `sections`: exhibits (separation, clipping, familiarity), the judge that answers behind
+  demonstrations, attacks beside shadow models and behind prompts, ratings by people; `graph` lists the stages;
+* `settings`: their keys of params.yaml;
+* `presets`: the settings that the papers print;
+* `datasets`: published data sets by their names;
+* `reproduce`: the papers' tables as grids of cells;
+* `cli`, `commands`: `palimpsest dataset`, `reproduce` and `rate`;
+* `scenes`: end-to-end audits of the methods.
+"""

@@ -1,0 +1,283 @@
+"""The workspaces of `palimpsest reproduce`: one for each data set of a paper, with a variant for each cell.
+
+All of them are ordinary. `palimpsest run`, `plan` and `ledger` work in each, the ledger is the one that a data set has
+anyway, and a table that comes later adds its variants to what is there.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from palimpsest.cli.context import enter
+from palimpsest.cli.decisions import DataSource, params_text
+from palimpsest.cli.init import make_workspace
+from palimpsest.cli.render import contents, render
+from palimpsest.errors import DataError, ParamsError
+from palimpsest.files import write_text
+from palimpsest.params.file import FILE
+from palimpsest.params.load import loads
+from palimpsest.params.preset import Facts, presets
+from palimpsest.params.schema import Params
+from palimpsest.params.sections import Utility
+from palimpsest.params.sweep import merged
+from palimpsest.params.text import to_yaml
+from palimpsest.records.structured import WHOLE_ROW
+from palimpsest.records.vouched import EMBEDDED
+from palimpsest.workspace import BASE_LM
+from palimpsest_lab.commands.dataset import PRIVATE, PUBLIC, TEST, write_dataset
+from palimpsest_lab.commands.dataset import Asked as Wanted
+from palimpsest_lab.datasets.declaration import DataSet
+from palimpsest_lab.datasets.known import known
+from palimpsest_lab.datasets.prepare import Found, cut_of, expected, find
+from palimpsest_lab.reproduce.cells import Cell, filled, fragment
+from palimpsest_lab.reproduce.grid import Grid, Source
+from palimpsest_lab.reproduce.measures import judged, measure, planned
+from stages.vouching import require_vouched
+
+_SPENDING = ("lms", "discriminators", "variants")
+_CHARGED = (*_SPENDING, "authors", "decoders", "taught")  # what a change of would charge again
+_OWN = ("dataset", "privacy", "runs", *_SPENDING)  # sections of a preset that are written otherwise here
+_KEPT = ("version", "dataset", "privacy", "models", "release")  # of what `init` writes
+_ASKED = ("audit", "in_context", "prompt_mia")  # of `runs`: what names variants
+_EXAMINED, _CLIPPED = "embedding_audit", "clipping_audit"  # of `runs`: what names models
+_FINETUNED = "finetuned"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a person asked for.
+
+    Attributes:
+        data: the folder with the published files; None where only a plan is wanted.
+        workspace: the folder of the paper's workspaces.
+        model: a causal language model's folder; None for the embedded one.
+        judge: the model that judges rows: a classifier to fine-tune, or one that answers in context.
+        cells: patterns of cells; none are all.
+        records: data set -> public, approximate number of private records, where it is not the published one.
+        budget: cap on the total epsilon of a data set that is not in the ledger yet.
+        precision: what the model computes in; None: as the grid has it.
+    """
+
+    workspace: Path
+    data: Path | None = None
+    model: Path | None = None
+    judge: Path | None = None
+    cells: tuple[str, ...] = ()
+    records: Mapping[str, int] = field(default_factory=dict)
+    budget: float = 100.0
+    precision: str | None = None
+
+
+@dataclass(frozen=True)
+class Place:
+    """A data set of a table on this machine.
+
+    Attributes:
+        name: of the data set, and of its asset in the ledger.
+        found: the form of its files; the first one that is known where they are not here.
+        public: the public text, where it is here.
+        lacks: which files are not here; empty where all are.
+        files: where they are written as `init` reads them.
+        public_name: what the public text is called.
+        workspace: its workspace.
+        source: what `init` would be told.
+    """
+
+    name: str
+    found: Found
+    public: Path | None
+    lacks: str
+    public_name: str
+    files: Path
+    workspace: Path
+    source: DataSource
+
+
+def place_of(grid: Grid, name: str, asked: Asked) -> Place:
+    """Look for the files of a data set; nothing is written."""
+    of = grid.data[name]
+    dataset = known(of.dataset or name)
+    found, lacks = _files(dataset, [] if asked.data is None else _homes(asked.data, name, of))
+    public = None if asked.data is None else _public(asked.data, of.public)
+    public_name = f"{of.public}.jsonl"
+    if not lacks and public is None:
+        lacks = public_name
+    files, workspace = asked.workspace / "files" / name, asked.workspace / name
+    n_public = asked.records.get(name) or of.n_public or expected(found, cut_of(found, of.cut, 0))
+    label = None if of.label is None else {each.name: each for each in dataset.attributes}[of.label]
+    label = label or next(iter(dataset.attributes), None)
+    source = DataSource(
+        data=files / PRIVATE, text="text" if dataset.schema is None else WHOLE_ROW, public=files / PUBLIC,
+        n_public=n_public, asset=of.asset or name, label=None if label is None else label.name,
+        labels={} if label is None else dict(label.values), test=files / TEST, max_length=dataset.max_length,
+        budget=asked.budget, lm=EMBEDDED if asked.model is None else str(asked.model.resolve()), chosen=dataset.task,
+        json_schema=None if dataset.schema is None else dict(dataset.schema),
+    )  # fmt: skip
+    return Place(name, found, public, lacks, public_name, files, workspace, source)
+
+
+def _homes(folder: Path, name: str, of: Source) -> list[Path]:
+    """Where the files of a data set may lie: in a folder of its name, or in the one for all. A part has its own."""
+    own = [folder / name, folder / (of.dataset or name), folder]
+    return [home for home in (own[:1] if of.part else own) if home.is_dir()]
+
+
+def _files(dataset: DataSet, homes: Sequence[Path]) -> tuple[Found, str]:
+    """The files of a data set, and which of them are not here."""
+    for home in homes:
+        try:
+            return find(dataset, home), ""
+        except DataError:
+            continue
+    form = dataset.forms[0]
+    needed = dict.fromkeys(name for part in form.needed for name in form.files.get(part, ()))
+    return Found(dataset, form, dict.fromkeys(form.files, ())), ", ".join(needed)
+
+
+def _public(folder: Path, name: str) -> Path | None:
+    return next((path for path in sorted(folder.glob(f"{name}*")) if path.name.partition(".")[0] == name), None)
+
+
+def params_of(place: Place, grid: Grid, cells: Sequence[Cell], asked: Asked) -> dict[str, Any]:
+    """params.yaml for the cells of one data set."""
+    said = _parsed(params_text(place.source))
+    body: dict[str, Any] = {key: said[key] for key in _KEPT}
+    body["utility"] = {"most_rows": max(Utility().most_rows, place.source.n_public)}  # a paper's judges read all rows
+    for cell in cells:
+        settings = _settings(place, grid, cell, asked)
+        shared = {key: value for key, value in settings.items() if key not in _OWN}
+        own = {} if cell.of.baseline is not None else fragment(cell, settings)
+        body = merged(merged(body, shared), own)
+    body.setdefault("variants", {})
+    return merged(merged(body, _judges(cells, asked)), {"runs": _runs(body, cells)})
+
+
+def _settings(place: Place, grid: Grid, cell: Cell, asked: Asked) -> dict[str, Any]:
+    """What methods are told at a cell's epsilon: the paper's preset, then what the grid and the data set change."""
+    source, preset = place.source, presets().get(f"paper-{grid.paper}")
+    usual = grid.epsilons[0] if preset is None else preset.epsilon
+    epsilon = usual if cell.of.baseline is not None else cell.epsilon
+    worded = asked.model is not None and (preset is None or preset.worded)
+    words = place.found.dataset.words if worded else None
+    facts = Facts(
+        task=source.task, labels=len(source.labels), units=source.n_public, epsilon=epsilon,
+        named=asked.model is not None, words=words, test=True,
+    )  # fmt: skip
+    named = {"models": {"words": _parsed(f"words: {words}")["words"]}} if words is not None else {}
+    changes = merged(grid.settings, _in_precision(grid.named, asked.precision) if asked.model is not None else {})
+    changes = merged(changes, grid.data[place.name].settings)
+    printed = {} if preset is None else preset.settings(facts)
+    return merged(merged(printed, named), filled(changes, epsilon))
+
+
+def _in_precision(settings: Any, precision: str | None) -> Any:
+    """The same settings, with another precision wherever they name one and another is asked for."""
+    if precision is None or not isinstance(settings, Mapping):
+        return settings
+    return {key: precision if key == "precision" else _in_precision(own, precision) for key, own in settings.items()}
+
+
+def _judges(cells: Iterable[Cell], asked: Asked) -> dict[str, Any]:
+    """Who judges: --judge as the classifier or as the model that answers in context, as the cells ask."""
+    if asked.judge is None:
+        return {}
+    folder, made = str(asked.judge.resolve()), dict[str, Any]()
+    if any(cell.detail.get("evaluator") == _FINETUNED for cell in cells):
+        evaluators = [*Utility().evaluators, _FINETUNED]
+        made = {"models": {"classifier": folder}, "utility": {"evaluators": evaluators}}
+    if any(judged(cell) for cell in cells):
+        made = merged(made, {"models": {"judge": {"kind": "local", "model": folder}}})
+    return made
+
+
+def _runs(body: Mapping[str, Any], cells: Iterable[Cell]) -> dict[str, list[str]]:
+    """What runs beside the variants: what cells ask for, and no other attack."""
+    rows = [cell for cell in cells if cell.of.baseline is None and not planned(cell)]
+    named = {key: dict.fromkeys(cell.variant for cell in rows if measure(cell).runs == key) for key in _ASKED}
+    examined = [cell.variant for cell in rows if measure(cell).runs == _EXAMINED]
+    if examined:
+        models = (_language_model(body, name) for name in examined)
+        named[_EXAMINED] = dict.fromkeys((BASE_LM.name, *models))
+    if any(measure(cell).runs == _CLIPPED for cell in cells):
+        named[_CLIPPED] = {BASE_LM.name: None}
+    return {key: list(names) for key, names in named.items()}
+
+
+def _language_model(body: Mapping[str, Any], variant: str) -> str:
+    """What a variant is drawn from, or what the discriminator stands behind that it is drawn from."""
+    name = body["variants"][variant].get("from", variant)
+    return str(body.get("discriminators", {}).get(name, {}).get("from", name))
+
+
+def made_params(body: Mapping[str, Any]) -> Params:
+    """Everything that a params.yaml stands for."""
+    return loads(to_yaml(body))
+
+
+def make(place: Place, grid: Grid, body: Mapping[str, Any]) -> None:
+    """Write the files of a data set and its workspace, or add what is new to the workspace that is there.
+
+    Raises:
+        PalimpsestError: the files, or the ledger, or the workspace that is there say otherwise.
+    """
+    of = grid.data[place.name]
+    if not (place.files / PRIVATE).is_file():
+        folder = next(iter(place.found.paths.values()))[0].parent
+        wanted = Wanted(
+            folder, place.files, place.public, of.label, of.cut, n_public=place.source.n_public, sentences=of.sentences
+        )
+        write_dataset(place.found, wanted)
+    if (place.workspace / FILE).is_file():
+        write_text(place.workspace / FILE, to_yaml(added(_there(place), body)))
+        render(place.workspace)
+        return
+    params = made_params(body)
+    require_vouched(params, place.workspace)
+    enter(params, place.workspace)
+    make_workspace(place.workspace, {FILE: to_yaml(body), **contents(params)})
+
+
+def with_kept(place: Place, body: Mapping[str, Any]) -> dict[str, Any]:
+    """params.yaml with what the workspace has already, where there is one."""
+    return added(_there(place), body) if (place.workspace / FILE).is_file() else dict(body)
+
+
+def _there(place: Place) -> dict[str, Any]:
+    return _parsed((place.workspace / FILE).read_text(encoding="utf-8"))
+
+
+def added(there: Mapping[str, Any], body: Mapping[str, Any]) -> dict[str, Any]:
+    """A params.yaml with more cells: what spends stays as it is, for another setting would be charged again.
+
+    Raises:
+        ParamsError: both name the same thing and say otherwise.
+    """
+    body = _capped(there, body)
+    changed = [key for key in ("dataset", "privacy") if there.get(key) != body.get(key)]
+    changed += ["models.lm"] * (there["models"]["lm"] != body["models"]["lm"])
+    for section in _CHARGED:
+        own, new = there.get(section, {}), body.get(section, {})
+        changed += [f"{section}.{name}" for name in own.keys() & new.keys() if own[name] != new[name]]
+    if changed:
+        raise ParamsError(
+            f"The workspace is there with other settings: {', '.join(sorted(changed))}.",
+            "Name another --workspace, or give the options that it was made with. Nothing was charged.",
+        )
+    runs = {
+        key: list(dict.fromkeys([*there.get("runs", {}).get(key, []), *names])) for key, names in body["runs"].items()
+    }
+    return {**merged(there, body), "runs": runs}
+
+
+def _capped(there: Mapping[str, Any], body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """With the cap that the workspace has: it is the ledger's, and no option changes it."""
+    if "privacy" not in there or "privacy" not in body:
+        return body
+    return merged(body, {"privacy": {"budget": {"epsilon": there["privacy"]["budget"]["epsilon"]}}})
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    return dict(YAML(typ="safe", pure=True).load(text))

@@ -1,0 +1,1 @@
+"""Methods of the papers to compare with, each in its own folder."""

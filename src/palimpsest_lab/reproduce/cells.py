@@ -1,0 +1,147 @@
+"""The cells of a grid: what each is called, and how params.yaml has to look for it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from typing import Any
+
+from palimpsest.errors import ParamsError
+from palimpsest.params.preset import HERE, of_epsilon
+from palimpsest.params.sweep import FITTED, merged
+from palimpsest_lab.reproduce.grid import Column, Grid, Need, Row
+
+_EPSILON = "<epsilon>"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One value of a table.
+
+    Attributes:
+        data, row, column: names in the grid.
+        epsilon: as the paper states it; .inf is the run without noise.
+        published: the paper's value, if it is known.
+    """
+
+    grid: Grid
+    data: str
+    row: str
+    epsilon: float
+    column: str
+    published: float | None
+
+    @property
+    def variant(self) -> str:
+        """The name of its row in the workspace: a variant for each epsilon, or the baseline that it is."""
+        return self.of.baseline or named(self.row, self.epsilon)
+
+    @property
+    def name(self) -> str:
+        """What --cells picks it by."""
+        row = self.row if self.of.baseline is not None else named(self.row, self.epsilon)
+        return f"{self.data}/{row}/{self.column}"
+
+    @property
+    def of(self) -> Row:
+        """Its row's declaration."""
+        return self.grid.rows[self.row]
+
+    @property
+    def measured(self) -> Column:
+        """Its column's declaration."""
+        return self.grid.columns[self.column]
+
+    @property
+    def detail(self) -> Mapping[str, Any]:
+        """Which of the measure's values it is."""
+        return {**self.measured.detail, **self.of.detail}
+
+    @property
+    def needs(self) -> Mapping[Need, str]:
+        """What it takes that not everybody has."""
+        return {**self.measured.needs, **self.of.needs}
+
+    @property
+    def missing(self) -> str:
+        """What is not built that it takes."""
+        return self.of.missing or self.measured.missing
+
+
+def cells_of(grid: Grid) -> tuple[Cell, ...]:
+    """All cells of a grid, by data set, row, epsilon and column."""
+    return tuple(_cells(grid))
+
+
+def _cells(grid: Grid) -> Iterator[Cell]:
+    for data in grid.data:
+        for row, of in grid.rows.items():
+            for epsilon in grid.epsilons if of.epsilons is None else of.epsilons:
+                values = grid.published.get(data, {}).get(row, {}).get(epsilon, (None,) * len(grid.columns))
+                for (column, has), value in zip(grid.columns.items(), values, strict=True):
+                    if not has.rows or row in has.rows:
+                        yield Cell(grid, data, row, epsilon, column, value)
+
+
+def chosen(cells: Sequence[Cell], patterns: Sequence[str]) -> tuple[Cell, ...]:
+    """The cells that one of the patterns names, `*` for anything; all of them where there is no pattern.
+
+    A pattern that names the first parts of a cell's name means all that begin so.
+
+    Raises:
+        ParamsError: a pattern names none.
+    """
+    for pattern in patterns:
+        if not any(_is(cell, pattern) for cell in cells):
+            some = ", ".join(cell.name for cell in cells[:3])
+            raise ParamsError(f"--cells names {pattern!r}, which no cell is called.", f"Cells are called {some}, ...")
+    return tuple(cell for cell in cells if not patterns or any(_is(cell, pattern) for pattern in patterns))
+
+
+def _is(cell: Cell, pattern: str) -> bool:
+    return fnmatch(cell.name, pattern) or fnmatch(cell.name, f"{pattern}/*")
+
+
+def named(name: str, epsilon: float) -> str:
+    """What something is called at an epsilon, as a preset names it: multitask3, multitask0_5, multitaskinf."""
+    return f"{name}{of_epsilon(epsilon)}"
+
+
+def fragment(cell: Cell, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What params.yaml has for a cell: its variant and the models below it.
+
+    Args:
+        settings: of the paper at the cell's epsilon, in the form of params.yaml.
+
+    Raises:
+        ParamsError: the settings have no such variant.
+    """
+    base = named(cell.of.like or cell.row, cell.epsilon)
+    if base not in settings.get("variants", {}):
+        raise ParamsError(f"The preset of paper {cell.grid.paper} has no variant {base!r}.", "Correct the grid.")
+    variant = merged(settings["variants"][base], cell.of.changes)
+    made = dict(_below(settings, variant.get("from", base)))
+    if cell.of.below:
+        section = next(part for part in ("lms", "authors") if variant["from"] in settings.get(part, {}))
+        made = {section: {cell.variant: merged(settings[section][variant["from"]], cell.of.below)}}
+        variant["from"] = cell.variant
+    return merged(made, {"variants": {cell.variant: variant}})
+
+
+def _below(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The fitted model of that name, if it is one, and the one that it stands behind."""
+    for section in FITTED:
+        if name in settings.get(section, {}):
+            entry = deepcopy(dict(settings[section][name]))
+            below = _below(settings, entry["from"]) if "from" in entry else {}
+            return merged(below, {section: {name: entry}})
+    return {}
+
+
+def filled(value: Any, epsilon: float) -> Any:
+    """Settings with an epsilon: `<e>` in names is how names have it, `<epsilon>` alone its value."""
+    if isinstance(value, Mapping):
+        return {filled(key, epsilon): filled(inner, epsilon) for key, inner in value.items()}
+    if value == _EPSILON:
+        return epsilon
+    return value.replace(HERE, of_epsilon(epsilon)) if isinstance(value, str) else value

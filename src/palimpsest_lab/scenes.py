@@ -1,0 +1,42 @@
+"""Scenes of the lab's methods, for their end-to-end audits."""
+
+from dataclasses import replace
+
+from palimpsest.twins import attacks, settings
+from palimpsest.twins.canaries import invented_words, of_own_words
+from palimpsest.twins.faults import NO_NOISE
+from palimpsest.twins.scenes import COINS, NAME, Scene, counterparts, predict, sections
+
+
+def fewshot(seed: int) -> Scene:
+    """Each canary is alone with its label, in every prompt: each token goes on from it or from nothing."""
+    scene = predict(seed)
+    variants = {NAME: _fewshot(4)}
+    return replace(scene, method="fewshot", sections={**scene.sections, "variants": variants}, faults=(NO_NOISE,))
+
+
+def _fewshot(tokens: int) -> settings.Section:
+    """A variant of `fewshot` that writes one row of so many tokens from one prompt of one record."""
+    return settings.variant(
+        "fewshot", rows=1, prompts=1, shots=1, top_k=512, max_tokens=tokens, micro_batch=1, checkpoint_tokens=tokens,
+        prompt={"head": settings.PROMPT["public"], "text_tokens": settings.PROMPT["text_tokens"]},
+        filters=settings.NO_FILTERS,
+    )  # fmt: skip
+
+
+def sentdp(seed: int) -> Scene:
+    """Each canary is alone with its label: the public text that is like it has depth 1, every other one 0."""
+    words = invented_words(2 * COINS + 1, seed)
+    labels = words[1 : COINS + 1]
+    canaries = of_own_words(words[COINS + 1 :], labels, [(words[0],)] * COINS)
+    variants, room = {NAME: settings.variant("sentdp", rows=COINS, directions=20, **settings.COUNTED)}, 10 * COINS
+    return Scene(
+        method="sentdp",
+        words=tuple(words),
+        canaries=canaries,
+        public=(words[0], *counterparts(canaries)),  # of equally deep texts the first is picked: that of no canary
+        sections=sections(labels, {"sentdp": [NAME]}, n_public=room, variants=variants),
+        before=(("encode_public",),),
+        steps=(("sentdp", NAME),),
+        attack=lambda release: attacks.by_presence(release, canaries, labelled=True),
+    )

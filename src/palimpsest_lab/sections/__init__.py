@@ -1,0 +1,1 @@
+"""What the audit page says of the lab's audits."""

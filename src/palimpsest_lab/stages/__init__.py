@@ -1,0 +1,1 @@
+"""The lab's stages, one module each."""
