@@ -4,14 +4,14 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from palimpsest import __version__
+from palimpsest import __version__, extensions
 from palimpsest.cli import twins
 from palimpsest.cli.main import app
 from palimpsest.errors import LedgerError, ParamsError
@@ -32,13 +32,15 @@ from palimpsest.twins.canaries import Canaries, counterpart, invented_words
 from palimpsest.twins.faults import FAULTS, NO_NOISE, planted
 from palimpsest.twins.models import save_encoder
 from palimpsest.twins.result import ALPHA, Trial, Twin, TwinAudit, judged
-from palimpsest.twins.scenes import COINS, GROUP, SCENES
+from palimpsest.twins.scenes import COINS, GROUP
+from palimpsest.twins.scenes import SCENES as OWN
 from palimpsest.twins.settings import ASSET, DELTA
 from palimpsest.twins.shipped import current, shipped
 from palimpsest.workspace import PRIVATE
 from stages import fit
 
 SEED = 7
+SCENES = {**OWN, **extensions.loaded(GROUP)}
 CAUGHT, MISSED = Trial(200, 200, 200, 1.0, DELTA), Trial(200, 100, 200, 1.0, DELTA)
 
 
@@ -129,8 +131,8 @@ def test_a_method_that_has_no_audit_is_named():
 
 def test_a_package_brings_the_scene_of_its_own_method_and_of_none_of_ours(monkeypatch: pytest.MonkeyPatch):
     named = {"strange": "palimpsest.twins.scenes:select", "evolve": "palimpsest.twins.scenes:select"}
-    points = [EntryPoint(name, value, GROUP) for name, value in named.items()]
-    monkeypatch.setattr(scenes, "entry_points", lambda group: points if group == GROUP else [])
+    points = EntryPoints(EntryPoint(name, value, GROUP) for name, value in named.items())
+    monkeypatch.setattr(extensions, "_installed", lambda: points)
     assert scenes.scene_of("strange") is SCENES["select"]
     assert scenes.scene_of("evolve") is SCENES["evolve"]
 

@@ -140,7 +140,8 @@ def hidden(tree: ast.AST) -> Iterator[str]:
 
 def test_whatever_is_reached_by_name_is_declared():
     found = {module for module, path in sources() if list(hidden(ast.parse(path.read_text())))}
-    assert found - {"palimpsest.graph.closure"} == DYNAMIC.keys()
+    apart = {"palimpsest.graph.closure", "palimpsest_lab.reproduce.grid"}  # no stage runs them
+    assert found - apart == DYNAMIC.keys()
 
 
 def test_every_file_that_is_shipped_is_somebodys():
