@@ -32,11 +32,8 @@ style: $(TEST)  ## what takes seconds
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 
-graph: $(DEMO)  ## render dvc.yaml, params.resolved.yaml, docs/params.md, docs/presets.md, docs/errors.md and notebooks/ anew
+graph: $(DEMO)  ## render dvc.yaml, params.resolved.yaml and notebooks/ anew
 	$(BIN)/palimpsest render
-	$(BIN)/python -c 'from palimpsest.params.reference import render; open("docs/params.md", "w").write(render())'
-	$(BIN)/python -c 'from tools.presets_page import render; open("docs/presets.md", "w").write(render())'
-	$(BIN)/python -m bench.errors
 	$(BIN)/python -m bench.notebooks
 
 docs: $(TEST)  ## the site, in build/site

@@ -1,6 +1,6 @@
 """Presets: the settings of the four papers over all of their methods, each value with its place in the paper.
 
-`palimpsest init --preset paper-000` writes them. docs/presets.md is written from the same declarations.
+`palimpsest init --preset paper-000` writes them. The page of presets is rendered from the same declarations.
 """
 
 from collections.abc import Mapping
