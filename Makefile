@@ -40,7 +40,7 @@ docs: $(TEST)  ## the site, in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 mutants: $(TEST)  ## plant faults in the privacy code one by one; each must be noticed by a test
-	$(BIN)/python -m bench.mutants --seeds 20 --write docs/results
+	$(BIN)/python -m bench.mutants --seeds 20 --write
 
 twins: $(TEST)  ## before a release of palimpsest: attack every method end to end, as it is and broken; writes the results that ship
 	OMP_NUM_THREADS=1 $(BIN)/python -m bench.twins
