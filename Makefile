@@ -32,18 +32,15 @@ style: $(TEST)  ## what takes seconds
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 
-graph: $(DEMO)  ## render dvc.yaml, params.resolved.yaml, docs/params.md, docs/presets.md, docs/errors.md and notebooks/ anew
+graph: $(DEMO)  ## render dvc.yaml, params.resolved.yaml and notebooks/ anew
 	$(BIN)/palimpsest render
-	$(BIN)/python -c 'from palimpsest.params.reference import render; open("docs/params.md", "w").write(render())'
-	$(BIN)/python -c 'from tools.presets_page import render; open("docs/presets.md", "w").write(render())'
-	$(BIN)/python -m bench.errors
 	$(BIN)/python -m bench.notebooks
 
 docs: $(TEST)  ## the site, in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 mutants: $(TEST)  ## plant faults in the privacy code one by one; each must be noticed by a test
-	$(BIN)/python -m bench.mutants --seeds 20 --write docs/results
+	$(BIN)/python -m bench.mutants --seeds 20 --write
 
 twins: $(TEST)  ## before a release of palimpsest: attack every method end to end, as it is and broken; writes the results that ship
 	OMP_NUM_THREADS=1 $(BIN)/python -m bench.twins

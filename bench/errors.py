@@ -1,6 +1,6 @@
 """Every error that the code raises, with its remedy, as a page: read from the source, of which nothing runs.
 
-    python -m bench.errors             # writes docs/errors.md; `make graph` does so too
+    python -m tools.reference errors   # prints the page
     python -m bench.errors .coverage   # says which of them no test provokes, after `make coverage`
 
 An error is a call of a subclass of `PalimpsestError`, or a `Problem` that `palimpsest init` makes one of. What is
@@ -18,14 +18,13 @@ from pathlib import Path
 from typing import NamedTuple, TypeGuard
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "errors.md"
 FOLDERS = ("src", "stages", "flows")
 BASE, PAIR, PARTS = "PalimpsestError", "Problem", ("problem", "remedy")
 HEAD = """# Errors
 
-Every error has two parts: what is wrong, and what to do. This page lists them all. It is written from the code that
-makes them (`make graph`), and a test compares the two. Search it for a few words of your message: ‹name› stands for a
-value, such as a path or a key. No error quotes a private row.
+Every error has two parts: what is wrong, and what to do. This page lists them all. It is rendered from the code that
+makes them. Search it for a few words of your message: ‹name› stands for a value, such as a path or a key. No error
+quotes a private row.
 
 A command that ends with an error has exit status 1. The class is what `except` names in Python; each is a
 `PalimpsestError`. [Mistakes of a newcomer](results/mistakes.md) has whole messages, each with the mistake behind it.
@@ -366,9 +365,6 @@ def unprovoked(measured: Path) -> list[Template]:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:]:
-        found = unprovoked(Path(sys.argv[1]))
-        print(*(f"{each.file}:{each.line}: {each.problem}" for each in found), sep="\n")
-        print(f"{len(found)} of {len(templates())} errors are provoked by no test")
-    else:
-        PAGE.write_text(render(), encoding="utf-8")
+    found = unprovoked(Path(sys.argv[1]))
+    print(*(f"{each.file}:{each.line}: {each.problem}" for each in found), sep="\n")
+    print(f"{len(found)} of {len(templates())} errors are provoked by no test")

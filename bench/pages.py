@@ -57,12 +57,15 @@ def fences(text: str) -> Iterator[re.Match[str]]:
 
 def blocks(page: Path) -> Iterator[Block]:
     """The blocks of a page, in their order."""
-    text = page.read_text(encoding="utf-8")
+    return blocks_of(page.read_text(encoding="utf-8"), str(page.relative_to(ROOT)))
+
+
+def blocks_of(text: str, name: str) -> Iterator[Block]:
+    """The blocks of a text, in their order, with the name of its page in their places."""
     for match in fences(text):
         line = text.count("\n", 0, match.start("language")) + 1
         notes, code = {match["note"]: match["said"]}, textwrap.dedent(match["code"])
-        place = f"{page.relative_to(ROOT)}:{line}"
-        yield Block(place, match["language"], code, notes.get("not run"), notes.get("first"))
+        yield Block(f"{name}:{line}", match["language"], code, notes.get("not run"), notes.get("first"))
 
 
 def commands(block: Block) -> Iterator[list[str]]:

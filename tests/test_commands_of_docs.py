@@ -18,12 +18,14 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from bench.pages import ROOT, SHELLS, blocks, commands, pages
+from bench.pages import ROOT, SHELLS, blocks, blocks_of, commands, pages
 from palimpsest.cli.main import app
 from palimpsest.privacy.ledger.witness import VARIABLE as WITNESSES
+from tools import reference
 from tools.world.generate import WorldSettings, make_world
 
 PAGES = {str(page.relative_to(ROOT)): list(blocks(page)) for page in pages()}
+PAGES["presets"] = list(blocks_of(reference.page("presets"), "presets"))  # the other pages of reference have none
 RUN = {
     name: run
     for name, found in PAGES.items()
@@ -61,10 +63,12 @@ def test_a_call_with_a_wrong_command_or_option_is_noticed() -> None:
 
 
 def test_commands_and_options_named_in_a_sentence_are_there() -> None:
-    """In the text of pages, and in the remedies of errors, which docs/errors.md has."""
+    """In the text of pages, and in the remedies of errors, of which the rendered page has all."""
+    texts = {page.name: page.read_text(encoding="utf-8") for page in pages()}
+    texts |= {name: reference.page(name) for name in reference.PAGES}
     app_command, wrong = get_command(app), []
-    for page in pages():
-        for words in re.findall(r"`palimpsest ([a-z][^`]*)`", page.read_text(encoding="utf-8")):
+    for page, text in texts.items():
+        for words in re.findall(r"`palimpsest ([a-z][^`]*)`", text):
             name, *rest = words.split()
             command = app_command.get_command(None, name) if isinstance(app_command, TyperGroup) else None
             if isinstance(command, TyperGroup) and rest and not rest[0].startswith("-"):
@@ -74,7 +78,7 @@ def test_commands_and_options_named_in_a_sentence_are_there() -> None:
             )
             asked = {word.partition("=")[0] for word in rest if re.fullmatch(r"--[a-z][a-z-]*=?.*", word)}
             if command is None or asked - known - {"--help"}:
-                wrong.append(f"{page.name}: palimpsest {words}")
+                wrong.append(f"{page}: palimpsest {words}")
     assert wrong == []
 
 

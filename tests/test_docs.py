@@ -10,6 +10,7 @@ import pytest
 
 from bench.pages import blocks
 from palimpsest import workspace
+from tools import reference
 
 ROOT = Path(__file__).parents[1]
 PAGES = ["README.md", *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md"))]
@@ -45,6 +46,11 @@ def test_sentences_are_measured(page: str, mean: float) -> None:
 @pytest.mark.parametrize("page", [page for page in PAGES if "results/" not in page])
 def test_sentences_are_short(page: str) -> None:
     assert words_a_sentence((ROOT / page).read_text(encoding="utf-8")) <= 18
+
+
+@pytest.mark.parametrize("name", reference.PAGES)
+def test_sentences_of_a_rendered_page_are_short(name: str) -> None:
+    assert words_a_sentence(reference.page(name)) <= 18
 
 
 @pytest.mark.parametrize("folder", [workspace.DATA, workspace.REPORTS])
@@ -83,4 +89,4 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     built = subprocess.run(command, cwd=ROOT, env=quiet, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr
-    assert (tmp_path / "site" / "library.html").is_file()
+    assert all((tmp_path / "site" / f"{name}.html").is_file() for name in ("library", *reference.PAGES))

@@ -1,4 +1,4 @@
-"""docs/presets.md, written from the declarations of the presets."""
+"""The page of presets, rendered from their declarations."""
 
 from collections.abc import Iterable, Iterator
 
@@ -7,7 +7,7 @@ from palimpsest.params.text import flow
 
 _HEAD = """# Presets
 
-A preset is the settings of one paper, over all of its methods. This page is written from the declarations that
+A preset is the settings of one paper, over all of its methods. This page is rendered from the declarations that
 `palimpsest init --preset` applies, so that it says what a workspace gets. `palimpsest plan` says what each row costs.
 
 ```bash

@@ -2,7 +2,7 @@
 
     python -m bench.mutants                    # all, going on where an earlier run stopped
     python -m bench.mutants --only votes       # those whose name or item has this in it
-    python -m bench.mutants --seeds 20 --write docs/results
+    python -m bench.mutants --seeds 20 --write   # writes docs/lab/mutants.md and build/mutants.md too
 
 Ends with status 1 if the unmutated code fails, if a mutant survives or does not run, or if a randomised test fails on
 the correct code.
@@ -26,6 +26,8 @@ from bench.mutants.trial import FAILED, PASSED, Copy, Outcome, copied
 from palimpsest.files import read_json, write_json
 from palimpsest.progress import track
 
+SUMMARY = ROOT / "docs" / "lab" / "mutants.md"
+
 
 def main() -> None:
     """See the module."""
@@ -38,8 +40,10 @@ def main() -> None:
         repeats = repeated(listing, copy, book, args.seeds) if args.seeds else None
     outcomes = {job: known.outcome for job, known in found.items()}
     if args.write and not args.only:
-        whole = matrix.page(listing, outcomes, repeats, sum(known.seconds for known in found.values()))
-        (args.write / "mutants.md").write_text(whole, encoding="utf-8")
+        run = listing, outcomes, repeats, sum(known.seconds for known in found.values())
+        SUMMARY.write_text(matrix.summary(*run), encoding="utf-8")
+        args.write.mkdir(parents=True, exist_ok=True)
+        (args.write / "mutants.md").write_text(matrix.page(*run), encoding="utf-8")
     sys.exit(told(listing, outcomes, repeats))
 
 
@@ -51,7 +55,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--timeout", type=float, default=600.0, help="seconds for one run of tests")
     parser.add_argument("--work", type=Path, default=ROOT / "mutants", help="where finished runs are kept")
     parser.add_argument("--fresh", action="store_true", help="forget what earlier runs found")
-    parser.add_argument("--write", type=Path, help="folder of mutants.md")
+    parser.add_argument(
+        "--write", nargs="?", type=Path, const=ROOT / "build",
+        help="write the summary, and mutants.md into this folder, else into build/",
+    )  # fmt: skip
     return parser.parse_args()
 
 

@@ -17,8 +17,8 @@ def killed(mutant: Mutant, outcomes: Outcomes) -> bool:
     return any(outcomes[mutant.id, tier].kind == FAILED for tier in mutant.tests)
 
 
-def page(listing: Listing, outcomes: Outcomes, repeats: Mapping[str, Any] | None, seconds: float) -> str:
-    """The published page.
+def summary(listing: Listing, outcomes: Outcomes, repeats: Mapping[str, Any] | None, seconds: float) -> str:
+    """What mutants are, what came of all of them, and how many there are of each fault and for each tier.
 
     Args:
         listing: all mutants.
@@ -27,26 +27,53 @@ def page(listing: Listing, outcomes: Outcomes, repeats: Mapping[str, Any] | None
         seconds: what all mutants took together.
     """
     dead, every = sum(killed(mutant, outcomes) for mutant in listing.mutants), len(listing.mutants)
-    names = [tier for tier in TIERS if any(tier in mutant.tests for mutant in listing.mutants)]
     head = [
         "# Mutants: faults planted in the privacy code, and the tests that notice them",
         "",
         "`make mutants` copies the project, plants one fault at a time in the source of the copy, and runs the tests "
-        "that must notice it. A fault that no test notices is a missing test, and the target fails.",
+        "that must notice it. A fault that no test notices is a missing test, and the target fails. It writes this "
+        "page, and `build/mutants.md` with a row for each mutant: what it does, and which tests noticed.",
         "",
         f"**{dead} of {every} mutants are killed ({dead / every:.0%}).** The "
         f"{len(listing.tests)} tests that must notice them pass on the code as it is."
         f"{_repeats(repeats)} All runs together took {seconds / 60:.0f} minutes by the clock.",
         "",
-        "A mutant counts as killed only where a test fails on what it asserts, or the code itself refuses to go on; "
-        "one that merely crashes (a name or type error) counts as broken, and a run with such a one fails. Each mutant "
-        "is run against the tiers that should notice it, not against all: an empty cell was not tried, and in one that "
-        "says `not noticed` the tier's tests passed, so that another tier had to.",
-        "",
-        *(f"- **{tier}** {TIERS[tier]}" for tier in names),
+        "A mutant counts as killed only where a test fails on what it asserts, or the code itself refuses to go on. "
+        "One that merely crashes (a name or type error) counts as broken, and a run with such a one fails. Each mutant "
+        "is run against the tiers that should notice it, not against all.",
         "",
     ]
-    return "\n".join([*head, *_tables(listing, outcomes, names)]).rstrip() + "\n"
+    return "\n".join([*head, counts(listing)])
+
+
+def counts(listing: Listing) -> str:
+    """The tables of the summary: how many mutants are for each tier, and how many are of each fault."""
+    tiers = [
+        (f"**{tier}** {TIERS[tier]}", sum(tier in mutant.tests for mutant in listing.mutants))
+        for tier in _tiers(listing)
+    ]
+    items = [
+        (_capital(title), sum(mutant.item == key for mutant in listing.mutants)) for key, title in listing.items.items()
+    ]
+    return "\n".join([_counted("tests that must notice", tiers), _counted("fault", items)])
+
+
+def _counted(head: str, rows: Sequence[tuple[str, int]]) -> str:
+    lines = [f"| {head} | mutants |", "|---|---|", *(f"| {words} | {number} |" for words, number in rows)]
+    return "\n".join(lines) + "\n"
+
+
+def _tiers(listing: Listing) -> list[str]:
+    return [tier for tier in TIERS if any(tier in mutant.tests for mutant in listing.mutants)]
+
+
+def page(listing: Listing, outcomes: Outcomes, repeats: Mapping[str, Any] | None, seconds: float) -> str:
+    """The summary, and a row for each mutant."""
+    cells = (
+        "An empty cell was not tried. In one that says `not noticed` the tier's tests passed, so that another had to.\n"
+    )
+    tables = "\n".join(_tables(listing, outcomes, _tiers(listing)))
+    return "\n".join([summary(listing, outcomes, repeats, seconds), cells, tables]).rstrip() + "\n"
 
 
 def _repeats(repeats: Mapping[str, Any] | None) -> str:
@@ -62,7 +89,7 @@ def _repeats(repeats: Mapping[str, Any] | None) -> str:
 def _tables(listing: Listing, outcomes: Outcomes, names: Sequence[str]) -> list[str]:
     lines: list[str] = []
     for key, title in listing.items.items():
-        lines += [f"## {title[0].upper()}{title[1:]}", "", f"| mutant | what it does | {' | '.join(names)} |"]
+        lines += [f"## {_capital(title)}", "", f"| mutant | what it does | {' | '.join(names)} |"]
         lines.append(f"|---|---|{'---|' * len(names)}")
         lines += [_row(mutant, outcomes, names) for mutant in listing.mutants if mutant.item == key]
         lines.append("")
@@ -71,9 +98,9 @@ def _tables(listing: Listing, outcomes: Outcomes, names: Sequence[str]) -> list[
 
 def _row(mutant: Mutant, outcomes: Outcomes, names: Sequence[str]) -> str:
     kinds = [outcomes[mutant.id, tier].kind if tier in mutant.tests else "" for tier in names]
-    return f"{named(mutant)}{' | '.join(_WORDS.get(kind, kind) for kind in kinds)} |"
+    cells = " | ".join(_WORDS.get(kind, kind) for kind in kinds)
+    return f"| `{mutant.id}` | {mutant.sentence} *{mutant.law}* | {cells} |"
 
 
-def named(mutant: Mutant) -> str:
-    """How the row of a mutant begins."""
-    return f"| `{mutant.id}` | {mutant.sentence} *{mutant.law}* | "
+def _capital(title: str) -> str:
+    return title[0].upper() + title[1:]

@@ -23,7 +23,8 @@ from stages import inputs, spenders
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = inputs.programs()
-BROUGHT = [entry for group in ("pages", "attacks") for entry in entry_points(group=f"palimpsest.{group}")]  # of the page
+# Of the page.
+BROUGHT = [entry for group in ("pages", "attacks") for entry in entry_points(group=f"palimpsest.{group}")]
 # What reaches code or a file otherwise than by an import statement.
 CALLS = {"import_module", "__import__", "find_spec", "run_module", "run_path", "exec", "eval", "files", "PackageLoader"}
 
@@ -145,7 +146,8 @@ def test_whatever_is_reached_by_name_is_declared():
 
 
 def test_every_file_that_is_shipped_is_somebodys():
-    shipped = [path for root in ("src/palimpsest", "src/palimpsest_lab/stages", "stages") for path in (ROOT / root).rglob("*") if path.is_file()]
+    roots = ("src/palimpsest", "src/palimpsest_lab/stages", "stages")
+    shipped = [path for root in roots for path in (ROOT / root).rglob("*") if path.is_file()]
     other = {path for path in shipped if path.suffix != ".py" and "__pycache__" not in path.parts}
     assert other == {path for patterns in DYNAMIC.values() for name in patterns for path in (ROOT / "src").glob(name)}
 

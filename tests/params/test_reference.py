@@ -1,5 +1,4 @@
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
@@ -11,13 +10,6 @@ from palimpsest.params.reference import render
 from palimpsest.params.resolve import VARIANTS, settings_of
 from palimpsest.params.schema import DiscriminatorSettings, LanguageModel
 from palimpsest.params.sections import Audit, Dataset, Models, Utility
-
-ROOT = Path(__file__).parents[2]
-
-
-def test_the_page_is_what_the_schema_says() -> None:
-    """Write it again with `render()` after a change of the schema."""
-    assert (ROOT / "docs" / "params.md").read_text(encoding="utf-8") == render()
 
 
 def described(page: str) -> set[str]:

@@ -31,8 +31,9 @@ _RELEASE = """\
 # What leaves, into release/: name variants when they may, after `palimpsest keys new` has made the key that signs it.
 """
 _PUBLISHED = """\
-# What a person decides, as %s has it: docs/presets.md says of each value where. `palimpsest params --keys` describes
-# every key, `palimpsest params --all` prints all values, `palimpsest plan` what they cost.
+# What a person decides, as %s has it: in a clone, `python -m tools.reference presets` says of each value where.
+# `palimpsest params --keys` describes every key, `palimpsest params --all` prints all values, `palimpsest plan` what
+# they cost.
 """
 _ADAPTERS, _LARGE = {"lora_rank": 16}, 100_000_000  # for a named model of more weights
 _BEGINS = {"classify": "select", "span": "predict"}  # the method to begin with

@@ -150,8 +150,8 @@ _MEASURED = (
     Entry("utility.finetune.freeze_last", 6, "Table 5", "Last N Frozen Transformer Layers: 6", "labels"),
     Entry("audit.orders", [3, 4, 5, 6, 7], "Section 6.1", "n-grams for n in 3..7"),
     Entry(
-        "runs.embedding_audit", ["base", "naive<e>", "multitask<e>"], "Figure 2", "hidden states of both models; Figure 1 draws them",
-        "labels",
+        "runs.embedding_audit", ["base", "naive<e>", "multitask<e>"], "Figure 2",
+        "hidden states of both models; Figure 1 draws them", "labels",
     ),
 )
 
