@@ -14,6 +14,9 @@ yet; `one`, the trained decoder's first text; `samples`, the best of `--samples`
 `corrected`, the same number, half of them corrections. With `--corrector` a corrector is trained as well: `rewritten`
 has rewrites in place of corrections, `both` as many of each. Encodings are kept in a folder and made where they are
 missing (140 sentences a second on two idle cores). CPU time is the process's, all threads together.
+
+Feeds docs/lab/methods.md. `--corpus` is yours: bench/README.md. `--lm` is `models/base` of a workspace:
+bench/README.md.
 """
 
 import argparse

@@ -9,6 +9,9 @@ steps. 1,500 documents are held out; of their passages `--heldout` of each lengt
 by the decoder of sentences with at most 32 tokens, by that of passages with at most 128. A row has the mean cosine of
 the embedding of what was written with the embedding it was given, the cosine of the nearest text of training, token F1
 and BLEU-4. `kept` is the mean ratio of the words written to those of the text.
+
+Feeds docs/lab/methods.md. `--corpus` is yours: bench/README.md. `--lm` is `models/base` of a workspace:
+bench/README.md.
 """
 
 import argparse

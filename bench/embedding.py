@@ -11,6 +11,10 @@ known to be even, its training rows here are not); `custext`, whose epsilon is t
 audit, on all test rows. `embed votes` is `embed` without class means. Below both stand, round by round, the distances
 of the populations from the training rows with their floor (training rows against test rows), the variance of exact
 votes, and the parents before and after the perplexity filter. Rows are kept in `--out`.
+
+Feeds docs/lab/methods.md. `--data`: `python -m bench.real_data --from FILES --data DATA`. `--decoder`: `python -m
+bench.decoder --decoder DECODER ...`. `--corpus` is yours: bench/README.md. `--lm` is `models/base` of a workspace:
+bench/README.md.
 """
 
 import argparse

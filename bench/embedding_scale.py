@@ -7,6 +7,8 @@ an encoder that looks them up; its queries are answered from rows at hand. `roun
 the next, both of offspring, without decoding; `search` is the median time of `palimpsest.privacy.nearest` alone on the
 same rows and the candidates of each round, run by turns with it. What a decoder and the perplexity filter take for the
 parents of a round is timed apart, where their folders are given.
+
+Feeds docs/performance.md. It needs no folder.
 """
 
 import argparse

@@ -9,6 +9,9 @@ row of the table is one setting, `--draws` times with noise and seeds of their o
 logistic regression on the final vectors (`--rows` of them: the last parents, then offspring), and the Wasserstein
 distance of these from the training rows, beside its floor; mean and range over the draws. Votes alone, one vote a
 record spread over ten candidates; shares of the labels are even.
+
+Feeds docs/lab/methods.md. `--data`: `python -m bench.real_data --from FILES --data DATA`. `--corpus` is yours:
+bench/README.md.
 """
 
 import argparse

@@ -9,6 +9,9 @@ Rows of the table: `real`, the private rows; `public_only`, public texts by the 
 that a classifier trained on the private rows is surest of, which no private method may ask. Both classifiers are the
 utility audit's, on all test rows; `of oracle` is the accuracy over the better one of the last two rows. Encodings are
 kept in a folder and made where they are missing (some 20 minutes on one core).
+
+Feeds docs/results/real_data.md. `--data`: `python -m bench.real_data --from FILES --data DATA`. `--encodings` fills
+itself.
 """
 
 import argparse

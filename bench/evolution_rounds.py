@@ -6,6 +6,9 @@ The author is the public corpus (`corpus`), or a small public language model tha
 is the product's generator under an even prior, its queries answered from rows at hand. Beside each round: accuracies of
 both classifiers of the utility audit on all test rows, and the distances of the selected texts (Fréchet, energy,
 Wasserstein) from the training rows, with their floor (training rows against test rows) at the same number of rows.
+
+Feeds docs/lab/methods.md. `--data`: `python -m bench.real_data --from FILES --data DATA`. `--encodings` fills itself.
+`--model` is as `--lm` in bench/README.md.
 """
 
 import argparse

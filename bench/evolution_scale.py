@@ -8,6 +8,8 @@ took. `ratio` is the time of `palimpsest.privacy.nearest` over that of `faiss.In
 same rows, candidates and threads, in one process, by turns: the median of the chunks' ratios, on the wall clock and in
 CPU time. faiss rounds its products and we do not, so the answers differ where two candidates are about as near; `same`
 says how many do not. Finding k = 10 is timed by ours alone.
+
+Feeds docs/performance.md. It needs no folder.
 """
 
 import argparse

@@ -5,6 +5,8 @@
 
 The workspace is the full demo's, with other variants. Which products there are is asked privately. What can be wrong
 with one is a list that a public rule reads off the public tickets: neither a private ticket nor the generator is read.
+
+Feeds docs/lab/methods.md. It makes its folder.
 """
 
 import argparse

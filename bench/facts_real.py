@@ -5,6 +5,8 @@
 Public sentences are chosen by class means at epsilon 3; and chosen at 2, then restated up to 3. A sentence states the
 first of the words in WORDS that it has: a public list. A classifier of words learns from either and reads TEST, again
 and again with new noise. The encoder hashes words, so that a run takes minutes; queries and fits are the package's.
+
+Feeds docs/lab/methods.md. Its files: `palimpsest dataset trec --from FILES --public PUBLIC --sentences 12000`.
 """
 
 import argparse

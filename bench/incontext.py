@@ -9,6 +9,9 @@ calibration; a number of demonstrations that the context does not hold is left o
 between draws; `gain` is against zero-shot, paired, with its 95 % interval: where real demonstrations do not gain, the
 model cannot judge rows, and the table says so. `--words` asks as `models.words` does, at the settings' own lengths.
 `--plain` takes answers as they are, without calibration.
+
+Feeds docs/lab/methods.md and docs/lab/papers.md. `--data`: `python -m bench.real_data --from FILES --data DATA`. `--lm`
+is `models/base` of a workspace: bench/README.md.
 """
 
 import argparse

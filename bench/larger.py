@@ -4,6 +4,8 @@
 
 Rows of some 200 characters, drawn word by word, are written as JSONL into a temporary workspace. Each part runs in a
 process of its own. `peak` is the highest resident set of that process, `CPU` its processor time.
+
+Feeds docs/performance.md. It needs no folder.
 """
 
 import argparse

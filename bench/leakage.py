@@ -5,6 +5,8 @@
 Clones the project into a temporary folder, makes a small invented world whose secrets stand in many records, fits a
 language model to it without any noise and for many epochs, draws rows from it as they come, and runs the audits of a
 reference run on them. Prints what each found. Nothing of it may ever be released; the ledger lies in the folder.
+
+Feeds docs/results/audit.md. It needs no folder.
 """
 
 import argparse

@@ -5,6 +5,8 @@
 A round is a fresh data set whose budget admits three of the queries that 32 processes ask for at once. Every process
 asks once in each round. Twenty rounds share a ledger, so that none grows long. SQLite writes its file durably;
 PostgreSQL is a server of our own with its own settings.
+
+Feeds docs/results/budget.md. It needs no folder.
 """
 
 import multiprocessing

@@ -5,6 +5,8 @@
 A row is a family with one fault, or none; `refuted` counts seeds, `bound` is the median lower bound on epsilon at delta
 1e-5, and `CPU s` the median time of one audit on one thread. Batches and noise come from a fresh key for each run, and
 so do the samplers of selections; "seeds" are repetitions.
+
+Feeds docs/lab/mechanisms.md. It needs no folder.
 """
 
 import argparse

@@ -8,6 +8,8 @@ words by the audit's own rule. Each runs in a process of its own, and the sets i
 is that of one n. `read` is reading and splitting, `count` the counting, in seconds of the processor, which other jobs
 disturb less than the wall clock; the sets read once in the sum, though each process does. `ratio` is the sum of the
 sets over ours, also without reading and on the wall clock; `peak` is the highest resident set.
+
+Feeds docs/results/audit.md. It needs no folder.
 """
 
 import argparse

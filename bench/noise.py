@@ -7,6 +7,8 @@ Both add noise to a float32 tensor, chunk by chunk, on one thread, from the same
 is what the package did before: N(0, std^2) in double precision, cast and added, whose tail ends at 8.57 standard
 deviations. "exact" rounds the tensor to a grid and adds round(N(0, std^2)) in whole numbers. Time is CPU time, the
 median over rounds. Where there is a CUDA device, what it draws itself is timed, too.
+
+Feeds docs/performance.md. It needs no folder.
 """
 
 import argparse

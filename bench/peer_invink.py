@@ -18,6 +18,8 @@ What is in the peer's favour: float32 and the whole batch in one forward pass; s
 text; the first example warms up and is not counted; neither is loading the model, finding the clipping bound, nor the
 peer's account of what each example spent, a search in pure Python (a few tenths of a second). Texts never end
 early: a copy of the model's folder names a token as EOS that does not exist.
+
+Feeds docs/performance.md, by `bench/prediction.py speed --peer`.
 """
 
 import argparse

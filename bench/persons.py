@@ -13,9 +13,7 @@ one, and each of the others goes to the author of rank r with probability propor
 * `person`: the product with a unit column. `person, rows` and `person, joint` are the two clippings of a training: each
   row's gradient, then averaged; or the gradient of all rows of a person at once.
 * `group`: the same query at record level over the same rows, with the noise at which `group_epsilon`, which knows the
-  mechanism by its curve alone, proves epsilon 3 for a group of as many records. `world` prints two more for a plain
-  Gaussian: k times the noise (k records move a sum by at most k), and that of record epsilon 3 / k, one point of the
-  curve.
+  mechanism by its curve alone, proves epsilon 3 for a group of as many records.
 * `exact`: the sums of `person` without noise. `records`: all rows, record level, delta 1 / (6,920 ln 6,920). Neither
   protects persons.
 
@@ -23,11 +21,13 @@ one, and each of the others goes to the author of rank r with probability propor
 is a linear discriminator on sentence embeddings, its accuracy its own; `lm` is the test loss of a conditional language
 model, in nats a token given the label. All on the 1,821 test sentences (`lm` on the first 600). Finished cells are kept
 in the results file; run again, and only what is missing is done.
+
+Feeds docs/results/persons.md. `--data`: `python -m bench.real_data --from FILES --data DATA`. `--encodings` fills
+itself. `--lm` is `models/base` of a workspace: bench/README.md.
 """
 
 import argparse
 import json
-import math
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,7 +44,6 @@ import torch
 from bench.evolution import Bench, read, records
 from bench.evolution_rounds import Counting
 from bench.real_data import SST2, TASKS
-from bench.rounding import settings as lm_settings
 from palimpsest.methods.dp_lm.artifact import DpLmArtifact
 from palimpsest.methods.dp_lm.discriminator import Discriminator
 from palimpsest.methods.dp_lm.fit import DpLm
@@ -53,7 +52,7 @@ from palimpsest.methods.dp_lm.model import new_model
 from palimpsest.methods.dp_lm.plan import plan as plan_dp_lm
 from palimpsest.methods.dp_lm.plan import plan_discriminator
 from palimpsest.methods.dp_lm.serialise import serialiser
-from palimpsest.methods.dp_lm.settings import DiscriminatorTrain
+from palimpsest.methods.dp_lm.settings import DiscriminatorTrain, DpLmTrain
 from palimpsest.methods.public_only import select_public
 from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.shared.means import ClassSums, choose
@@ -167,12 +166,6 @@ def group_noise(event: Callable[[float], dpa.DpEvent], size: int, delta: float) 
     return high
 
 
-def pair_noise(size: int, delta: float) -> float:
-    """The noise of a Gaussian whose record epsilon is `EPSILON` / `size` (Vadhan 2017, Lemma 2.2)."""
-    one = EPSILON / size
-    return gdp_sigma(one, delta / sum(math.exp(step * one) for step in range(size)))
-
-
 class Results:
     """Finished cells, a line of JSON each."""
 
@@ -226,13 +219,6 @@ def describe(args: argparse.Namespace) -> None:
     print(f"{len(world.rows)} rows, {len(sizes)} authors: median {sizes[len(sizes) // 2]}, largest {sizes[-1]}")
     for most in args.caps:
         print(f"at most {most}: {len(world.kept(most))} rows, {sum(size > most for size in sizes)} authors above")
-        delta = default_delta(PERSONS)
-        noises = (
-            group_noise(dpa.GaussianDpEvent, most, delta),
-            most * gdp_sigma(EPSILON, delta),
-            pair_noise(most, delta),
-        )
-        print("a Gaussian for a group, k times, record epsilon 3 / k:", *(f"{noise:.2f}" for noise in noises))
 
 
 def encoder(args: argparse.Namespace) -> KeptVectors:
@@ -370,6 +356,19 @@ def _lm(way: Way, draw: int, tests: Sequence[Record], args: argparse.Namespace) 
     rows = fitted.serialiser()
     loss = record_losses(fitted.model, rows, tests, batch=50).mean()
     return {"rows": len(way.rows), "noise": float(plan.numbers["noise_multiplier"]), "loss": float(loss)}
+
+
+def lm_settings(**more: Any) -> DpLmTrain:
+    """Settings of a training of the small public language model."""
+    values: dict[str, Any] = {
+        "epochs": 3, "batch": 128, "learning_rate": 0.004, "schedule": "linear", "warmup": 0.05, "betas": (0.9, 0.98),
+        "adam_eps": 1e-8, "weight_decay": 0.0, "noise_correction": False, "clipping": "joint", "clipping_norm": 0.1,
+        "discriminator_weight": 0.0, "discriminator_width": 0, "discriminator_reads": "both", "prefix_step": 4,
+        "loss_on": "text", "freeze_first": 0, "freeze_last": 0, "freeze_embeddings": True, "lora_rank": 0,
+        "max_tokens": 40, "micro_batch": 32, "precision": "float32", "checkpoint_steps": 50, "label_counts": "prior",
+        "prior": None, "histogram_share": 0.01, "person": "joint",
+    }  # fmt: skip
+    return DpLmTrain(**values | more)
 
 
 def _public_loss(tests: Sequence[Record], args: argparse.Namespace) -> dict[str, Any]:

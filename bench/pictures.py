@@ -1,6 +1,8 @@
 """Pictures of the pages that a run of the demo leaves, for the README.
 
 python -m bench.pictures [WORKSPACE]     # after `make demo`; writes docs/pictures/; needs chromium
+
+Feeds README.md. Its workspace: `make demo`.
 """
 
 import shutil

@@ -4,6 +4,8 @@
 
 FILE has a text a line. Milliseconds are of processor time for each text, the median of three turns; both sides read the
 same batches.
+
+Feeds docs/performance.md. FILE is yours.
 """
 
 import argparse

@@ -11,6 +11,9 @@ must. Time is CPU time on one thread, the rows taking turns; `speed` is the rati
 `memory` gives the peak of a process of its own for data sets of several sizes, and for several numbers of contexts that
 are written side by side. Utility is measured by `bench/prediction_utility.py`. On a GPU, time is that which passes
 until the device is done.
+
+Feeds docs/performance.md. `--lm` is `models/base` of a workspace: bench/README.md. `--texts` is a file of the folder
+that `python -m bench.real_data` makes.
 """
 
 import argparse

@@ -11,6 +11,9 @@ reads a form in front of a record. Fixed clipping at s = 127, with the published
 likeliest 1,024 public tokens, writes with and without a sparse vector; difference clipping at s = 32. Each has one
 epsilon under a charge of its own. The table is printed from the workspace's metrics, with 95 % intervals; run
 again, and only what is missing is done.
+
+Feeds docs/lab/methods.md and docs/lab/papers.md. `--data`: `jq -c '.[]' movies.json |
+gzip > DATA/wikimovies_json.jsonl.gz`.
 """
 
 import argparse

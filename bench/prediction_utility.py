@@ -7,6 +7,9 @@ epsilon, each under its own charge, with difference clipping at s = 32 and fixed
 `means` is difference clipping whose texts are chosen by class means within the same epsilon.
 Where a budget would pay for more than is needed, fewer batches are written from, never fewer tokens. The table is
 printed from the workspace's own metrics; run again, and only what is missing is done.
+
+Feeds docs/lab/methods.md. `--data`: `python -m bench.real_data --from FILES --data DATA`. `--lm` is `models/base` of a
+workspace: bench/README.md.
 """
 
 import argparse

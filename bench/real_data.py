@@ -1,10 +1,18 @@
-"""The real data sets that benches read, as they lie in a folder: `NAME_train.jsonl.gz`, `public_NAME.jsonl.gz`."""
+"""The real data sets that benches read, as they lie in a folder: `NAME_train.jsonl.gz`, `public_NAME.jsonl.gz`.
+
+    python -m bench.real_data --from <published files> --data <new folder> [--names sst2 trec agnews]
+
+makes that folder by `palimpsest dataset`. Public text is yours to put there, a JSON object with a "text" a line:
+`public_reviews.jsonl.gz` (film reviews), `public_news.jsonl.gz` (agency reports), `public_wiki.jsonl.gz` (openings of
+encyclopedia articles).
+"""
 
 import gzip
 import json
 import subprocess
 import sys
-from argparse import Namespace
+import tempfile
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -39,6 +47,23 @@ TASKS: dict[str, dict[str, Any]] = {
     },
 }
 PUBLIC_SENTENCES = 12_000
+
+
+def main() -> None:
+    """Make the folder."""
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("--from", dest="published", type=Path, required=True, help="published files, a folder of them")
+    parser.add_argument("--data", type=Path, required=True, help="where to write")
+    parser.add_argument("--names", nargs="+", default=["sst2", "trec", "agnews"])
+    args = parser.parse_args()
+    args.data.mkdir(parents=True, exist_ok=True)
+    for name in args.names:
+        with tempfile.TemporaryDirectory() as folder:
+            options = ["--from", str(args.published), "--dir", folder, "--force"]
+            subprocess.run([sys.executable, "-m", "palimpsest.cli.main", "dataset", name, *options], check=True)
+            for part, file in (("train", "private"), ("test", "test")):
+                rows = Path(folder, f"{file}.jsonl").read_bytes()
+                (args.data / f"{name}_{part}.jsonl.gz").write_bytes(gzip.compress(rows))
 
 
 def fresh(workspace: Path, args: Namespace, **more: Any) -> dict[str, Any]:
@@ -94,3 +119,7 @@ def lines(path: Path) -> Iterator[dict[str, str]]:
 def write(path: Path, rows: Iterator[dict[str, str]]) -> None:
     """JSON lines."""
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

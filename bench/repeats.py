@@ -5,6 +5,8 @@
 No row is read: these are prices. The second way is a theorem of Liu and Talwar (2019) and of Papernot and Steinke
 (2022, Theorem 2), which this project does not run. A score on private rows then belongs to each run and is charged in
 it; here it is left out, which favours that way.
+
+Feeds docs/howto/sweep.md. It needs no folder.
 """
 
 import dp_accounting as dpa

@@ -4,6 +4,8 @@
 
 Seconds of wall-clock time, the cluster started and the libraries loaded before: with one worker and with two, turns
 about. `overhead` is a work that does nothing, in 1,000 parts. All bytes are compared.
+
+Feeds docs/performance.md. `--lm` is `models/base` of a workspace: bench/README.md.
 """
 
 import argparse

@@ -8,6 +8,9 @@ each token is averaged over M prompts with a fresh sample of two records each. B
 `--texts` of them for each label, one core, no GPU. The kinds take turns, `--turns` times; a row has the median of the
 seconds of processor time a text, of those a token, and of the ratio to `decoder, 4 tries` of the same turn, with its
 range. What `fewshot` does once before, to load its model and try it, counts too; of the decoder that is not counted.
+
+Feeds docs/lab/methods.md. `--data`: `python -m bench.real_data --from FILES --data DATA`. `--decoder`: `python -m
+bench.decoder --decoder DECODER ...`. `--lm` is `models/base` of a workspace: bench/README.md.
 """
 
 import argparse

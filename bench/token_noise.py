@@ -5,6 +5,8 @@
 The standard deviation, on each probability of the averaged distribution, at which Gaussian noise has the privacy of one
 drawn token, by three analyses: the classic one, the exact one of Balle and Wang 2018 (theorem 8), and zero-concentrated
 privacy. The L2 sensitivity of an average of s distributions is taken as sqrt(2) / s.
+
+Feeds docs/lab/methods.md. It needs no folder.
 """
 
 import math

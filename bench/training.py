@@ -10,6 +10,8 @@ a GPU, under bfloat16 autocast, time is that which passes until the device is do
 are to plain Adam on the same weights: `untied` rows are measured against an untied baseline, because those engines
 refuse tied weights. Rows with a fused activation use torch's kernel of GPT-2's activation, as `load_lm` does; their
 ratio is to plain Adam without it.
+
+Feeds docs/performance.md. It needs no folder.
 """
 
 import argparse

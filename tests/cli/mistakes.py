@@ -1,6 +1,6 @@
 """Mistakes that newcomers make with a file of their own, and what the command says of each.
 
-`PYTHONPATH=. python tests/cli/mistakes.py` writes docs/results/mistakes.md; `test_mistakes.py` holds it.
+`PYTHONPATH=. python tests/cli/mistakes.py` writes what is said to mistakes.txt; `test_mistakes.py` holds it.
 """
 
 import contextlib
@@ -20,17 +20,7 @@ from cli_place import call
 from palimpsest.cli.main import app
 from palimpsest.privacy.ledger.witness import VARIABLE
 
-PAGE = Path(__file__).parents[2] / "docs/results/mistakes.md"
-HEAD = """# Mistakes of a newcomer
-
-Each is made on a terminal with a small file of one's own: with `palimpsest init`, the last few behind it. A mistake
-that ends with 0 is none, or is only worth a look. `tests/cli/mistakes.py` makes them and writes this page, and a test
-holds every message. Nothing is charged by any of them. Without a terminal, neither kinds of faults nor places nor names
-of columns are shown.
-
-| mistake | what is said | what to do | exit status |
-| --- | --- | --- | --- |
-"""
+SAID = Path(__file__).with_suffix(".txt")  # mistake | what is said | what to do | exit status
 FILES = {
     "own.csv": "".join(["body,team\n", *(f"ticket number {i},{'ab'[i % 2]}\n" for i in range(30))]),
     "public.csv": "body\n" + "".join(f"public text {i}\n" for i in range(9)),
@@ -194,11 +184,11 @@ def _parts(shown: str, code: int) -> tuple[str, str]:
 
 
 def row(mistake: Mistake) -> str:
-    """Its line of the page."""
+    """Its line of `SAID`."""
     problem, remedy, code = say(mistake)
     return f"| {mistake.name} | {problem} | {remedy} | {code} |".replace("\\", "\\\\")
 
 
 if __name__ == "__main__":
     os.environ["COLUMNS"] = "80"
-    PAGE.write_text(HEAD + "".join(f"{row(each)}\n" for each in MISTAKES), encoding="utf-8")
+    SAID.write_text("".join(f"{row(each)}\n" for each in MISTAKES), encoding="utf-8")
