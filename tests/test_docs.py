@@ -12,39 +12,6 @@ from bench.pages import blocks
 from palimpsest import workspace
 
 ROOT = Path(__file__).parents[1]
-PAGES = ["README.md", *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md"))]
-_NO_PROSE = re.compile(r"^```.*?^```|<!--.*?-->|^ *\|[^\n]*|^#[^\n]*", re.DOTALL | re.MULTILINE)
-_ITEM = re.compile(r"\n\s*\n|^ *(?:[*-]|\d+\.) ", re.MULTILINE)
-_SENTENCE_END = re.compile(r"(?<=[.!?])[\"')*]*\s+(?=[^a-z])")
-
-
-def words_a_sentence(page: str) -> float:
-    """Mean words of a sentence. Code blocks, tables and headings are no prose; code in a line is one word.
-
-    An item of a list ends a sentence, a colon and a semicolon do not.
-    """
-    prose = re.sub(r"`[^`]*`", "Code", _NO_PROSE.sub("\n\n", page))
-    prose = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", prose).replace("**", "").replace("et al.", "et al")
-    sentences = [each for block in _ITEM.split(prose) for each in _SENTENCE_END.split(" ".join(block.split()))]
-    counts = [len(re.findall(r"\S*\w\S*", each)) for each in sentences]
-    return sum(counts) / max(1, sum(count > 0 for count in counts))
-
-
-@pytest.mark.parametrize(
-    ("page", "mean"),
-    [
-        ("# A heading of five words\n\nOne two three. Four `and more code` six!\n", 3),
-        ("* One two.\n* Three four five six\n\n| a cell |\n\n```\ncode block\n```\n<!-- not run: it\nwaits -->\n", 3),
-        ("One et al. 2023 say; two [a link](to/a.page): three.\n", 9),
-    ],
-)
-def test_sentences_are_measured(page: str, mean: float) -> None:
-    assert words_a_sentence(page) == mean
-
-
-@pytest.mark.parametrize("page", [page for page in PAGES if "results/" not in page])
-def test_sentences_are_short(page: str) -> None:
-    assert words_a_sentence((ROOT / page).read_text(encoding="utf-8")) <= 18
 
 
 @pytest.mark.parametrize("folder", [workspace.DATA, workspace.REPORTS])
@@ -66,10 +33,9 @@ def test_every_block_of_a_page_runs(page: str) -> None:
 
 
 def test_what_troubleshooting_quotes_is_said() -> None:
-    """What the first column of a table quotes stands in the code, or among the mistakes; dots stand for a value."""
+    """What the first column of a table quotes stands in the code; dots stand for a value."""
     code = [path.read_text(encoding="utf-8") for folder in ("src", "stages") for path in (ROOT / folder).rglob("*.py")]
     said = [re.sub(r'"\s*\n\s*f?"', "", each) for each in code]  # a text over several lines as one
-    said.append((ROOT / "docs" / "results" / "mistakes.md").read_text(encoding="utf-8"))
     page = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
     cells = re.findall(r"^\| ([^|]*) \|", page, re.MULTILINE)
     quoted = [part.strip() for cell in cells for quote in re.findall(r'"([^"]+)"', cell) for part in quote.split("...")]
