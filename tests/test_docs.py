@@ -46,7 +46,7 @@ def test_what_troubleshooting_quotes_is_said() -> None:
 
 def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     """Every page is in the navigation, every link and anchor is there."""
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
     quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     built = subprocess.run(command, cwd=ROOT, env=quiet, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr
