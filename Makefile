@@ -37,7 +37,7 @@ graph: $(DEMO)  ## render dvc.yaml, params.resolved.yaml and notebooks/ anew
 	$(BIN)/python -m bench.notebooks
 
 docs: $(TEST)  ## the site, in build/site
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 mutants: $(TEST)  ## plant faults in the privacy code one by one; each must be noticed by a test
 	$(BIN)/python -m bench.mutants --seeds 20 --write

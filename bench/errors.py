@@ -27,19 +27,19 @@ makes them. Search it for a few words of your message: ‹name› stands for a v
 quotes a private row.
 
 A command that ends with an error has exit status 1. The class is what `except` names in Python; each is a
-`PalimpsestError`. [Mistakes of a newcomer](results/mistakes.md) has whole messages, each with the mistake behind it.
+`PalimpsestError`.
 """
 TABLE = "| What is wrong | What to do | Class | Where |\n| --- | --- | --- | --- |\n"
 # What one was at -> where that code lies; the first that fits counts.
 AREAS = {
-    "`palimpsest dataset`": ("src/palimpsest/cli/dataset", "src/palimpsest_lab/datasets/"),
+    "`palimpsest dataset`": ("src/palimpsest_lab/commands/dataset", "src/palimpsest_lab/datasets/"),
     "`palimpsest sweep` and `compare`": (
         "src/palimpsest/cli/sweep",
         "src/palimpsest/cli/compare",
         "src/palimpsest/cli/scores",
-        "src/palimpsest_lab/reproduce/sweep",
+        "src/palimpsest/params/sweep",
     ),
-    "`palimpsest reproduce`": ("src/palimpsest/cli/reproduc", "src/palimpsest_lab/reproduce/"),
+    "`palimpsest reproduce`": ("src/palimpsest_lab/commands/reproduc", "src/palimpsest_lab/reproduce/"),
     "`palimpsest init`": ("src/palimpsest/cli/init", "src/palimpsest/cli/options", "src/palimpsest/cli/synth"),
     "Files and their records": ("src/palimpsest/records/",),
     "params.yaml": ("src/palimpsest/params/",),

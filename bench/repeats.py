@@ -38,7 +38,7 @@ def best_of_random(event: dpa.DpEvent, mean: float, delta: float) -> float:
 
 
 def main() -> None:
-    """Print the table of docs/howto/sweep.md."""
+    """Print both as a table."""
     sigma = calibrate_noise(dpa.GaussianDpEvent, EACH, DELTA)
     event = dpa.GaussianDpEvent(sigma)
     print("| points | all charged, and the choice | a random number, the best kept |\n|---|---|---|")

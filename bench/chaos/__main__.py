@@ -2,7 +2,7 @@
 
     python -m bench.chaos                    # all cells, going on where an earlier run stopped
     python -m bench.chaos --only kill        # those whose name has this in it
-    python -m bench.chaos --table            # what was found, as the table of docs/operations.md
+    python -m bench.chaos --table            # what was found, as a table for Markdown
 
 A workspace with stages of all zones is made once and run once. Each cell copies it, changes the settings of all that
 spends, starts `palimpsest run`, deals its blow, and runs once more. Moments are drawn by a seed. Linux alone.
@@ -206,7 +206,7 @@ def read(book: Path) -> dict[str, dict[str, Any]]:
 
 
 def table(found: Sequence[dict[str, Any]]) -> str:
-    """The table of docs/operations.md."""
+    """A table for Markdown: one line for each blow and runner."""
     rows: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for body in found:
         rows.setdefault((body["kind"], body["runner"]), []).append(body)
