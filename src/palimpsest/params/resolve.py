@@ -180,7 +180,11 @@ def _run(file: File) -> dict[str, Any]:
     _known("runs.evaluate", runs.evaluate or (), rows)
     names = list(rows) if runs.evaluate is None else list(runs.evaluate)
     for name in rows:
-        _known(f"variants.{name}.method", [rows[name].method], WAYS)
+        if rows[name].method not in WAYS:
+            raise ParamsError(
+                f"variants.{name}.method is {rows[name].method!r}, which no installed package brings.",
+                f"Allowed here: {', '.join(sorted(WAYS))}. With its package installed again nothing is lost.",
+            )
     drawn = {name: _source(file, name, names) for name in names}
     run: dict[str, Any] = {way.run: [] if way.source == "none" else {} for way in WAYS.values()}
     for name, source in drawn.items():

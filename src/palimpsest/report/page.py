@@ -118,7 +118,7 @@ ROLE_WORDS = {
 def verdicts(page: Page, still: Sequence[Coming] = ()) -> Table[Row]:
     """The table of verdicts: a line per variant, and the columns of every section; none of what is still to come."""
     rows, waiting = page.summary.rows, {one.section.name for one in still}
-    listed = [(section.name, column) for section in SECTIONS for column in section.columns(page.summary)]
+    listed = [(section.name, column) for section in SECTIONS for column in section.columns(page)]
     shown = (column for name, column in listed if name not in waiting or any(map(column.cell, rows)))
     named: Column[Row] = Column("Variant", lambda row: Cell(row.variant, (ROLE_WORDS[row.role],)))
     return Table(

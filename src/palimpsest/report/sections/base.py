@@ -174,7 +174,7 @@ class Section:
 
     name: str
     metrics: tuple[Metric[Any], ...] = ()
-    columns: Callable[[Summary], Iterable[Column[Row]]] = lambda _: ()
+    columns: Callable[[Page], Iterable[Column[Row]]] = lambda _: ()
     tables: Callable[[Page], Iterable[Table[Any]]] = lambda _: ()
     figures: Callable[[Page], Iterable[Figure]] = lambda _: ()
     claims: Callable[[Row, Results, str], Iterable[Claim]] = lambda *_: ()

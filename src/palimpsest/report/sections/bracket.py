@@ -50,8 +50,8 @@ def _figures(page: Page) -> Iterator[Figure]:
     )
 
 
-def _columns(summary: Summary) -> Iterator[Column[Row]]:
-    words = summary.per_word
+def _columns(page: Page) -> Iterator[Column[Row]]:
+    words = page.summary.per_word
 
     def cell(row: Row) -> Cell | None:
         if row.role == "release":

@@ -84,7 +84,7 @@ def _strongest(kind: MembershipKind, result: Any, made: int) -> Membership:
     )
 
 
-def _columns(_: Summary) -> Iterator[Column[Row]]:
+def _columns(_: Page) -> Iterator[Column[Row]]:
     name = "Membership AUC"
     yield Column(name, _auc("membership"), note="the model", label=f"{name}, model")
     yield Column(name, _auc("text_membership"), note="the rows alone", label=f"{name}, rows")

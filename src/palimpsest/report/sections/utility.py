@@ -52,8 +52,8 @@ def _gap_note(own: Scored, both: bool) -> str:
     return "the gap between public_only and real is within its 95% interval"
 
 
-def _columns(summary: Summary) -> Iterator[Column[Row]]:
-    for name in summary.evaluators:
+def _columns(page: Page) -> Iterator[Column[Row]]:
+    for name in page.summary.evaluators:
         yield Column("Retention", _retention(name), note=name, label=f"Retention, {name}")
         yield Column("Gap closed", _gap(name), note=name, label=f"Gap closed, {name}")
 
