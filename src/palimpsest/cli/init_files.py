@@ -39,7 +39,7 @@ class Named:
     columns: ColumnNames
 
 
-def files_of(source: DataSource) -> Iterator[Named]:
+def _files_of(source: DataSource) -> Iterator[Named]:
     """All files of a data set."""
     keys, label = source.keys, source.label
     yield Named("DATA", source.data, ColumnNames(source.text, label, source.unit, keys, nobody=True))
@@ -57,7 +57,7 @@ def check_first_rows(source: DataSource) -> None:
     Raises:
         DataError: the first that is wrong, with its option.
     """
-    for file in files_of(source):
+    for file in _files_of(source):
         _check_there(file)
         _check_first(file, source)
 
@@ -122,7 +122,8 @@ def check_all(source: DataSource, schema: PublicSchema, workspace: Path, books: 
     labels = tuple(source.labels) or None
     key = books.rows_key if books is not None and books.entries else None
     found = {
-        file.option: (file, check(file.path, file.columns, source.max_length, labels, key)) for file in files_of(source)
+        file.option: (file, check(file.path, file.columns, source.max_length, labels, key))
+        for file in _files_of(source)
     }
     try:
         for file, checked in found.values():

@@ -15,7 +15,7 @@ import typer
 from palimpsest.errors import ParamsError
 from palimpsest.params.sections import NAME
 
-NEEDED = ("data", "text", "public", "n_public")  # in no other way can these be known
+_NEEDED = ("data", "text", "public", "n_public")  # in no other way can these be known
 Given = Mapping[str, Any]
 
 
@@ -93,7 +93,7 @@ class Question:
     offered: Callable[[Given], Any] = _nothing
 
 
-QUESTIONS = (
+_QUESTIONS = (
     Question("data", "The private file: CSV, TSV, JSONL or Parquet.", _file),
     Question("public", "Public text of the same kind, in a file of its own, with the same text column.", _file),
     Question("text", "The column that holds the text."),
@@ -151,7 +151,7 @@ def complete(given: Given, chosen: Mapping[str, bool], command: str) -> dict[str
     Raises:
         ParamsError: something is missing, and there is no terminal to ask on.
     """
-    missing = [name for name in NEEDED if given[name] is None]
+    missing = [name for name in _NEEDED if given[name] is None]
     if not missing:
         return {**given, "asset": _of_file(given) if given["asset"] is None else given["asset"]}
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -161,7 +161,7 @@ def complete(given: Given, chosen: Mapping[str, bool], command: str) -> dict[str
         )
         raise ParamsError(f"{option} is missing.", remedy)
     answers = dict(given)
-    for question in QUESTIONS:
+    for question in _QUESTIONS:
         if _open(question, answers, chosen):
             answers[question.name] = _answer(question, answers[question.name] or question.offered(answers))
     typer.echo(f"\nthe same without questions, beside what else you gave: palimpsest {command} {_line(answers)}\n")
@@ -170,7 +170,7 @@ def complete(given: Given, chosen: Mapping[str, bool], command: str) -> dict[str
 
 def _line(answers: Given) -> str:
     """The options that give these answers."""
-    named = {question.name: answers[question.name] for question in QUESTIONS if question.name != "data"}
+    named = {question.name: answers[question.name] for question in _QUESTIONS if question.name != "data"}
     told = {name: value for name, value in named.items() if value is not None}
     if told.get("unit") is None:
         told.pop("max_rows", None)

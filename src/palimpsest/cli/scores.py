@@ -26,7 +26,7 @@ CHOICE = (
     "nothing is charged for it. A variant of method choose charges its choice. To choose by public scores "
     "(dataset.public_test), or by synthetic rows alone, is free."
 )
-RULE = (
+_RULE = (
     "≈ names rows of the same workspace whose difference may be noise: its 95% interval, by the normal approximation "
     "from both intervals as if they were independent, holds 0. All are scored on the same test rows, so a paired "
     "interval would mostly be narrower. The best of many looks better than it is."
@@ -103,7 +103,7 @@ def show_scores(
     """
     if plot is not None and plot.suffix != ".svg":
         raise ParamsError(f"--plot is {str(plot)!r}.", "Name a file that ends with .svg.")
-    found = scores_of(workspaces, variants)
+    found = _scores_of(workspaces, variants)
     if plot is not None:
         write_text(plot, _drawn(found.scores))
     if as_json:
@@ -111,7 +111,7 @@ def show_scores(
         return
     out = console()
     show(out, _table(found))
-    for text in (RULE, CHOICE, *([f"written: {plot}; it is private, as the test rows are"] if plot else [])):
+    for text in (_RULE, CHOICE, *([f"written: {plot}; it is private, as the test rows are"] if plot else [])):
         out.print(text, markup=False, soft_wrap=True)
 
 
@@ -120,14 +120,14 @@ def score_file(workspace: Path, variant: str) -> Path:
     return workspace / METRICS / variant / "utility.json"
 
 
-def scores_of(workspaces: Sequence[Path], variants: Sequence[str] = ()) -> Scores:
+def _scores_of(workspaces: Sequence[Path], variants: Sequence[str] = ()) -> Scores:
     """The same as values."""
     every = [one for workspace in workspaces for one in _scored(workspace)]
     if not every:
         raise DataError("Nothing was scored there yet.", "Run `palimpsest run`, or `palimpsest sweep`, first.")
     require_measured(variants, dict.fromkeys(one.variant for one in every))
     found = tuple(one for one in every if not variants or one.variant in variants)
-    return Scores(INTERNAL, found, tuple(_differences(found)), RULE, CHOICE)
+    return Scores(INTERNAL, found, tuple(_differences(found)), _RULE, CHOICE)
 
 
 def require_measured(variants: Sequence[str], measured: Collection[str]) -> None:

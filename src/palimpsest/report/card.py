@@ -22,7 +22,7 @@ from palimpsest.report.tradeoff import read_tradeoff
 from palimpsest.report.unit import Unit
 from palimpsest.workspace import PUBLISHABLE
 
-HOLDS, FAILS = "holds", "fails"
+_HOLDS, _FAILS = "holds", "fails"
 
 
 @dataclass(frozen=True)
@@ -100,9 +100,9 @@ def render_card(
 def gates(statement: Mapping[str, Any], releases: Sequence[Mapping[str, Any]]) -> list[Gate]:
     """What was tried to show that the claim is wrong, the whole first, then one by one."""
     if statement["status"] == PRIVATE:
-        whole = HOLDS, "Every release has a finite epsilon, fresh noise and a whole ledger."
+        whole = _HOLDS, "Every release has a finite epsilon, fresh noise and a whole ledger."
     else:
-        whole = FAILS, " ".join(statement["reasons"]) or "Nothing is released."
+        whole = _FAILS, " ".join(statement["reasons"]) or "Nothing is released."
     return [
         Gate("Status", *whole, "statement.json"),
         *map(_accounting_gate, releases),
@@ -117,7 +117,7 @@ def _accounting_gate(release: Mapping[str, Any]) -> Gate:
         return Gate(name, "inconclusive", words, "statement.json")
     listed = "; ".join(f"{accountant} {at_most(epsilon, 4)}" for accountant, epsilon in accountants(release))
     words = "Independent accountants agree" if agree else "Accountants contradict each other"
-    return Gate(name, HOLDS if agree else FAILS, f"{words}: {listed}.", "statement.json")
+    return Gate(name, _HOLDS if agree else _FAILS, f"{words}: {listed}.", "statement.json")
 
 
 def accountants(release: Mapping[str, Any]) -> list[tuple[str, float | None]]:

@@ -14,7 +14,7 @@ BASELINES = (REAL, PUBLIC_ONLY, PUBLIC_LM)
 ROLES = ("release", "reference", *BASELINES)
 # Of the model, of the rows, with shadow models, behind prompts.
 ATTACKS = ("membership", "text_membership", "shadow_membership", "prompt_membership")
-VERDICTS = ("refuted", "not refuted", "inconclusive")  # the one that is over the others first
+_VERDICTS = ("refuted", "not refuted", "inconclusive")  # the one that is over the others first
 EVALUATORS = ("tfidf_lr", "minilm_lr")  # first the one that shares no weights with any generator
 
 
@@ -75,7 +75,7 @@ def overall(audits: Iterable[Membership | None], *, unsettled: bool = False) -> 
         unsettled: whether there are others, which came to no result.
     """
     found = {audit.verdict for audit in audits if audit is not None}
-    return next((verdict for verdict in VERDICTS if verdict in found), "inconclusive" if unsettled else None)
+    return next((verdict for verdict in _VERDICTS if verdict in found), "inconclusive" if unsettled else None)
 
 
 @dataclass(frozen=True)

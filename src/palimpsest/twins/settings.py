@@ -23,7 +23,7 @@ _CAP = 100.0  # of the invented asset's budget
 
 Section = Mapping[str, Any]
 
-NO_FILTERS: Section = {"chain": []}
+_NO_FILTERS: Section = {"chain": []}
 COUNTED: Section = {"label_counts": "prior"}
 VOTES: Section = {"neighbours": 1}
 _ONE_PHRASE: Section = {"most": 1, "common": 1.0, **COUNTED}
@@ -89,7 +89,7 @@ def predict(tokens: int) -> Section:
     return variant(
         "predict", clipping="fixed", batch_size=1, tokens=tokens, top_k=0, max_tokens=tokens, typical_tokens=tokens,
         keep_unfinished=True, together=4096, micro_batch=512, checkpoint_tokens=tokens, class_means=None,
-        prompt=PROMPT, filters=NO_FILTERS, **COUNTED,
+        prompt=PROMPT, filters=_NO_FILTERS, **COUNTED,
     )  # fmt: skip
 
 
@@ -97,21 +97,21 @@ def fewshot(tokens: int) -> Section:
     """A variant of `fewshot` that writes one row of so many tokens from one prompt of one record; as PROMPT reads."""
     return variant(
         "fewshot", rows=1, prompts=1, shots=1, top_k=512, max_tokens=tokens, micro_batch=1, checkpoint_tokens=tokens,
-        prompt={"head": PROMPT["public"], "text_tokens": PROMPT["text_tokens"]}, filters=NO_FILTERS,
+        prompt={"head": PROMPT["public"], "text_tokens": PROMPT["text_tokens"]}, filters=_NO_FILTERS,
     )  # fmt: skip
 
 
 def steer(rows: int, pool: int, domain: float) -> Section:
     """A variant of `steer` that writes short texts at one strength."""
     return variant(
-        "steer", rows=rows, pool=pool, domain=domain, pilot=16, strengths=[1.0], max_tokens=8, filters=NO_FILTERS,
+        "steer", rows=rows, pool=pool, domain=domain, pilot=16, strengths=[1.0], max_tokens=8, filters=_NO_FILTERS,
         **COUNTED,
     )  # fmt: skip
 
 
 def phrases(rows: int) -> Section:
     """A variant of `phrases` where a record counts for one phrase, which nearly decides what is written."""
-    return variant("phrases", rows=rows, shown=1, temperature=0.01, max_tokens=8, filters=NO_FILTERS, **_ONE_PHRASE)
+    return variant("phrases", rows=rows, shown=1, temperature=0.01, max_tokens=8, filters=_NO_FILTERS, **_ONE_PHRASE)
 
 
 def enough_phrases() -> int:
@@ -123,7 +123,7 @@ def enough_phrases() -> int:
 def evolve(epsilon: float, rows: int, rounds: int, expand: int) -> Section:
     """A variant of `evolve`."""
     asked = {"rows": rows, "rounds": rounds, "expand": expand, "votes": VOTES}
-    return variant("evolve", epsilon, **asked, class_means=None, filters=NO_FILTERS, **COUNTED)
+    return variant("evolve", epsilon, **asked, class_means=None, filters=_NO_FILTERS, **COUNTED)
 
 
 def embed(rows: int, rounds: int, start: int, offspring: int, parents: int) -> Section:
@@ -131,7 +131,7 @@ def embed(rows: int, rounds: int, start: int, offspring: int, parents: int) -> S
     return variant(
         "embed", rows=rows, rounds=rounds, start=start, offspring=offspring, parents=parents,
         selection={"kind": "gaussian", "neighbours": 1}, eda={"components": 1}, readable=None, class_means=None,
-        filters=NO_FILTERS, decode={"samples": 1, "corrections": 0, "max_tokens": 4}, **COUNTED,
+        filters=_NO_FILTERS, decode={"samples": 1, "corrections": 0, "max_tokens": 4}, **COUNTED,
     )  # fmt: skip
 
 

@@ -26,7 +26,7 @@ def plan(settings: EmbedSettings, schema: PublicSchema, budget: Budget) -> Plan:
     """
     require_fit("embed", settings, schema)
     costs = costs_of(settings, schema, budget)
-    event, own_delta = rounds_cost(settings, costs)
+    event, own_delta = _rounds_cost(settings, costs)
     rounds = planned_rounds(event, settings.rounds, own_delta)
     numbers, told = _numbers(settings, schema, costs), tuple(notes(settings, schema, budget, costs))
     return Plan("embed", budget, costs.planned(rounds), numbers, feasible(settings, schema, costs), told)
@@ -85,7 +85,7 @@ def domain_of(
     return limited_domain.LimitedDomain(selection.domain, settings.parents, costs.votes, costs.delta)
 
 
-def rounds_cost(settings: EmbedSettings, costs: RoundCosts) -> tuple[DpEvent, float]:
+def _rounds_cost(settings: EmbedSettings, costs: RoundCosts) -> tuple[DpEvent, float]:
     """What all rounds of votes cost: their event, and the delta that it does not carry."""
     event, own_delta = gaussian(costs.votes), 0.0
     if isinstance(settings.selection, LimitedDomainSettings):
@@ -100,7 +100,7 @@ def candidates(settings: EmbedSettings) -> int:
     return max(settings.start, again + settings.offspring) if settings.rounds > 1 else settings.start
 
 
-def units_each(schema: PublicSchema) -> float:
+def _units_each(schema: PublicSchema) -> float:
     """The units of privacy, records or persons, of an average label."""
     return schema.n_units / max(1, len(schema.label_names))
 
@@ -109,7 +109,7 @@ def votes_each(settings: EmbedSettings, schema: PublicSchema) -> float:
     """The votes of an average candidate in the largest round, in whole votes of a unit."""
     selection = settings.selection
     spread = math.sqrt(selection.neighbours) if isinstance(selection, GaussianHistogram) else 1.0
-    return units_each(schema) * spread / candidates(settings)
+    return _units_each(schema) * spread / candidates(settings)
 
 
 def gap(costs: RoundCosts) -> float:
@@ -123,7 +123,7 @@ def feasible(settings: EmbedSettings, schema: PublicSchema, costs: RoundCosts) -
     Each parent of LimitedDomain must lead by the gap, so an average label must have as many units as all parents
     together need, were no other vote cast.
     """
-    return settings.parents * gap(costs) <= units_each(schema)
+    return settings.parents * gap(costs) <= _units_each(schema)
 
 
 def notes(settings: EmbedSettings, schema: PublicSchema, budget: Budget, costs: RoundCosts) -> Iterator[str]:
@@ -170,7 +170,7 @@ def _too_wide(
         f"rounds may select fewer than {settings.parents} parents, or none"
         if feasible(settings, schema, costs)
         else f"infeasible, as {settings.parents} parents would need {settings.parents * wide:.0f} {unit} and an "
-        f"average label has {units_each(schema):.0f}"
+        f"average label has {_units_each(schema):.0f}"
     )
     return (
         f"LimitedDomain needs a gap of {wide:.0f} votes to candidate {selection.domain + 1}, an average candidate "
@@ -181,4 +181,4 @@ def _too_wide(
 
 def _most(schema: PublicSchema, sigma: float, neighbours: int) -> int:
     """Candidates of a label of which an average one gets as many votes as the standard deviation of its noise."""
-    return max(1, math.floor(units_each(schema) * math.sqrt(neighbours) / sigma))
+    return max(1, math.floor(_units_each(schema) * math.sqrt(neighbours) / sigma))

@@ -4,7 +4,7 @@ import os
 
 from palimpsest.errors import BackendError
 
-SERVICE = "palimpsest"  # what the keyring has keys under
+_SERVICE = "palimpsest"  # what the keyring has keys under
 
 
 def endpoint_key(variable: str | None) -> str | None:
@@ -21,7 +21,7 @@ def endpoint_key(variable: str | None) -> str | None:
     if not key:
         raise BackendError(
             f"The environment variable {variable!r}, which should hold the endpoint's key, is not set.",
-            f"Set it where you run palimpsest, keep it by `keyring set {SERVICE} {variable}` with palimpsest[keyring] "
+            f"Set it where you run palimpsest, keep it by `keyring set {_SERVICE} {variable}` with palimpsest[keyring] "
             "installed, or name another variable; null where the endpoint needs no key.",
         )
     if not (key.isascii() and key.isprintable()):
@@ -40,6 +40,6 @@ def _kept(name: str) -> str | None:
     except ImportError:
         return None
     try:
-        return keyring.get_password(SERVICE, name)
+        return keyring.get_password(_SERVICE, name)
     except KeyringError:
         return None

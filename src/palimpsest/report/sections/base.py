@@ -18,7 +18,7 @@ from palimpsest.report.row import Row, Summary
 Line = TypeVar("Line")
 Receipts = Mapping[str, Receipt]  # by variant
 
-VERDICTS = {"refuted": "stop", "not refuted": "hold", "inconclusive": "look"}
+_VERDICTS = {"refuted": "stop", "not refuted": "hold", "inconclusive": "look"}
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ class Section:
 
 def badge(verdict: str) -> Markup:
     """A verdict in its colour."""
-    return Markup('<span class="verdict {}">{}</span>').format(VERDICTS.get(verdict, "look"), verdict)
+    return Markup('<span class="verdict {}">{}</span>').format(_VERDICTS.get(verdict, "look"), verdict)
 
 
 def without_result(row: Row, kind: str) -> Cell | None:

@@ -35,9 +35,9 @@ from palimpsest.report.theme import BLUE, GREY, ORANGE, SERIES, looks
 from palimpsest.report.tradeoff import TradeOff, read_tradeoff
 from palimpsest.report.unit import many
 
-MODEL = Metric("membership", MembershipAudit.from_json, measured)
-TEXT = Metric("text_membership", TextMembershipAudit.from_json, lambda params: params.run.audit)
-SHADOW = Metric("shadow_membership", MembershipAudit.from_json, lambda params: params.run.shadow_mia)
+_MODEL = Metric("membership", MembershipAudit.from_json, measured)
+_TEXT = Metric("text_membership", TextMembershipAudit.from_json, lambda params: params.run.audit)
+_SHADOW = Metric("shadow_membership", MembershipAudit.from_json, lambda params: params.run.shadow_mia)
 
 
 class _Seen(NamedTuple):
@@ -54,9 +54,9 @@ class _Seen(NamedTuple):
 
 
 _SEEN = {  # by field of a line of the final table
-    "membership": _Seen("M", MODEL, "model"),
-    "text_membership": _Seen("R", TEXT, "rows alone"),
-    "shadow_membership": _Seen("S", SHADOW, "model beside shadow models"),
+    "membership": _Seen("M", _MODEL, "model"),
+    "text_membership": _Seen("R", _TEXT, "rows alone"),
+    "shadow_membership": _Seen("S", _SHADOW, "model beside shadow models"),
     "prompt_membership": _Seen("D", PROMPT, "rows in a judge's prompt"),
 }
 
@@ -69,8 +69,8 @@ def strongest(results: Results, variant: str) -> tuple[Membership | None, ...]:
     They are about one claim, so each is tested as one of as many as were made. One that came to no result keeps its
     share, as one whose control failed does: how strict the others are must not hang on the rows.
     """
-    model, text = results.get(MODEL, variant), results.get(TEXT, variant)
-    shadow, prompt = results.get(SHADOW, variant), results.get(PROMPT, variant)
+    model, text = results.get(_MODEL, variant), results.get(_TEXT, variant)
+    shadow, prompt = results.get(_SHADOW, variant), results.get(PROMPT, variant)
     made = sum(variant in results.documents.get(kind.metric.name, {}) for kind in _SEEN.values())
     behind = prompt.among(made) if prompt else None
     return (
@@ -188,7 +188,7 @@ def forbidden(curve: TradeOff, floor: float, points: int = 60) -> Rows:
     return [{"fpr": float(fpr), "limit": curve.true_positives(float(fpr)), "top": 1.0} for fpr in grid]
 
 
-def roc_chart(curves: Rows, band: Rows, forbidden: Rows) -> Chart:
+def _roc_chart(curves: Rows, band: Rows, forbidden: Rows) -> Chart:
     """Membership ROC on log axes, the band of chance, and (where a curve is proved) the region it forbids."""
     x, y, scale = draw.log_rates(min(row["fpr"] for row in curves + band), "non-members accused", "members found")
     color = draw.keyed(alt.Color, "attack", looks(draw.names(curves, "attack"), SERIES))
@@ -227,7 +227,7 @@ def _rocs(page: Page, audits: Mapping[str, MembershipAudit], title: str) -> Iter
             title=title.format(variant),
             caption=f"Inside the grey band an attack does no better than chance (95%, pointwise).{claim}",
             alt=f"Share of members found against share of non-members accused, both on log axes. AUC: {aucs}.",
-            chart=roc_chart(points, band, region),
+            chart=_roc_chart(points, band, region),
             rows=points,
         )
 
@@ -238,14 +238,14 @@ def phantoms(results: Results) -> Rows:
         {"variant": variant, "order": order, "side": side}
         | draw.fields(rate, "rate", "low", "high", "count", "n")
         | {"p": one.p}
-        for variant, audit in results.of(TEXT).items()
+        for variant, audit in results.of(_TEXT).items()
         for order, one in audit.phantom.orders.items()
         for side, rate in ((MEMBERS, one.train), (OTHERS, one.holdout))
         if rate.n
     ]
 
 
-def phantom_chart(rows: Rows, units: str) -> Chart:
+def _phantom_chart(rows: Rows, units: str) -> Chart:
     """Who is given away by n-grams that they alone have: members beside `units` that were never read, per n."""
     base = alt.Chart(draw.data(rows)).encode(
         y=draw.by_line(rows, "variant"),
@@ -267,7 +267,7 @@ def _phantoms(page: Page) -> Iterator[Figure]:
     unit, rows = page.summary.unit, phantoms(page.results)
     return Figure.of(
         rows,
-        lambda rows: phantom_chart(rows, many(unit)),
+        lambda rows: _phantom_chart(rows, many(unit)),
         section="Privacy",
         title=f"Words that one {unit} alone has",
         caption=f"Share of {many(unit)} with an n-gram in the rows that no other of these and no public text has. "
@@ -278,10 +278,10 @@ def _phantoms(page: Page) -> Iterator[Figure]:
 
 
 def _figures(page: Page) -> Iterator[Figure]:
-    text = {variant: audit.membership for variant, audit in page.results.of(TEXT).items()}
-    yield from _rocs(page, page.results.of(MODEL), "Membership attacks on {}")
+    text = {variant: audit.membership for variant, audit in page.results.of(_TEXT).items()}
+    yield from _rocs(page, page.results.of(_MODEL), "Membership attacks on {}")
     yield from _rocs(page, text, "Membership attacks on the rows of {} alone")
-    yield from _rocs(page, page.results.of(SHADOW), "Membership attacks on {} with shadow models")
+    yield from _rocs(page, page.results.of(_SHADOW), "Membership attacks on {} with shadow models")
     prompts = {variant: audit.membership for variant, audit in page.results.of(PROMPT).items()}
     yield from _rocs(page, prompts, "Membership attacks behind one row of {}")
     yield from _phantoms(page)
@@ -297,7 +297,7 @@ def _claims(row: Row, results: Results, _: str) -> Iterator[Claim]:
 
 SECTION = Section(
     "membership",
-    (MODEL, TEXT, SHADOW),
+    (_MODEL, _TEXT, _SHADOW),
     columns=_columns,
     tables=_tables,
     figures=_figures,
