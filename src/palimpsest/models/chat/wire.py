@@ -2,6 +2,8 @@
 
 A request goes to the url that the settings name and nowhere else: no redirect is followed. Replies are read without
 trust: anything in them may be missing, of another kind, or larger than anything that was asked for.
+
+The `openai` client would save nothing here: it reads settings and headers from the environment, and trusts replies.
 """
 
 import asyncio
