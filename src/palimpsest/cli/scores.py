@@ -7,9 +7,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from palimpsest.audit.differences import difference
 from palimpsest.audit.inconclusive import inconclusive
-from palimpsest.audit.statistics import Estimate
+from palimpsest.audit.statistics import Estimate, difference
 from palimpsest.cli.console import Rows, console, show, show_json
 from palimpsest.cli.report import as_written
 from palimpsest.errors import DataError, ParamsError

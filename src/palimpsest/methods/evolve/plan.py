@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterator, Mapping
 
 from palimpsest.methods.evolve.authors import Author
+from palimpsest.methods.evolve.declaration import EvolveSettings
 from palimpsest.methods.evolve.instructed import expected_calls
-from palimpsest.methods.evolve.settings import EvolveSettings
 from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.shared.rounds import (
     FAINT,
