@@ -71,7 +71,7 @@ def _number(answer: str) -> float:
 
 
 @dataclass(frozen=True)
-class Question:
+class _Question:
     """One thing to ask.
 
     Attributes:
@@ -94,49 +94,49 @@ class Question:
 
 
 _QUESTIONS = (
-    Question("data", "The private file: CSV, TSV, JSONL or Parquet.", _file),
-    Question("public", "Public text of the same kind, in a file of its own, with the same text column.", _file),
-    Question("text", "The column that holds the text."),
-    Question("label", "The column that holds the label; leave it empty for text without labels.", needed=False),
-    Question(
+    _Question("data", "The private file: CSV, TSV, JSONL or Parquet.", _file),
+    _Question("public", "Public text of the same kind, in a file of its own, with the same text column.", _file),
+    _Question("text", "The column that holds the text."),
+    _Question("label", "The column that holds the label; leave it empty for text without labels.", needed=False),
+    _Question(
         "labels",
         "All labels, separated by commas; name=description describes one. They are public and come from you.",
         asked=_labelled,
         again="Labels are never taken from the data: a rare one would tell that somebody has it. Name them all.",
     ),
-    Question(
+    _Question(
         "n_public",
         "About how many private records there are. It is public: noise follows from it. A round number is best.",
         _whole,
     ),
-    Question("unit", "The column that names the person, where one has several rows; else empty.", needed=False),
-    Question(
+    _Question("unit", "The column that names the person, where one has several rows; else empty.", needed=False),
+    _Question(
         "persons",
         "About how many persons that column names. It is public: noise and delta follow from it.",
         _whole,
         asked=_of_persons,
     ),
-    Question(
+    _Question(
         "max_rows",
         "How many rows are kept of a person. It is public: the rest are left out.",
         _whole,
         needed=False,
         asked=_of_persons,
     ),
-    Question(
+    _Question(
         "asset",
         "A name for the data set in the ledger: lower-case letters, digits and _. It is public.",
         _name,
         needed=False,
         offered=_of_file,
     ),
-    Question(
+    _Question(
         "epsilon",
         "How much the first variant may tell of one record, or person: 1 is strict, 8 is loose. It is public.",
         _number,
         False,
     ),
-    Question("budget", "The cap on epsilon over all that is ever made of these data. It is public.", _number, False),
+    _Question("budget", "The cap on epsilon over all that is ever made of these data. It is public.", _number, False),
 )
 
 
@@ -178,12 +178,12 @@ def _line(answers: Given) -> str:
     return shlex.join([str(answers["data"]), *options])
 
 
-def _open(question: Question, known: Given, chosen: Mapping[str, bool]) -> bool:
+def _open(question: _Question, known: Given, chosen: Mapping[str, bool]) -> bool:
     told = chosen.get(question.name, known[question.name] is not None)
     return not told and question.asked(known)
 
 
-def _answer(question: Question, default: Any) -> Any:
+def _answer(question: _Question, default: Any) -> Any:
     typer.echo(f"\n{question.words}")
     while True:
         text = typer.prompt(question.name, default="" if default is None else str(default), show_default=bool(default))

@@ -76,7 +76,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Scores:
+class _Scores:
     """What `palimpsest compare WORKSPACE ... --json` prints."""
 
     zone: str
@@ -119,14 +119,14 @@ def score_file(workspace: Path, variant: str) -> Path:
     return workspace / METRICS / variant / "utility.json"
 
 
-def _scores_of(workspaces: Sequence[Path], variants: Sequence[str] = ()) -> Scores:
+def _scores_of(workspaces: Sequence[Path], variants: Sequence[str] = ()) -> _Scores:
     """The same as values."""
     every = [one for workspace in workspaces for one in _scored(workspace)]
     if not every:
         raise DataError("Nothing was scored there yet.", "Run `palimpsest run`, or `palimpsest sweep`, first.")
     require_measured(variants, dict.fromkeys(one.variant for one in every))
     found = tuple(one for one in every if not variants or one.variant in variants)
-    return Scores(INTERNAL, found, tuple(_differences(found)), _RULE, CHOICE)
+    return _Scores(INTERNAL, found, tuple(_differences(found)), _RULE, CHOICE)
 
 
 def require_measured(variants: Sequence[str], measured: Collection[str]) -> None:
@@ -179,7 +179,7 @@ def _differences(found: Sequence[Scored]) -> Iterator[Difference]:
             yield Difference(first.workspace, first.evaluator, first.variant, second.variant, value, noise)
 
 
-def _table(found: Scores) -> Rows:
+def _table(found: _Scores) -> Rows:
     evaluators = tuple(dict.fromkeys(one.evaluator for one in found.scores))
     headings = ("workspace", "variant", "method", "epsilon", *evaluators)
     alike, lines = _alike(found.differences), dict[tuple[str, str], dict[str, Scored]]()

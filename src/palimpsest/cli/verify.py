@@ -18,7 +18,7 @@ from palimpsest.workspace import RECEIPTS, RELEASE
 def verify_workspace(workspace: Path) -> int:
     """Print one line per check; 0 if all hold, 1 otherwise."""
     context, out = opened(workspace), console()
-    found = receipts(context)
+    found = _receipts(context)
     books = context.ledger.books([receipt.ledger_head for receipt in found.values()])
     out.print("[green]holds[/green]  the ledger's chain is whole")
     charges, failures = books.charges(context.asset.name), 0
@@ -45,7 +45,7 @@ def _confirmed(receipt: Receipt) -> str:
     return f"both accountants ({receipt.accountant.upper()}, RDP) give its epsilon"
 
 
-def receipts(context: Context) -> dict[str, Receipt]:
+def _receipts(context: Context) -> dict[str, Receipt]:
     """The receipts of the fitted models, of the variants drawn from them and of those that were charged themselves.
 
     Only of those that have run.

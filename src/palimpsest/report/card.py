@@ -89,7 +89,7 @@ def render_card(
         conclusions=public_conclusions(scores, [release["variant"] for release in releases]),
         alerts=_alerts(statement, releases),
         gates=gates(statement, releases),
-        accountants=accountants,
+        accountants=_accountants,
         claims=public_claims(statement, receipts, ledger),
         samples={name: rows for name, rows in (samples or {}).items() if name in curves},
         provenance=provenance,
@@ -115,12 +115,12 @@ def _accounting_gate(release: Mapping[str, Any]) -> Gate:
     if agree is None:
         words = "One accountant alone takes all of its mechanisms; there is no second opinion."
         return Gate(name, "inconclusive", words, "statement.json")
-    listed = "; ".join(f"{accountant} {at_most(epsilon, 4)}" for accountant, epsilon in accountants(release))
+    listed = "; ".join(f"{accountant} {at_most(epsilon, 4)}" for accountant, epsilon in _accountants(release))
     words = "Independent accountants agree" if agree else "Accountants contradict each other"
     return Gate(name, _HOLDS if agree else _FAILS, f"{words}: {listed}.", "statement.json")
 
 
-def accountants(release: Mapping[str, Any]) -> list[tuple[str, float | None]]:
+def _accountants(release: Mapping[str, Any]) -> list[tuple[str, float | None]]:
     """(name, epsilon) of every accountant that takes the release's mechanisms, the stated one first."""
     told = release["accounting"]
     named = [(told["name"], told["epsilon"])]

@@ -38,12 +38,12 @@ def _numbers(settings: EmbedSettings, schema: PublicSchema, costs: RoundCosts) -
     numbers: dict[str, float | int | str] = {
         "rounds": settings.rounds,
         "rows": settings.rows,
-        "candidates": candidates(settings),
-        "votes_each": votes_each(settings, schema),
+        "candidates": _candidates(settings),
+        "votes_each": _votes_each(settings, schema),
         "texts_decoded": settings.rounds * settings.parents * labels + settings.rows * pool,
     }
     if isinstance(settings.selection, LimitedDomainSettings):
-        numbers |= {"scale": costs.votes, "gap": gap(costs), "round_delta": costs.delta}
+        numbers |= {"scale": costs.votes, "gap": _gap(costs), "round_delta": costs.delta}
     else:
         numbers |= {"sigma": costs.votes, "neighbours": settings.selection.neighbours}
     return numbers if costs.means is None else {**numbers, "means_sigma": costs.means}
@@ -94,7 +94,7 @@ def _rounds_cost(settings: EmbedSettings, costs: RoundCosts) -> tuple[DpEvent, f
     return SelfComposedDpEvent(event, settings.rounds), settings.rounds * own_delta
 
 
-def candidates(settings: EmbedSettings) -> int:
+def _candidates(settings: EmbedSettings) -> int:
     """The candidates of one label in the largest round."""
     again = settings.parents if settings.keep_parents else 0
     return max(settings.start, again + settings.offspring) if settings.rounds > 1 else settings.start
@@ -105,14 +105,14 @@ def _units_each(schema: PublicSchema) -> float:
     return schema.n_units / max(1, len(schema.label_names))
 
 
-def votes_each(settings: EmbedSettings, schema: PublicSchema) -> float:
+def _votes_each(settings: EmbedSettings, schema: PublicSchema) -> float:
     """The votes of an average candidate in the largest round, in whole votes of a unit."""
     selection = settings.selection
     spread = math.sqrt(selection.neighbours) if isinstance(selection, GaussianHistogram) else 1.0
-    return _units_each(schema) * spread / candidates(settings)
+    return _units_each(schema) * spread / _candidates(settings)
 
 
-def gap(costs: RoundCosts) -> float:
+def _gap(costs: RoundCosts) -> float:
     """The votes by which a parent must lead the first candidate outside the domain to be picked as often as not."""
     return limited_domain.gap(costs.votes, costs.delta) if costs.delta else 0.0
 
@@ -123,14 +123,14 @@ def feasible(settings: EmbedSettings, schema: PublicSchema, costs: RoundCosts) -
     Each parent of LimitedDomain must lead by the gap, so an average label must have as many units as all parents
     together need, were no other vote cast.
     """
-    return settings.parents * gap(costs) <= _units_each(schema)
+    return settings.parents * _gap(costs) <= _units_each(schema)
 
 
 def notes(settings: EmbedSettings, schema: PublicSchema, budget: Budget, costs: RoundCosts) -> Iterator[str]:
     """What the user should know before anything is spent."""
-    each, selection = votes_each(settings, schema), settings.selection
+    each, selection = _votes_each(settings, schema), settings.selection
     if isinstance(selection, LimitedDomainSettings):
-        if each < gap(costs):
+        if each < _gap(costs):
             yield _too_wide(settings, selection, schema, budget, costs)
     elif each < FAINT * costs.votes:
         wanted = math.ceil(selection.neighbours * (costs.votes / each) ** 2)
@@ -164,7 +164,7 @@ def _too_wide(
     settings: EmbedSettings, selection: LimitedDomainSettings, schema: PublicSchema, budget: Budget, costs: RoundCosts
 ) -> str:
     """Why LimitedDomain selects too little, and what Gaussian noise would do instead."""
-    whole, wide = gdp_sigma(budget.epsilon, budget.delta, settings.rounds), gap(costs)
+    whole, wide = gdp_sigma(budget.epsilon, budget.delta, settings.rounds), _gap(costs)
     sigma, unit = whole / math.sqrt(_left(settings, schema)), "rows" if schema.unit == "record" else "persons"
     verdict = (
         f"rounds may select fewer than {settings.parents} parents, or none"
@@ -174,7 +174,7 @@ def _too_wide(
     )
     return (
         f"LimitedDomain needs a gap of {wide:.0f} votes to candidate {selection.domain + 1}, an average candidate "
-        f"has {votes_each(settings, schema):.2g}: {verdict}; use selection gaussian (sigma {sigma:.1f} whatever "
+        f"has {_votes_each(settings, schema):.2g}: {verdict}; use selection gaussian (sigma {sigma:.1f} whatever "
         f"parents is) with at most {_most(schema, sigma, 1)} candidates of a label, or ask for fewer parents"
     )
 

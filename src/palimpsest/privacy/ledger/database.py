@@ -46,7 +46,7 @@ answers = sa.Table(
 )
 
 
-versions = sa.Table("palimpsest_version", meta, sa.Column("version_num", sa.String(32), primary_key=True))
+_versions = sa.Table("palimpsest_version", meta, sa.Column("version_num", sa.String(32), primary_key=True))
 _REVISION = "0001"  # of these tables; a change of them is another one
 
 
@@ -61,7 +61,7 @@ def prepare(engine: Engine) -> None:
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_TURN)))
         if not are_there(connection):
             meta.create_all(connection)
-            connection.execute(versions.insert().values(version_num=_REVISION))
+            connection.execute(_versions.insert().values(version_num=_REVISION))
 
 
 def are_there(connection: Connection) -> bool:
@@ -73,7 +73,7 @@ def are_there(connection: Connection) -> bool:
     there = sa.inspect(connection)
     if not there.has_table(entries.name):
         return False
-    found = connection.scalar(sa.select(versions.c.version_num)) if there.has_table(versions.name) else None
+    found = connection.scalar(sa.select(_versions.c.version_num)) if there.has_table(_versions.name) else None
     if found != _REVISION:
         raise LedgerError(
             f"The ledger's tables are of revision {found!r}; this version of palimpsest reads {_REVISION!r}.",

@@ -35,7 +35,7 @@ def overlap(audit: NgramAudit) -> Rows:
     ]
 
 
-def excess(results: Results) -> Rows:
+def _excess(results: Results) -> Rows:
     """variant, order, value, low, high, p: overlap with members minus overlap with the holdout."""
     return [
         {"variant": variant, "order": order} | found.excess.to_json() | {"p": found.p}
@@ -79,7 +79,7 @@ def _excess_chart(rows: Rows) -> Chart:
 
 
 def _figures(page: Page) -> Iterator[Figure]:
-    gains = excess(page.results)
+    gains = _excess(page.results)
     for variant, audit in page.results.of(_NGRAMS).items():
         if variant in BASELINES:
             continue
@@ -134,6 +134,6 @@ SECTION = Section(
     columns=lambda _: (Column(f"{_EXCESS_ORDER}-gram excess", _cell),),
     figures=_figures,
     claims=_claims,
-    plots={"overlap": lambda page: excess(page.results)},
+    plots={"overlap": lambda page: _excess(page.results)},
     heading="Memorisation",
 )

@@ -214,7 +214,7 @@ def _around(dots: Rows) -> list[float]:
     return [min(values) / 2, max(values) * 2]
 
 
-def per_class(results: Results, evaluator: str) -> Rows:
+def _per_class(results: Results, evaluator: str) -> Rows:
     """label, variant, f1, support: one row per class and variant; empty where the task has no classes."""
     audits = results.of(UTILITY)
     return [
@@ -252,7 +252,7 @@ def _figures(page: Page) -> Iterator[Figure]:
             rows=_in_words(rows, summary),
         )
     for evaluator in summary.evaluators:
-        rows = per_class(page.results, evaluator)
+        rows = _per_class(page.results, evaluator)
         yield from Figure.of(
             rows,
             _classes_chart,
