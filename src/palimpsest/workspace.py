@@ -63,14 +63,14 @@ RATINGS = REPORTS / "ratings"  # sheets for people who judge rows, and what they
 RELEASE = Path("release")
 PARAMS, GRAPH, LOCK = Path("params.yaml"), Path("dvc.yaml"), Path("dvc.lock")
 
-DVC, KEPT = Path(".dvc"), Path(".palimpsest")
-SEEN = KEPT / "seen"  # what commands worked out, to answer at once: for the eye alone
+DVC, _KEPT = Path(".dvc"), Path(".palimpsest")
+SEEN = _KEPT / "seen"  # what commands worked out, to answer at once: for the eye alone
 SECONDS = SEEN / "seconds"  # that stages took: `<program>@<name>.json`
-RUNNING, READING = KEPT / "run.lock", KEPT / "reading"  # who runs, and the locks of who reads meanwhile
-SERVING = KEPT / "serve.lock"  # who runs it by a schedule
+RUNNING, READING = _KEPT / "run.lock", _KEPT / "reading"  # who runs, and the locks of who reads meanwhile
+SERVING = _KEPT / "serve.lock"  # who runs it by a schedule
 
-STAGES_RUNNING = KEPT / "stages"  # the locks of stages at work
-WORKERS = KEPT / "workers"  # the locks of a cluster's workers on this machine
+STAGES_RUNNING = _KEPT / "stages"  # the locks of stages at work
+WORKERS = _KEPT / "workers"  # the locks of a cluster's workers on this machine
 
 # What private stages write of public files alone -> the one stage whose word on it counts.
 PUBLIC_FILES: Mapping[str, str] = {
@@ -83,8 +83,8 @@ PUBLIC_MODELS = (BASE_LM, UNTOUCHED, TAUGHT, DECODERS, NEXT_TOKEN_LM)  # of publ
 # What stages write that read private rows or answers about them.
 MADE = (PRIVATE, SYNTHETIC, EVOLVED, SHARDS, MODELS)
 # With it, where copies and secrets of a workspace lie: none of this may be named as public.
-OWN = (*MADE, FACTS, REPORTS, RELEASE, DVC, KEPT)
+OWN = (*MADE, FACTS, REPORTS, RELEASE, DVC, _KEPT)
 # Closed before a stage or a command reads what is in them. Whatever is written below from then on, by whom and with
 # which mode ever, nobody but the owner reaches. A clone that `dvc pull` fills before that needs umask 077. The lock
 # file names private files by their hashes.
-CLOSED = (DATA, MODELS, REPORTS, DVC, KEPT, LOCK)
+CLOSED = (DATA, MODELS, REPORTS, DVC, _KEPT, LOCK)

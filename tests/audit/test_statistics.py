@@ -11,11 +11,13 @@ from sklearn.metrics import roc_auc_score, roc_curve
 
 from palimpsest.audit.statistics import (
     Bootstrap,
+    Estimate,
     auc_null_interval,
     auc_value,
     auc_with_interval,
     bootstrap_ratio,
     clopper_pearson,
+    difference,
     hanley_mcneil_sd,
     one_run_epsilon,
     one_run_p_value,
@@ -216,3 +218,11 @@ def test_permutation_p_is_never_zero():
     assert permutation_p(5.0, [0.0] * 99) == 0.01
     assert permutation_p(0.0, [0.0] * 99) == 1.0
     assert permutation_p(2.0, [1, 2, 3]) == 0.75
+
+
+def test_a_difference_of_two_normal_intervals_is_the_normal_interval_of_the_difference() -> None:
+    def interval(value: float, error: float) -> Estimate:
+        return Estimate(value, *scipy.stats.norm.interval(0.95, value, error))
+
+    found, wanted = difference(interval(0.8, 0.03), interval(0.7, 0.04)), interval(0.1, 0.05)
+    assert (found.value, found.low, found.high) == pytest.approx((wanted.value, wanted.low, wanted.high))

@@ -8,7 +8,7 @@ import pytest
 from dvc.repo import Repo
 
 from palimpsest.audit.inconclusive import Inconclusive
-from palimpsest.cli.failed import forget_failed
+from palimpsest.cli.run import forget_failed
 from palimpsest.files import write_json
 
 GRAPH = """

@@ -275,14 +275,14 @@ def _alike_many(sides: Sides, n: int, seed: int) -> dict[str, Sequence[str]]:
 
 # --- the measures ----------------------------------------------------------------------------------------------
 
-Of = Callable[[EmbeddedTexts, EmbeddedTexts, int], dict[str, float]]  # written, real, seed -> name -> value
+_Of = Callable[[EmbeddedTexts, EmbeddedTexts, int], dict[str, float]]  # written, real, seed -> name -> value
 
 
 @dataclass(frozen=True)
 class _Measure:
     """What is measured at once of at most so many rows; of each name, whether "lower" or "higher" is `better`."""
 
-    of: Of
+    of: _Of
     better: Mapping[str, str]
     most: int
 

@@ -17,7 +17,7 @@ from palimpsest.errors import ModelError
 from palimpsest.models.plain import loading
 from palimpsest.progress import track
 
-Logits = Callable[[Sequence[str]], torch.Tensor]  # texts -> (texts, labels)
+_Logits = Callable[[Sequence[str]], torch.Tensor]  # texts -> (texts, labels)
 
 _WARM_UP = 0.1  # share of the steps over which the learning rate rises
 
@@ -74,7 +74,7 @@ def finetuned(
     return evaluate(np.stack(runs), truth, labels)
 
 
-def _load(folder: Path, labels: int, settings: FinetuneSettings) -> tuple[PreTrainedModel, Logits]:
+def _load(folder: Path, labels: int, settings: FinetuneSettings) -> tuple[PreTrainedModel, _Logits]:
     """The model, and how it reads texts."""
     with loading(folder, "encoder to fine-tune", "Name a folder with config.json, model.safetensors and a tokenizer."):
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
@@ -118,7 +118,7 @@ def freeze(model: PreTrainedModel, last: int) -> None:
 
 def _train(
     model: PreTrainedModel,
-    logits: Logits,
+    logits: _Logits,
     texts: Sequence[str],
     targets: np.ndarray,
     seed: int,
@@ -150,7 +150,7 @@ def _rise_and_fall(steps: int) -> Callable[[int], float]:
 
 
 @torch.no_grad()
-def _predict(model: PreTrainedModel, logits: Logits, texts: Sequence[str], batch: int) -> np.ndarray:
+def _predict(model: PreTrainedModel, logits: _Logits, texts: Sequence[str], batch: int) -> np.ndarray:
     """Probabilities of the labels, float64 (texts, labels)."""
     model.eval()
     batches = [logits(texts[start : start + batch]) for start in range(0, len(texts), batch)]

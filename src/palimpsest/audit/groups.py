@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from palimpsest.audit.differences import difference
-from palimpsest.audit.statistics import Estimate, Rate, wilson
+from palimpsest.audit.statistics import Estimate, Rate, difference, wilson
 from palimpsest.plain import Plain
 
 

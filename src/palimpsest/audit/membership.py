@@ -38,8 +38,8 @@ Verdict = Literal["refuted", "not refuted", "inconclusive"]
 Guesses = Literal["both", "members"]
 RecordLoss = Callable[[Sequence[Record]], np.ndarray]
 
-METHOD = "one run, (epsilon, delta), Steinke et al. 2023; Bonferroni over attacks"
-CONTROL_CONFIDENCE = 0.999
+_METHOD = "one run, (epsilon, delta), Steinke et al. 2023; Bonferroni over attacks"
+_CONTROL_CONFIDENCE = 0.999
 _ROC_POINTS = 200
 _LOW_FPR = 0.01
 _WORD = r"(?u)\b\w+\b"
@@ -92,7 +92,7 @@ class EpsilonLower(Plain):
 
     @property
     def method(self) -> str:
-        return METHOD
+        return _METHOD
 
     def at(self, correct: int, alpha: float) -> float:
         """What so many right guesses show at this error probability over all attacks."""
@@ -225,7 +225,7 @@ def bag_of_words_control(members: Sequence[str], nonmembers: Sequence[str], *, s
     model = make_pipeline(words, LogisticRegression(C=0.1))
     scores = model.fit(texts[fitted], coins[fitted]).decision_function(texts[~fitted])
     held = Scores(scores[coins[~fitted]], scores[~coins[~fitted]])
-    null = auc_null_interval(held.members, held.nonmembers, CONTROL_CONFIDENCE)
+    null = auc_null_interval(held.members, held.nonmembers, _CONTROL_CONFIDENCE)
     return Control(auc_with_interval(held.members, held.nonmembers), null)
 
 

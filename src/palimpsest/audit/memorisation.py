@@ -28,7 +28,7 @@ from palimpsest.progress import track
 from palimpsest.records.duplicates import Shingle, jaccard, shingles_of, wording
 
 Pair = tuple[int, int]
-Value = tuple[str, str]  # kind and value
+_Value = tuple[str, str]  # kind and value
 
 
 @dataclass(frozen=True)
@@ -181,9 +181,9 @@ def personal_data(released: Released) -> dict[str, Repeats]:
     return by_kind
 
 
-def _holders(texts: Iterable[str]) -> dict[Value, list[int]]:
+def _holders(texts: Iterable[str]) -> dict[_Value, list[int]]:
     """Personal value -> the texts that hold it."""
-    holders: dict[Value, list[int]] = defaultdict(list)
+    holders: dict[_Value, list[int]] = defaultdict(list)
     for index, text in enumerate(texts):
         for value in personal_values(text):
             holders[value].append(index)

@@ -22,7 +22,7 @@ from palimpsest.audit.units import Released, Scores, Units
 from palimpsest.plain import Plain
 
 Features = Literal["word", "character"]
-Vectors: TypeAlias = np.ndarray | csr_matrix
+_Vectors: TypeAlias = np.ndarray | csr_matrix
 
 _AT_ONCE = 256  # records compared with all rows at once
 _FEATURES: Mapping[Features, Mapping[str, Any]] = {
@@ -294,7 +294,7 @@ def _owners(level: _Level, row: np.ndarray, bounds: np.ndarray, units: Units) ->
     return np.where(common, -1, owner)
 
 
-def _nearest(records: Vectors, rows: Vectors) -> np.ndarray:
+def _nearest(records: _Vectors, rows: _Vectors) -> np.ndarray:
     """Inner product of each record with its nearest row, shape (records,); 0 where there is no row."""
     if not rows.shape[0]:
         return np.zeros(records.shape[0])

@@ -21,9 +21,9 @@ from palimpsest.errors import DataError
 from palimpsest.plain import At, Plain, PlainFile
 from palimpsest.records.duplicates import words
 
-Features: TypeAlias = np.ndarray | csr_matrix
+_Features: TypeAlias = np.ndarray | csr_matrix
 
-PENALTIES = (0.1, 1.0, 10.0, 100.0)  # candidate values of C, the inverse strength of the L2 penalty
+_PENALTIES = (0.1, 1.0, 10.0, 100.0)  # candidate values of C, the inverse strength of the L2 penalty
 _CALIBRATION_BINS = 15  # Guo et al. 2017
 _ITERATIONS = 500
 
@@ -245,9 +245,9 @@ def label_indices(targets: Sequence[str], labels: Sequence[str]) -> np.ndarray:
 
 
 def _linear(
-    features: Features,
+    features: _Features,
     known: np.ndarray,
-    test: Features,
+    test: _Features,
     truth: np.ndarray,
     labels: Sequence[str],
     settings: LinearSettings,
@@ -258,7 +258,7 @@ def _linear(
 
 
 def _fit_predict(
-    features: Features, targets: np.ndarray, test: Features, labels: int, seed: int, settings: LinearSettings
+    features: _Features, targets: np.ndarray, test: _Features, labels: int, seed: int, settings: LinearSettings
 ) -> np.ndarray:
     """Probabilities of the test rows by the model that is best on this seed's validation rows; (test rows, labels)."""
     order = np.random.default_rng(seed).permutation(len(targets))
@@ -272,7 +272,7 @@ def _fit_predict(
     def accuracy(model: LogisticRegression) -> float:
         return float((model.predict(features[chosen]) == targets[chosen]).mean()) if held else 0.0
 
-    regressions = (LogisticRegression(C=penalty, max_iter=_ITERATIONS) for penalty in PENALTIES)
+    regressions = (LogisticRegression(C=penalty, max_iter=_ITERATIONS) for penalty in _PENALTIES)
     best = max((one.fit(features[train], targets[train]) for one in regressions), key=accuracy)
     probabilities[:, best.classes_] = best.predict_proba(test)
     return probabilities

@@ -63,7 +63,7 @@ class Comparison:
     coming: tuple[str, ...]
 
 
-def show_comparison(workspace: Path, variants: Sequence[str] = (), *, as_json: bool = False) -> None:
+def _show_comparison(workspace: Path, variants: Sequence[str] = (), *, as_json: bool = False) -> None:
     """Print a line for each variant, or for those that are named.
 
     Raises:
@@ -75,7 +75,7 @@ def show_comparison(workspace: Path, variants: Sequence[str] = (), *, as_json: b
         show_json(found)
         return
     out = console()
-    show(out, comparison_table(found.variants))
+    show(out, _comparison_table(found.variants))
     for text in _sentences(found):
         out.print(text, markup=False, soft_wrap=True)
 
@@ -94,7 +94,7 @@ def compare_all(workspace: Path, names: Sequence[str], *, plot: Path | None = No
         once = list({folder.resolve(): folder for folder in folders}.values())
         show_scores(once or [workspace], () if folders else names, plot=plot, as_json=as_json)
     else:
-        show_comparison(workspace, names, as_json=as_json)
+        _show_comparison(workspace, names, as_json=as_json)
 
 
 def compared(workspace: Path, variants: Sequence[str] = ()) -> Comparison:
@@ -105,7 +105,7 @@ def compared(workspace: Path, variants: Sequence[str] = ()) -> Comparison:
     return Comparison(tuple(lines[name] for name in variants or lines), found.coming)
 
 
-def comparison_table(lines: Sequence[Compared]) -> Rows:
+def _comparison_table(lines: Sequence[Compared]) -> Rows:
     """A line each: what was proved, what it is good for, what attacks found."""
     headings = ("variant", "epsilon", "utility", "gain over\npublic text", "attacks")
     rows = [[one.variant, _epsilon(one), _utility(one), _gain(one), _attacks(one)] for one in lines]

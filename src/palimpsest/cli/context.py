@@ -16,7 +16,7 @@ from palimpsest.privacy.ledger.witness import receipt_heads
 from palimpsest.privacy.shown import delta_up, up
 from palimpsest.workspace import RECEIPTS
 
-OFFLINE = {"DVC_NO_ANALYTICS": "1", "PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
+_OFFLINE = {"DVC_NO_ANALYTICS": "1", "PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 
 @dataclass(frozen=True)
@@ -163,4 +163,4 @@ def opened(workspace: Path) -> Context:
 def environment() -> dict[str, str]:
     """The environment of child processes: this interpreter first on the path, analytics off."""
     here = str(Path(sys.executable).parent)
-    return {**os.environ, **OFFLINE, "PATH": f"{here}{os.pathsep}{os.environ.get('PATH', '')}"}
+    return {**os.environ, **_OFFLINE, "PATH": f"{here}{os.pathsep}{os.environ.get('PATH', '')}"}

@@ -8,7 +8,7 @@ from palimpsest.cli.run import checked
 from palimpsest.errors import ParamsError
 from palimpsest.files import write_text
 
-SERVER = "PREFECT_API_URL"
+_SERVER = "PREFECT_API_URL"
 POOLS = ("process", "docker", "kubernetes")
 
 
@@ -41,12 +41,12 @@ def deploy(
     _write(workspace / team.FILE, team.text(workspace, wanted), asked=bool(targets or pools or cron or notify))
     if not apply:
         return
-    if SERVER not in os.environ:
+    if _SERVER not in os.environ:
         raise ParamsError(
-            f"{SERVER} names no server, so {team.FILE} was applied nowhere.",
-            f"Start one with `prefect server start`, set {SERVER} to its address with /api, and run this again.",
+            f"{_SERVER} names no server, so {team.FILE} was applied nowhere.",
+            f"Start one with `prefect server start`, set {_SERVER} to its address with /api, and run this again.",
         )
-    require_answer(os.environ[SERVER])
+    require_answer(os.environ[_SERVER])
     for line in team.apply(workspace):
         print(line)
     print(f"Applied. Start a worker: `prefect worker start --pool palimpsest-{(pools or POOLS)[0]}`.")

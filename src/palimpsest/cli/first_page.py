@@ -69,11 +69,11 @@ def first_course(workspace: Path, changed: Collection[str]) -> FirstCourse | Non
     targets = tuple(sorted(name for name in changed if _stage(name) in _FIRST))
     if not targets:
         return None
-    awaited = measured(set(changed) - upstream(workspace, targets))
+    awaited = _measured(set(changed) - upstream(workspace, targets))
     return FirstCourse(targets, awaited) if awaited else None
 
 
-def measured(stages: Iterable[str]) -> tuple[str, ...]:
+def _measured(stages: Iterable[str]) -> tuple[str, ...]:
     """The metric files that stages, as `dvc repro` prints their names, write for the page."""
     kinds = {stage.name: stage for stage in STAGES if not stage.plots}  # the page has plots, and is no measurement
     known = [(kinds[_stage(name)], name.partition("@")[2]) for name in sorted(stages) if _stage(name) in kinds]

@@ -31,7 +31,7 @@ _MOST_NAMES, _LONGEST_NAME, _MOST_WORDS = 30, 40, 3
 
 
 @dataclass(frozen=True)
-class Named:
+class _Named:
     """A file, the option that names it, and what is read of it."""
 
     option: str
@@ -39,16 +39,16 @@ class Named:
     columns: ColumnNames
 
 
-def files_of(source: DataSource) -> Iterator[Named]:
+def _files_of(source: DataSource) -> Iterator[_Named]:
     """All files of a data set."""
     keys, label = source.keys, source.label
-    yield Named("DATA", source.data, ColumnNames(source.text, label, source.unit, keys, nobody=True))
+    yield _Named("DATA", source.data, ColumnNames(source.text, label, source.unit, keys, nobody=True))
     public = ColumnNames(source.text, label if source.public_labels else None, keys=keys, plain=True)
-    yield Named("--public", source.public, public)
+    yield _Named("--public", source.public, public)
     if source.test is not None:
-        yield Named("--test", source.test, ColumnNames(source.text, label, keys=keys))
+        yield _Named("--test", source.test, ColumnNames(source.text, label, keys=keys))
     if source.public_test is not None:
-        yield Named("--public-test", source.public_test, ColumnNames(source.text, label, keys=keys, plain=True))
+        yield _Named("--public-test", source.public_test, ColumnNames(source.text, label, keys=keys, plain=True))
 
 
 def check_first_rows(source: DataSource) -> None:
@@ -57,12 +57,12 @@ def check_first_rows(source: DataSource) -> None:
     Raises:
         DataError: the first that is wrong, with its option.
     """
-    for file in files_of(source):
+    for file in _files_of(source):
         _check_there(file)
         _check_first(file, source)
 
 
-def _check_there(file: Named) -> None:
+def _check_there(file: _Named) -> None:
     said = f"{file.option} is {str(file.path)!r}"
     if file.path.is_dir():
         raise DataError(f"{said}, a folder.", "Name one data file in it.")
@@ -72,7 +72,7 @@ def _check_there(file: Named) -> None:
         raise DataError(f"{said}: it may not be read.", "Give yourself permission to read it, say with chmod u+r.")
 
 
-def _check_first(file: Named, source: DataSource) -> None:
+def _check_first(file: _Named, source: DataSource) -> None:
     missing = None
     try:
         next(iter_rows(file.path, file.columns, max_length=1, bad=lambda _: False), None)
@@ -104,7 +104,7 @@ def _is_value(name: str, labels: Collection[str]) -> bool:
     return number or name in labels or len(name) > _LONGEST_NAME or len(name.split()) > _MOST_WORDS
 
 
-Pass = Mapping[str, tuple[Named, Checked]]  # option -> the file and what was found in it
+Pass = Mapping[str, tuple[_Named, Checked]]  # option -> the file and what was found in it
 
 
 def check_all(source: DataSource, schema: PublicSchema, workspace: Path, books: Books | None = None) -> Pass:
@@ -122,7 +122,8 @@ def check_all(source: DataSource, schema: PublicSchema, workspace: Path, books: 
     labels = tuple(source.labels) or None
     key = books.rows_key if books is not None and books.entries else None
     found = {
-        file.option: (file, check(file.path, file.columns, source.max_length, labels, key)) for file in files_of(source)
+        file.option: (file, check(file.path, file.columns, source.max_length, labels, key))
+        for file in _files_of(source)
     }
     try:
         for file, checked in found.values():
@@ -149,7 +150,7 @@ def keep(found: Pass, workspace: Path) -> None:
         (workspace / LIST).unlink(missing_ok=True)
 
 
-def _entry(file: Named, checked: Checked) -> dict[str, Any]:
+def _entry(file: _Named, checked: Checked) -> dict[str, Any]:
     return {
         "option": file.option,
         "file": file.path.name,
@@ -158,7 +159,7 @@ def _entry(file: Named, checked: Checked) -> dict[str, Any]:
     }
 
 
-def _judge(file: Named, checked: Checked, policy: str, workspace: Path) -> None:
+def _judge(file: _Named, checked: Checked, policy: str, workspace: Path) -> None:
     """Raise DataError where a run would stop at a record; else say which records are left out, and what is odd."""
     droppable = OF_THE_RECORD if policy == "drop" and checked.rows else frozenset[Kind]()
     stops = [fault for fault in checked.faults if fault.kind not in NOTES | droppable]

@@ -28,7 +28,7 @@ def kept(workspace: Path, name: str, about: object, compute: Callable[[], Any]) 
         name: one file is kept for each.
         about: all that the result depends on but the code, as JSON values.
     """
-    key = hashlib.sha256(json.dumps([code_stamp(), about], sort_keys=True, default=str).encode()).hexdigest()
+    key = hashlib.sha256(json.dumps([_code_stamp(), about], sort_keys=True, default=str).encode()).hexdigest()
     path = workspace / SEEN / f"{name}.json"
     with suppress(OSError, ValueError, KeyError, TypeError):
         body = read_json(path)
@@ -41,7 +41,7 @@ def kept(workspace: Path, name: str, about: object, compute: Callable[[], Any]) 
 
 
 @cache
-def code_stamp() -> str:
+def _code_stamp() -> str:
     """Changes with every file of the project's code, and with the libraries that account."""
     homes = [Path(str(spec.origin)).parent for spec in map(find_spec, _OURS) if spec is not None]
     libraries = [Path(str(spec.origin)) for spec in map(find_spec, _LIBRARIES) if spec is not None]

@@ -34,7 +34,7 @@ def show_ledger(
     """
     context, out = opened(workspace), console()
     if refund is not None:
-        give_back(context.ledger, context.asset.name, refund)
+        _give_back(context.ledger, context.asset.name, refund)
     if strike is not None:
         context.ledger.strike(context.asset.name, strike, because or "")
     whole = context.ledger.books()
@@ -87,7 +87,7 @@ def shown_books(context: Context, books: Books) -> LedgerSummary:
     return ledger_summary(books, context.asset.name, Accounted(balance, body["epsilons"]))
 
 
-def give_back(ledger: Ledger, asset: str, charge_id: str) -> None:
+def _give_back(ledger: Ledger, asset: str, charge_id: str) -> None:
     """Refund one reservation that never began.
 
     Raises:

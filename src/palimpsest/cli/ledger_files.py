@@ -14,10 +14,10 @@ from palimpsest.privacy.shown import up
 from palimpsest.workspace import PARAMS
 
 _SQLITE = b"SQLite format 3\0"  # what every such file begins with
-DIVERGED = 1
+_DIVERGED = 1
 
 
-def address(workspace: Path) -> str:
+def _address(workspace: Path) -> str:
     """Where the workspace's ledger lies; without a workspace, PALIMPSEST_LEDGER alone says so."""
     given = os.environ.get(LEDGER_VARIABLE)
     if given and not (workspace / PARAMS).is_file():
@@ -27,7 +27,7 @@ def address(workspace: Path) -> str:
 
 def write_export(workspace: Path, path: Path) -> None:
     """Write the whole ledger into a file, and print what stands in it."""
-    ledger = Ledger.open(address(workspace)).exported()
+    ledger = Ledger.open(_address(workspace)).exported()
     exported.write(ledger, path)
     print(f"{path}: {len(ledger.chain.entries)} entries; head {ledger.chain.head.hash}")
     print("It holds the keys of the data sets: keep it as private as the ledger.")
@@ -36,7 +36,7 @@ def write_export(workspace: Path, path: Path) -> None:
 def read_import(workspace: Path, path: Path) -> None:
     """Write a file's ledger into an empty one, and print what each data set has spent."""
     read_from = exported.read(path)
-    ledger = Ledger.create(address(workspace))
+    ledger = Ledger.create(_address(workspace))
     books = ledger.take_in(read_from)
     print(f"{ledger.place}: {books.entries} entries; head {books.head}")
     for name in books.chain.keys:
@@ -52,7 +52,7 @@ def check_merge(one: str, other: str, *, as_json: bool = False) -> int:
         show_json(found)
     else:
         _print(found, one, other)
-    return DIVERGED if found.diverged else 0
+    return _DIVERGED if found.diverged else 0
 
 
 def _print(found: Comparison, one: str, other: str) -> None:

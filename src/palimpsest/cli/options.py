@@ -21,10 +21,10 @@ from palimpsest.records.faults import POLICIES
 from palimpsest.records.schema import LEAST_DELTA
 from palimpsest.records.structured import WHOLE_ROW
 
-MODERN = "modern"
-WORDS = get_args(Named)
-TASKS = ("classify", "span", "text", "json")
-LEAST_EPSILON, MOST_EPSILON = 0.05, 20.0
+_MODERN = "modern"
+_WORDS = get_args(Named)
+_TASKS = ("classify", "span", "text", "json")
+_LEAST_EPSILON, _MOST_EPSILON = 0.05, 20.0
 _PREFIX = "One row of the results: "
 
 Problem = tuple[str, str]
@@ -35,12 +35,12 @@ def _first(known: Method) -> bool:
     return not known.reads & {Reads.FITTED, Reads.SOURCE, Reads.SOURCES} and not known.baseline
 
 
-FIRST: dict[str, Method] = {known.name: known for known in METHODS if _first(known)}
+_FIRST: dict[str, Method] = {known.name: known for known in METHODS if _first(known)}
 
 
 def method_help() -> str:
     """What `--method` may be, each with its sentence and the tasks that it can do."""
-    lines = [f"{name}: {_sentence(known)} ({', '.join(known.tasks)})" for name, known in FIRST.items()]
+    lines = [f"{name}: {_sentence(known)} ({', '.join(known.tasks)})" for name, known in _FIRST.items()]
     begin = "none: select where there are labels, predict for span, dp_lm for the rest. A preset has a paper's methods"
     return f"How the first variant's rows are made; {begin}. {'; '.join(lines)}."
 
@@ -61,8 +61,8 @@ def problems(source: DataSource) -> Iterator[Problem]:
 def _task(source: DataSource) -> Iterator[Problem]:
     """The columns, the labels and the schema are those of the task."""
     task, label, labels = source.task, source.label is not None, bool(source.labels)
-    if task not in TASKS:
-        yield f"--task is {task!r}.", f"Choose one of {', '.join(TASKS)}."
+    if task not in _TASKS:
+        yield f"--task is {task!r}.", f"Choose one of {', '.join(_TASKS)}."
     if task in ("classify", "text") and label != labels:
         remedy = "Give both, or none for text without labels, or --task span for labels that are free text."
         yield "--label and --labels come together: labels are public, and are never taken from the data.", remedy
@@ -98,14 +98,14 @@ def _columns(source: DataSource) -> Iterator[Problem]:
 def _preset(source: DataSource) -> Iterator[Problem]:
     """There is such a preset, its methods can do the task, and no other method is asked for."""
     known = source.published
-    if known is None and source.preset != MODERN:
-        yield f"--preset is {source.preset!r}.", f"Choose one of {MODERN}, {', '.join(presets())}."
+    if known is None and source.preset != _MODERN:
+        yield f"--preset is {source.preset!r}.", f"Choose one of {_MODERN}, {', '.join(presets())}."
     elif known is not None and source.wanted is not None:
         yield (
             f"--method and --preset {known.name} are both given; the preset has all methods of its paper.",
             "Leave one of them out.",
         )
-    elif known is not None and source.task in TASKS and source.task not in known.tasks:
+    elif known is not None and source.task in _TASKS and source.task not in known.tasks:
         able = [name for name, other in presets().items() if source.task in other.tasks]
         yield (
             f"--preset {known.name} is for task {' or '.join(known.tasks)}; the task is {source.task}.",
@@ -115,13 +115,13 @@ def _preset(source: DataSource) -> Iterator[Problem]:
 
 def _method(source: DataSource) -> Iterator[Problem]:
     """The first variant's method is one, and can do the task."""
-    known = FIRST.get(source.method)
+    known = _FIRST.get(source.method)
     if source.published is not None:
         return
     if known is None:
-        yield f"--method is {source.method!r}.", f"Choose one of {', '.join(FIRST)}."
-    elif source.task in TASKS and source.task not in known.tasks:
-        able = [name for name, other in FIRST.items() if source.task in other.tasks]
+        yield f"--method is {source.method!r}.", f"Choose one of {', '.join(_FIRST)}."
+    elif source.task in _TASKS and source.task not in known.tasks:
+        able = [name for name, other in _FIRST.items() if source.task in other.tasks]
         yield (
             f"--method {source.method} is for task {' or '.join(known.tasks)}; the task is {source.task}.",
             f"Choose one of {', '.join(able)}; --label with --labels makes the task classify.",
@@ -130,8 +130,11 @@ def _method(source: DataSource) -> Iterator[Problem]:
 
 def _words(source: DataSource) -> Iterator[Problem]:
     """The language model, what its prompts call a text, and what the ledger calls the data set."""
-    if source.words is not None and source.words not in WORDS:
-        yield f"--words is {source.words!r}.", f"Choose one of {', '.join(WORDS)}; params.yaml takes words of your own."
+    if source.words is not None and source.words not in _WORDS:
+        yield (
+            f"--words is {source.words!r}.",
+            f"Choose one of {', '.join(_WORDS)}; params.yaml takes words of your own.",
+        )
     elif source.words is not None and not source.worded:
         yield (
             "--words is given, and no model is prompted in words.",
@@ -177,15 +180,15 @@ def _sizes(source: DataSource) -> Iterator[Problem]:
 def _budget(source: DataSource) -> Iterator[Problem]:
     """How private the first variant is, and the data set as a whole."""
     epsilon, budget, units = source.epsilon, source.budget, source.persons or source.n_public
-    if not epsilon >= LEAST_EPSILON:
+    if not epsilon >= _LEAST_EPSILON:
         remedy = "Give 1 to 8, say 3; the smaller, the more private."
-        yield f"--epsilon is {epsilon:g}; allowed is at least {LEAST_EPSILON:g}: below, noise drowns any text.", remedy
+        yield f"--epsilon is {epsilon:g}; allowed is at least {_LEAST_EPSILON:g}: below, noise drowns any text.", remedy
     if math.isinf(epsilon):
         yield "--epsilon is inf.", "Give a finite one; params.yaml has a variant `inf` to add, a run without noise."
-    elif epsilon > MOST_EPSILON:
+    elif epsilon > _MOST_EPSILON:
         yield (
-            f"--epsilon is {epsilon:g}; allowed is at most {MOST_EPSILON:g}: beyond, the odds that somebody is in the "
-            f"data may grow by e^{MOST_EPSILON:g}, half a billion times, which promises nothing.",
+            f"--epsilon is {epsilon:g}; allowed is at most {_MOST_EPSILON:g}: beyond, the odds that somebody is in the "
+            f"data may grow by e^{_MOST_EPSILON:g}, half a billion times, which promises nothing.",
             "Give 1 to 8, say 3. If you mean it, write the larger one beside the variant in params.yaml.",
         )
     if not 0 < budget <= MOST_BUDGET:

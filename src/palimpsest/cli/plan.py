@@ -263,7 +263,7 @@ def summarised(context: Context) -> PlanSummary:
     for each in spending:
         each.require_protection()
     pending = [each.name for each in spending if _runs(found, each)]
-    team = team_of(context)
+    team = _team_of(context)
     about = [(context.workspace / RESOLVED).read_text(encoding="utf-8"), context.ledger.head(), pending, team]
     about += [sorted(map(str, files_of(context.workspace / CHECKPOINTS)))]  # what can go on, or come back
     costs = kept(context.workspace, "plan", [*about, asdict(context.asset)], lambda: _costs(context, found))
@@ -300,14 +300,14 @@ def _costs(context: Context, found: Mapping[str, Standing]) -> dict[str, Any]:
     }
 
 
-def team_of(context: Context) -> str | None:
+def _team_of(context: Context) -> str | None:
     """The team that asks, where it has a share of the data set."""
     team = os.environ.get(TEAM)
     return team if team in dict(context.asset.teams) else None
 
 
 def _team_budget(context: Context, variants: list[Priced], charges: Sequence[Charge]) -> dict[str, Any] | None:
-    team = team_of(context)
+    team = _team_of(context)
     if team is None:
         return None
     now, after = preview(context.asset, charges, {}, team), balance_after(context, variants, charges, team)

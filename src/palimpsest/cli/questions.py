@@ -15,7 +15,7 @@ import typer
 from palimpsest.errors import ParamsError
 from palimpsest.params.sections import NAME
 
-NEEDED = ("data", "text", "public", "n_public")  # in no other way can these be known
+_NEEDED = ("data", "text", "public", "n_public")  # in no other way can these be known
 Given = Mapping[str, Any]
 
 
@@ -71,7 +71,7 @@ def _number(answer: str) -> float:
 
 
 @dataclass(frozen=True)
-class Question:
+class _Question:
     """One thing to ask.
 
     Attributes:
@@ -93,50 +93,50 @@ class Question:
     offered: Callable[[Given], Any] = _nothing
 
 
-QUESTIONS = (
-    Question("data", "The private file: CSV, TSV, JSONL or Parquet.", _file),
-    Question("public", "Public text of the same kind, in a file of its own, with the same text column.", _file),
-    Question("text", "The column that holds the text."),
-    Question("label", "The column that holds the label; leave it empty for text without labels.", needed=False),
-    Question(
+_QUESTIONS = (
+    _Question("data", "The private file: CSV, TSV, JSONL or Parquet.", _file),
+    _Question("public", "Public text of the same kind, in a file of its own, with the same text column.", _file),
+    _Question("text", "The column that holds the text."),
+    _Question("label", "The column that holds the label; leave it empty for text without labels.", needed=False),
+    _Question(
         "labels",
         "All labels, separated by commas; name=description describes one. They are public and come from you.",
         asked=_labelled,
         again="Labels are never taken from the data: a rare one would tell that somebody has it. Name them all.",
     ),
-    Question(
+    _Question(
         "n_public",
         "About how many private records there are. It is public: noise follows from it. A round number is best.",
         _whole,
     ),
-    Question("unit", "The column that names the person, where one has several rows; else empty.", needed=False),
-    Question(
+    _Question("unit", "The column that names the person, where one has several rows; else empty.", needed=False),
+    _Question(
         "persons",
         "About how many persons that column names. It is public: noise and delta follow from it.",
         _whole,
         asked=_of_persons,
     ),
-    Question(
+    _Question(
         "max_rows",
         "How many rows are kept of a person. It is public: the rest are left out.",
         _whole,
         needed=False,
         asked=_of_persons,
     ),
-    Question(
+    _Question(
         "asset",
         "A name for the data set in the ledger: lower-case letters, digits and _. It is public.",
         _name,
         needed=False,
         offered=_of_file,
     ),
-    Question(
+    _Question(
         "epsilon",
         "How much the first variant may tell of one record, or person: 1 is strict, 8 is loose. It is public.",
         _number,
         False,
     ),
-    Question("budget", "The cap on epsilon over all that is ever made of these data. It is public.", _number, False),
+    _Question("budget", "The cap on epsilon over all that is ever made of these data. It is public.", _number, False),
 )
 
 
@@ -151,7 +151,7 @@ def complete(given: Given, chosen: Mapping[str, bool], command: str) -> dict[str
     Raises:
         ParamsError: something is missing, and there is no terminal to ask on.
     """
-    missing = [name for name in NEEDED if given[name] is None]
+    missing = [name for name in _NEEDED if given[name] is None]
     if not missing:
         return {**given, "asset": _of_file(given) if given["asset"] is None else given["asset"]}
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -161,7 +161,7 @@ def complete(given: Given, chosen: Mapping[str, bool], command: str) -> dict[str
         )
         raise ParamsError(f"{option} is missing.", remedy)
     answers = dict(given)
-    for question in QUESTIONS:
+    for question in _QUESTIONS:
         if _open(question, answers, chosen):
             answers[question.name] = _answer(question, answers[question.name] or question.offered(answers))
     typer.echo(f"\nthe same without questions, beside what else you gave: palimpsest {command} {_line(answers)}\n")
@@ -170,7 +170,7 @@ def complete(given: Given, chosen: Mapping[str, bool], command: str) -> dict[str
 
 def _line(answers: Given) -> str:
     """The options that give these answers."""
-    named = {question.name: answers[question.name] for question in QUESTIONS if question.name != "data"}
+    named = {question.name: answers[question.name] for question in _QUESTIONS if question.name != "data"}
     told = {name: value for name, value in named.items() if value is not None}
     if told.get("unit") is None:
         told.pop("max_rows", None)
@@ -178,12 +178,12 @@ def _line(answers: Given) -> str:
     return shlex.join([str(answers["data"]), *options])
 
 
-def _open(question: Question, known: Given, chosen: Mapping[str, bool]) -> bool:
+def _open(question: _Question, known: Given, chosen: Mapping[str, bool]) -> bool:
     told = chosen.get(question.name, known[question.name] is not None)
     return not told and question.asked(known)
 
 
-def _answer(question: Question, default: Any) -> Any:
+def _answer(question: _Question, default: Any) -> Any:
     typer.echo(f"\n{question.words}")
     while True:
         text = typer.prompt(question.name, default="" if default is None else str(default), show_default=bool(default))

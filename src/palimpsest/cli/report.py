@@ -19,7 +19,7 @@ from palimpsest.report.formats import MISSING, number, percent, points, shown_ep
 from palimpsest.report.row import BASELINES, FinalTable, Fraction, Row
 from palimpsest.workspace import PAGE, SUMMARY
 
-Columns = Sequence[tuple[str, Callable[[Row], str]]]
+_Columns = Sequence[tuple[str, Callable[[Row], str]]]
 
 _ONE_TABLE = 120  # columns of text from which the whole result fits on a line
 _MARKS = {"membership": "", "text_membership": "rows "}
@@ -100,14 +100,14 @@ def show_conclusions(found: FinalTable) -> None:
 
 def result_tables(rows: Sequence[Row], width: int) -> list[Table]:
     """The final table, or, where it does not fit on a line, its two halves: usefulness, then attacks."""
-    first: Columns = [("variant", lambda row: escape(row.variant)), ("ε", _epsilon)]
+    first: _Columns = [("variant", lambda row: escape(row.variant)), ("ε", _epsilon)]
     useful, attacked = _utility_columns(rows), _AUDIT
     if width >= _ONE_TABLE:
         return [_table("Result", [*first, *useful, *attacked], rows)]
     return [_table("Result: utility", [*first, *useful], rows), _table("Result: audit", [*first, *attacked], rows)]
 
 
-def _table(title: str, columns: Columns, rows: Iterable[Row]) -> Table:
+def _table(title: str, columns: _Columns, rows: Iterable[Row]) -> Table:
     made = table(title)
     for heading, _ in columns:
         made.add_column(heading, overflow="fold", vertical="top")
@@ -120,7 +120,7 @@ def _epsilon(row: Row) -> str:
     return shown_epsilon(row.epsilon_proved, row.token_epsilon, row.role)
 
 
-def _utility_columns(rows: Sequence[Row]) -> Columns:
+def _utility_columns(rows: Sequence[Row]) -> _Columns:
     """Two columns per evaluator, and one where it predicts tokens."""
     names = list(dict.fromkeys(score.evaluator for row in rows for score in row.scores))
     foretold = [name for name in names if any(_perplexity(row, name) != MISSING for row in rows)]
@@ -171,7 +171,7 @@ def _share(found: Fraction | None) -> str:
     return MISSING if found is None else f"{found.count}/{found.total}"
 
 
-_AUDIT: Columns = (
+_AUDIT: _Columns = (
     ("membership\nAUC", _membership),
     ("5-gram\nexcess", _excess),
     ("facts\ncarried", lambda row: _share(row.facts_carried)),

@@ -36,7 +36,7 @@ _NOTE = re.compile("[0-9a-f]{64}")
 _stopping = False
 
 
-class Stopping(BaseException):
+class _Stopping(BaseException):
     """The next stage would begin, and must not."""
 
 
@@ -60,8 +60,8 @@ def reproduce(targets: Sequence[str], *, single_item: bool) -> int:
     try:
         with Repo(_wait_for_lock=True) as repo:  # whoever asks for the state holds it for a moment
             discard_broken_lock(repo)
-            discard_broken_notes(repo)
-            write_locks_whole()
+            _discard_broken_notes(repo)
+            _write_locks_whole()
             repo.reproduce(list(targets) or None, single_item=single_item)
     except DvcException as error:
         causes = list(_causes(error))
@@ -73,7 +73,7 @@ def reproduce(targets: Sequence[str], *, single_item: bool) -> int:
             "Read the stage's own lines above, then run again." if failed else "Correct it, then run again.",
         )
         return 1
-    except Stopping:
+    except _Stopping:
         return STOPPED
     return STOPPED if _stopping else 0
 
@@ -91,7 +91,7 @@ def discard_broken_lock(repo: "Repo") -> None:
             (folder / RWLOCK_FILE).unlink()
 
 
-def discard_broken_notes(repo: "Repo") -> None:
+def _discard_broken_notes(repo: "Repo") -> None:
     """Remove what a full disk left of DVC's notes of earlier runs: it takes the newest file of a folder for whole, and
     fails where a folder has none. A note that is whole has a hash for its name.
     """
@@ -103,7 +103,7 @@ def discard_broken_notes(repo: "Repo") -> None:
                 folder.rmdir()
 
 
-def write_locks_whole() -> None:
+def _write_locks_whole() -> None:
     """Have DVC replace dvc.lock by a whole one: it writes into the file, and a full disk or a kill would leave half."""
     from dvc import dvcfile
 
@@ -167,7 +167,7 @@ def _is_no_hint(record: logging.LogRecord) -> bool:
 def _is_allowed(record: logging.LogRecord) -> bool:
     """DVC says that a stage starts right before it does."""
     if _stopping and str(record.msg).startswith(_STARTS):
-        raise Stopping
+        raise _Stopping
     return True
 
 

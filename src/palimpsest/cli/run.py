@@ -1,10 +1,12 @@
 """`palimpsest run`: checks that cost nothing, questions to a person, then DVC or the flow, alone in the workspace."""
 
+import hashlib
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from palimpsest.audit.inconclusive import inconclusive
 from palimpsest.cli import repro
 from palimpsest.cli.alone import alone
 from palimpsest.cli.checks import (
@@ -20,7 +22,6 @@ from palimpsest.cli.checks import (
 )
 from palimpsest.cli.consent import Answers, asked, without_release
 from palimpsest.cli.context import Context, environment, opened
-from palimpsest.cli.failed import forget_failed
 from palimpsest.cli.first_page import Courses, Then, in_courses
 from palimpsest.cli.graph import stale, standings
 from palimpsest.cli.init_files import tell_of_rows
@@ -28,8 +29,10 @@ from palimpsest.cli.processes import shown
 from palimpsest.cli.render import render
 from palimpsest.cli.report import show_report
 from palimpsest.errors import ParamsError
+from palimpsest.files import read_json
 from palimpsest.graph.state import State
 from palimpsest.privacy.shown import up
+from palimpsest.workspace import METRICS
 from stages.warm import serving
 
 HELD_BACK = 3  # exit status: all went well, and the owner's word for the release was not given
@@ -92,6 +95,32 @@ def checked(workspace: Path, targets: Sequence[str]) -> Context:
     check_files(context)
     check_device(workspace)
     return context
+
+
+def forget_failed(workspace: Path) -> None:
+    """Take away what audits wrote that failed themselves in the last run, so that this one tries them again.
+
+    DVC would put a file back whose content it has kept, and not run the stage: so what it kept goes too. What the rows
+    allow no result of stays: it would come to the same.
+    """
+    failed = [path for path in (workspace / METRICS).rglob("*.json") if _failed(path)]
+    if not failed:
+        return
+    from dvc.repo import Repo
+
+    with Repo(str(workspace)) as repo:
+        for path in failed:
+            kept = repo.cache.local.oid_to_path(hashlib.md5(path.read_bytes()).hexdigest())
+            Path(kept).unlink(missing_ok=True)
+            path.unlink()
+
+
+def _failed(path: Path) -> bool:
+    try:
+        why = inconclusive(read_json(path))
+    except (OSError, TypeError, ValueError, KeyError):
+        return False  # whoever reads it says what is wrong with it
+    return why is not None and why.failed
 
 
 def _answered(

@@ -15,14 +15,14 @@ from palimpsest.records.record import Record
 from palimpsest.records.write import read_synthetic
 from palimpsest.workspace import RECEIPTS, SYNTHETIC
 
-ROWS = 3
+_ROWS = 3
 
 
 def show_sample(
     workspace: Path,
     variant: str | None = None,
     *,
-    rows: int = ROWS,
+    rows: int = _ROWS,
     label: str | None = None,
     seed: int | None = None,
     reference: bool = False,

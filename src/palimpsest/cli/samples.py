@@ -9,10 +9,10 @@ from palimpsest.cli.processes import shown
 from palimpsest.params.load import load
 from palimpsest.workspace import SAMPLES
 
-ROWS = 10_000
+_ROWS = 10_000
 
 
-def write_samples(workspace: Path, variants: Sequence[str] = (), *, rows: int = ROWS) -> int:
+def write_samples(workspace: Path, variants: Sequence[str] = (), *, rows: int = _ROWS) -> int:
     """Write the page and print its path; the exit status.
 
     A process of its own reads the rows, started as stages are: neither an error nor a library quotes one there.

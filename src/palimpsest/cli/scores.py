@@ -7,9 +7,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from palimpsest.audit.differences import difference
 from palimpsest.audit.inconclusive import inconclusive
-from palimpsest.audit.statistics import Estimate
+from palimpsest.audit.statistics import Estimate, difference
 from palimpsest.cli.console import Rows, console, show, show_json
 from palimpsest.cli.report import as_written
 from palimpsest.errors import DataError, ParamsError
@@ -26,7 +25,7 @@ CHOICE = (
     "nothing is charged for it. A variant of method choose charges its choice. To choose by public scores "
     "(dataset.public_test), or by synthetic rows alone, is free."
 )
-RULE = (
+_RULE = (
     "≈ names rows of the same workspace whose difference may be noise: its 95% interval, by the normal approximation "
     "from both intervals as if they were independent, holds 0. All are scored on the same test rows, so a paired "
     "interval would mostly be narrower. The best of many looks better than it is."
@@ -77,7 +76,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Scores:
+class _Scores:
     """What `palimpsest compare WORKSPACE ... --json` prints."""
 
     zone: str
@@ -103,7 +102,7 @@ def show_scores(
     """
     if plot is not None and plot.suffix != ".svg":
         raise ParamsError(f"--plot is {str(plot)!r}.", "Name a file that ends with .svg.")
-    found = scores_of(workspaces, variants)
+    found = _scores_of(workspaces, variants)
     if plot is not None:
         write_text(plot, _drawn(found.scores))
     if as_json:
@@ -111,7 +110,7 @@ def show_scores(
         return
     out = console()
     show(out, _table(found))
-    for text in (RULE, CHOICE, *([f"written: {plot}; it is private, as the test rows are"] if plot else [])):
+    for text in (_RULE, CHOICE, *([f"written: {plot}; it is private, as the test rows are"] if plot else [])):
         out.print(text, markup=False, soft_wrap=True)
 
 
@@ -120,14 +119,14 @@ def score_file(workspace: Path, variant: str) -> Path:
     return workspace / METRICS / variant / "utility.json"
 
 
-def scores_of(workspaces: Sequence[Path], variants: Sequence[str] = ()) -> Scores:
+def _scores_of(workspaces: Sequence[Path], variants: Sequence[str] = ()) -> _Scores:
     """The same as values."""
     every = [one for workspace in workspaces for one in _scored(workspace)]
     if not every:
         raise DataError("Nothing was scored there yet.", "Run `palimpsest run`, or `palimpsest sweep`, first.")
     require_measured(variants, dict.fromkeys(one.variant for one in every))
     found = tuple(one for one in every if not variants or one.variant in variants)
-    return Scores(INTERNAL, found, tuple(_differences(found)), RULE, CHOICE)
+    return _Scores(INTERNAL, found, tuple(_differences(found)), _RULE, CHOICE)
 
 
 def require_measured(variants: Sequence[str], measured: Collection[str]) -> None:
@@ -180,7 +179,7 @@ def _differences(found: Sequence[Scored]) -> Iterator[Difference]:
             yield Difference(first.workspace, first.evaluator, first.variant, second.variant, value, noise)
 
 
-def _table(found: Scores) -> Rows:
+def _table(found: _Scores) -> Rows:
     evaluators = tuple(dict.fromkeys(one.evaluator for one in found.scores))
     headings = ("workspace", "variant", "method", "epsilon", *evaluators)
     alike, lines = _alike(found.differences), dict[tuple[str, str], dict[str, Scored]]()

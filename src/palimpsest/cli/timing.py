@@ -43,12 +43,12 @@ def expected(workspace: Path, names: Iterable[str]) -> dict[str, float]:
             known = declared[stage]
             kept = read_json(workspace / place(known.code, name))
             if kept["cores"] == os.cpu_count():
-                grown = work(known, name, now).beside(work(known, name, kept["sizes"]))
+                grown = _work(known, name, now).beside(_work(known, name, kept["sizes"]))
                 minutes[full] = kept["seconds"] / 60.0 * grown
     return minutes
 
 
-def work(stage: Stage, name: str, told: Mapping[str, float]) -> Work:
+def _work(stage: Stage, name: str, told: Mapping[str, float]) -> Work:
     """By the settings that a stage depends on, and the rows of the variant that it measures."""
     keys = [key.replace(NAME, name) for key in stage.params]
     own = [pair for key in keys for pair in _below(key, told)]

@@ -72,14 +72,14 @@ def tell(method: str, seed: int, out: Path | None) -> int:
 def audited(scene: Scene, seed: int) -> TwinAudit:
     """Run a method's own stages as they are and once for each fault, and attack what each run shows."""
     with TemporaryDirectory() as home:
-        place = Place(Path(home).resolve(), scene)
+        place = _Place(Path(home).resolve(), scene)
         place.prepare(seed)
         trial, *broken = map(place.run, (None, *scene.faults))
         return TwinAudit(scene.method, trial, tuple(map(Twin, scene.faults, broken)))
 
 
 @dataclass(frozen=True)
-class Place:
+class _Place:
     """A temporary folder with an invented workspace, and a new ledger beside it for every run.
 
     Guarantee: a run reads canaries, texts and models that the scene invented, in a folder of its own, and is charged to

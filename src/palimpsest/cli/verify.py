@@ -11,14 +11,14 @@ from palimpsest.cli.context import Context, opened
 from palimpsest.params.schema import RunSettings
 from palimpsest.privacy.receipt import Receipt, read_receipt
 from palimpsest.report.release import bundle
-from palimpsest.report.release.check import total_check
+from palimpsest.report.release.check import reading_check
 from palimpsest.workspace import RECEIPTS, RELEASE
 
 
 def verify_workspace(workspace: Path) -> int:
     """Print one line per check; 0 if all hold, 1 otherwise."""
     context, out = opened(workspace), console()
-    found = receipts(context)
+    found = _receipts(context)
     books = context.ledger.books([receipt.ledger_head for receipt in found.values()])
     out.print("[green]holds[/green]  the ledger's chain is whole")
     charges, failures = books.charges(context.asset.name), 0
@@ -33,7 +33,7 @@ def verify_workspace(workspace: Path) -> int:
         if not problems:
             out.print(f"[green]holds[/green]  {name}: the receipt is the ledger's; {_confirmed(receipt)}")
     release = context.workspace / RELEASE
-    for problem in total_check(release).problems if (release / bundle.STATEMENT).is_file() else ():
+    for problem in reading_check(release).problems if (release / bundle.STATEMENT).is_file() else ():
         failures += 1
         out.print(f"[red]fails[/red]  the release: {escape(problem)}. Release again.", soft_wrap=True)
     return 1 if failures else 0
@@ -45,7 +45,7 @@ def _confirmed(receipt: Receipt) -> str:
     return f"both accountants ({receipt.accountant.upper()}, RDP) give its epsilon"
 
 
-def receipts(context: Context) -> dict[str, Receipt]:
+def _receipts(context: Context) -> dict[str, Receipt]:
     """The receipts of the fitted models, of the variants drawn from them and of those that were charged themselves.
 
     Only of those that have run.

@@ -10,7 +10,7 @@ from palimpsest.report.release.check import Checked, verify_release
 from palimpsest.report.release.keys import fingerprint, key_path, load_key, new_key
 from palimpsest.report.shown import visible
 
-UNPINNED = 3  # 1 is a check that fails, 2 a wrong command line
+_UNPINNED = 3  # 1 is a check that fails, 2 a wrong command line
 
 
 def make_key(path: Path | None, *, keep: bool = False) -> None:
@@ -60,7 +60,7 @@ def verify_folder(path: Path, key: str | None) -> int:
         "--key.",
         file=sys.stderr,
     )
-    return UNPINNED
+    return _UNPINNED
 
 
 def on_one_line(text: str) -> str:

@@ -34,7 +34,7 @@ _WIDTH = 100  # of a list in one line
 # with the texts that the author does read.
 _NO_MODEL = PUBLIC / "heldout.parquet"
 
-Entry = dict[str, Any]
+_Entry = dict[str, Any]
 # A stage -> its names -> from: the author or the decoder, reads: a file; or of0, of1, ...: what a name is built on.
 Authored = Mapping[str, Mapping[str, Mapping[str, str]]]
 _NOBODY: Authored = {}
@@ -78,7 +78,7 @@ def authored(params: Params) -> Authored:
     }
     begun = {
         known.stage: {
-            name: _reading(below, started_from(params, name))
+            name: _reading(below, _started_from(params, name))
             for name, below in getattr(params.run, known.stage).items()
         }
         for known in METHODS
@@ -95,7 +95,7 @@ def _reading(below: str, path: Path) -> dict[str, str]:
     return {"from": below, "reads": str(path)}
 
 
-def started_from(params: Params, variant: str) -> Path:
+def _started_from(params: Params, variant: str) -> Path:
     """The file that a variant's first population is chosen from."""
     row = params.variants[variant]
     chosen = getattr(row, row.method).zero_shot
@@ -147,7 +147,7 @@ def _sent(value: Any, remote: str) -> Any:
     return {key: _sent(part, remote) for key, part in value.items()}
 
 
-def _repeated(stage: Stage, absent: set[str], writers: Authored) -> Entry:
+def _repeated(stage: Stage, absent: set[str], writers: Authored) -> _Entry:
     entry = {key: value for key, value in _entry(stage, absent) if value}
     if stage.over is None:
         return entry
@@ -182,7 +182,7 @@ def _entry(stage: Stage, absent: set[str]) -> Iterator[tuple[str, Any]]:
     yield "meta", dict(_meta(stage, absent))
 
 
-def _output(stage: Stage, path: str, options: Mapping[str, Any] | None = None) -> str | Entry:
+def _output(stage: Stage, path: str, options: Mapping[str, Any] | None = None) -> str | _Entry:
     held = {**(options or {}), **({} if stage.pushed(path) else {"push": False})}
     return {path: held} if held else path
 

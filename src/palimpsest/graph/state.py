@@ -72,10 +72,10 @@ def survey(workspace: Path, facts: Facts) -> list[Standing]:
     values = _yaml(workspace / RESOLVED)
     stages = expand(_yaml(workspace / GRAPH).get("stages", {}), values)
     look = _Look(workspace, values, facts, _locked(workspace), Cache.of(workspace))
-    return [look.at(one) for one in upstream_first(stages)]
+    return [look.at(one) for one in _upstream_first(stages)]
 
 
-def upstream_first(stages: Sequence[Repetition]) -> list[Repetition]:
+def _upstream_first(stages: Sequence[Repetition]) -> list[Repetition]:
     """The stages, each after those that write what it reads; otherwise in their order."""
     below, found = _needed(stages), dict[str, Repetition]()
     named = {one.name: one for one in stages}

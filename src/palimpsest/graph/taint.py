@@ -24,7 +24,7 @@ from palimpsest.workspace import RELEASE as FOLDER
 
 RELEASE, PRIVATE = FOLDER.as_posix(), SPLITS.as_posix()
 DOOR = (f"{PRIVATE}/train.parquet", str(MANIFEST))
-GATES = (FACTS.as_posix(),)
+_GATES = (FACTS.as_posix(),)
 _WORDS = re.compile(r"[^\w./~-]+")
 # Keys of what may be a local folder.
 _MODEL = re.compile(r"models\.(lm|encoder|classifier|next_token)|authors\.\w+\.model")
@@ -159,10 +159,10 @@ def narrowed(node: Node, files: Sequence[str]) -> Node:
 def nodes(graph: Mapping[str, Mapping[str, Any]], params: Mapping[str, Any], workspace: File = File()) -> list[Node]:
     """The stages of a dvc.yaml, every repetition a node of its own, with the names in params.yaml written out.
 
-    What the releasing stage lists in `meta.gates` can only stop it, where it is one of `GATES`, so it is not among what
-    that stage reads. These are documents of an invented world: where the data are not invented, a gate could refuse by
-    private rows, and there is none. No other stage has gates. A file that `params` names is read like any other, and so
-    is the folder of a model that a key in `params` may stand for, whether or not it is there now.
+    What the releasing stage lists in `meta.gates` can only stop it, where it is one of `_GATES`, so it is not among
+    what that stage reads. These are documents of an invented world: where the data are not invented, a gate could
+    refuse by private rows, and there is none. No other stage has gates. A file that `params` names is read like any
+    other, and so is the folder of a model that a key in `params` may stand for, whether or not it is there now.
 
     Raises:
         DataError: a path is not in its plain form, starts outside the workspace without being a file of `dataset`, or
@@ -198,7 +198,7 @@ def _zone(name: str, told: str) -> Zone:
 
 def _gates(listed: Sequence[str], values: Mapping[str, Any]) -> list[str]:
     """The files that can do no more than stop the release."""
-    found = [path for path in listed if path in GATES]
+    found = [path for path in listed if path in _GATES]
     if found and values.get("world") is None:
         raise DataError(
             f"dvc.yaml lets {found[0]!r} stop the release, and params.yaml has no invented world.",

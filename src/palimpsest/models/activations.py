@@ -69,7 +69,7 @@ class Activations:
             found.append(states)
             raise _Read
 
-        with changed(self._block, read), suppress(_Read):
+        with _changed(self._block, read), suppress(_Read):
             self._model.base_model(input_ids=tokens, attention_mask=torch.ones_like(tokens), use_cache=False)
         return found[0]
 
@@ -77,11 +77,11 @@ class Activations:
 def moved(model: PreTrainedModel, block: int, shift: np.ndarray) -> Any:
     """A context in which the hidden states behind a block are moved by `shift`, (d,), at every position."""
     by = torch.as_tensor(shift, dtype=model.dtype, device=model.device)
-    return changed(blocks(model)[block], lambda states: states + by)
+    return _changed(blocks(model)[block], lambda states: states + by)
 
 
 @contextmanager
-def changed(block: nn.Module, change: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
+def _changed(block: nn.Module, change: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
     """A context in which what a block gives on, (rows, time, d), is changed."""
 
     def hook(_block: nn.Module, _given: Any, output: Any) -> Any:

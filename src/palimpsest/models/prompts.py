@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 from palimpsest.errors import ParamsError
 from palimpsest.models.tokens import specials
 
-SLOTS = ("text", "label", "description", "separator", "end")
+_SLOTS = ("text", "label", "description", "separator", "end")
 _MARK = "\x00"  # stands for the text while a chat template is filled in; no text may hold it
 
 _Part = str | tuple[str]  # words, or a slot that is no words
@@ -55,10 +55,10 @@ def frames(
 def require_slots(name: str, template: str, texts: int) -> None:
     """Raise ParamsError unless a template names known slots, and {text} so many times."""
     named = _slots(template)
-    if unknown := set(named) - set(SLOTS):
+    if unknown := set(named) - set(_SLOTS):
         raise ParamsError(
             f"The {name} prompt has the slots {sorted(unknown)}, which there are not.",
-            f"Use {', '.join('{' + slot + '}' for slot in SLOTS)}; write a brace twice to have it as it is.",
+            f"Use {', '.join('{' + slot + '}' for slot in _SLOTS)}; write a brace twice to have it as it is.",
         )
     if named.count("text") != texts:
         raise ParamsError(

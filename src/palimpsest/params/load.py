@@ -33,7 +33,7 @@ HEAD = (
 )
 LEDGER_VARIABLE = "PALIMPSEST_LEDGER"
 _SQLITE = "sqlite:///"
-OF_A_PACKAGE = "What a package brings needs that package: install it, and nothing is lost."
+_OF_A_PACKAGE = "What a package brings needs that package: install it, and nothing is lost."
 _SECTION = "allowed are `key: value` lines below it"
 _WORDS = {
     "dict_type": _SECTION, "mapping_type": _SECTION, "model_type": _SECTION, "model_attributes_type": _SECTION,
@@ -184,7 +184,8 @@ def _refused(key_of: Callable[[Parts], Parts] = tuple) -> Iterator[None]:
         problems = [_problem(item, title + ".".join(map(str, key_of(item["loc"])))) for item in error.errors()]
         unknown = any(item["type"] == "extra_forbidden" for item in error.errors())
         remedy = "Correct the values; `palimpsest params --keys` describes every key."
-        raise ParamsError(f"{FILE}: {'; '.join(problems)}.", f"{remedy} {OF_A_PACKAGE}" if unknown else remedy) from None
+        remedy += f" {_OF_A_PACKAGE}" if unknown else ""
+        raise ParamsError(f"{FILE}: {'; '.join(problems)}.", remedy) from None
 
 
 def _as_written(parts: Parts) -> Parts:

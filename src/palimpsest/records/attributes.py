@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
 
-SEPARATOR = "; "  # no label of a data set with several columns holds it: `dataset.labels` is refused then
+_SEPARATOR = "; "  # no label of a data set with several columns holds it: `dataset.labels` is refused then
 
 
 def joined(parts: Sequence[str]) -> str:
@@ -18,7 +18,7 @@ def joined(parts: Sequence[str]) -> str:
     >>> joined(["Restaurants", "5.0"]), joined(["refund"])
     ('Restaurants; 5.0', 'refund')
     """
-    return SEPARATOR.join(parts)
+    return _SEPARATOR.join(parts)
 
 
 def names(column: str | None) -> tuple[str, ...]:
@@ -27,7 +27,7 @@ def names(column: str | None) -> tuple[str, ...]:
     >>> names("category; stars"), names("team"), names(None)
     (('category', 'stars'), ('team',), ())
     """
-    return () if column is None else tuple(column.split(SEPARATOR))
+    return () if column is None else tuple(column.split(_SEPARATOR))
 
 
 def parts(label: str | None, column: str | None) -> tuple[str | None, ...]:
@@ -39,7 +39,7 @@ def parts(label: str | None, column: str | None) -> tuple[str | None, ...]:
     columns = names(column)
     if label is None or len(columns) < 2:
         return (label,) * len(columns)
-    return tuple(label.split(SEPARATOR))
+    return tuple(label.split(_SEPARATOR))
 
 
 def whole(found: Sequence[str | None]) -> str | None:
@@ -61,7 +61,7 @@ def values(labels: Sequence[str], column: str | None) -> dict[str, tuple[str, ..
     columns = names(column)
     if len(columns) < 2:
         return {}
-    apart = zip(*(label.split(SEPARATOR) for label in labels), strict=True)
+    apart = zip(*(label.split(_SEPARATOR) for label in labels), strict=True)
     return {name: tuple(dict.fromkeys(own)) for name, own in zip(columns, apart, strict=True)}
 
 
@@ -109,11 +109,11 @@ def problem(labels: Sequence[str], column: str | None) -> str | None:
     if not labels:
         return f"label names {list(columns)}, and there are no `labels`: only with public lists may there be several"
     for label in labels:
-        found = label.split(SEPARATOR)
+        found = label.split(_SEPARATOR)
         if len(found) != len(columns) or "" in found:
             count = f"{len(found)} part{'s' * (len(found) != 1)}"
             return (
                 f"label {label!r} has {count}, and there are {len(columns)} label columns: labels are joined by "
-                f"{SEPARATOR!r}, which none may hold"
+                f"{_SEPARATOR!r}, which none may hold"
             )
     return None

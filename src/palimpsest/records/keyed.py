@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-KEY_BYTES = 32
+_KEY_BYTES = 32
 BEGINNING = 100  # characters of a text; how long the longest kept is may differ from one reading to the next
 
 
@@ -49,8 +49,8 @@ def digest(key: bytes, purpose: str, *parts: str | bytes | None, size: int = 32)
     Raises:
         ValueError: the key does not have 32 bytes.
     """
-    if len(key) != KEY_BYTES:
-        raise ValueError(f"key must have {KEY_BYTES} bytes, got {len(key)}")
+    if len(key) != _KEY_BYTES:
+        raise ValueError(f"key must have {_KEY_BYTES} bytes, got {len(key)}")
     state = hashlib.blake2b(digest_size=size, key=key, person=purpose.encode())
     for part in parts:
         state.update(_framed(part))

@@ -96,14 +96,14 @@ def require_public(source: PublicSource, place: Path, own: Own) -> None:
             "Name something public that lies outside the workspace's data, models and reports.",
         )
     files = list(files_of(place))
-    if copies(files, own.secrets()) or any(sha256(path) in own.fitted for path in weights_of(files) if own.fitted):
+    if _copies(files, own.secrets()) or any(sha256(path) in own.fitted for path in weights_of(files) if own.fitted):
         raise DataError(
             f"{source.key} in params.yaml points at a copy of private rows, or of a model that was fitted to them.",
             "Name something public, which neither holds nor was made from these rows.",
         )
 
 
-def copies(files: Sequence[Path], secret: Iterable[Path]) -> bool:
+def _copies(files: Sequence[Path], secret: Iterable[Path]) -> bool:
     """Whether a file has the content of a secret one. Only files of one length are read; empty ones are no copies."""
     lengths = {_length(path) for path in files} - {0}
     alike = [path for path in secret if _length(path) in lengths]

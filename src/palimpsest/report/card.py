@@ -22,7 +22,7 @@ from palimpsest.report.tradeoff import read_tradeoff
 from palimpsest.report.unit import Unit
 from palimpsest.workspace import PUBLISHABLE
 
-HOLDS, FAILS = "holds", "fails"
+_HOLDS, _FAILS = "holds", "fails"
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def render_card(
         conclusions=public_conclusions(scores, [release["variant"] for release in releases]),
         alerts=_alerts(statement, releases),
         gates=gates(statement, releases),
-        accountants=accountants,
+        accountants=_accountants,
         claims=public_claims(statement, receipts, ledger),
         samples={name: rows for name, rows in (samples or {}).items() if name in curves},
         provenance=provenance,
@@ -100,9 +100,9 @@ def render_card(
 def gates(statement: Mapping[str, Any], releases: Sequence[Mapping[str, Any]]) -> list[Gate]:
     """What was tried to show that the claim is wrong, the whole first, then one by one."""
     if statement["status"] == PRIVATE:
-        whole = HOLDS, "Every release has a finite epsilon, fresh noise and a whole ledger."
+        whole = _HOLDS, "Every release has a finite epsilon, fresh noise and a whole ledger."
     else:
-        whole = FAILS, " ".join(statement["reasons"]) or "Nothing is released."
+        whole = _FAILS, " ".join(statement["reasons"]) or "Nothing is released."
     return [
         Gate("Status", *whole, "statement.json"),
         *map(_accounting_gate, releases),
@@ -115,12 +115,12 @@ def _accounting_gate(release: Mapping[str, Any]) -> Gate:
     if agree is None:
         words = "One accountant alone takes all of its mechanisms; there is no second opinion."
         return Gate(name, "inconclusive", words, "statement.json")
-    listed = "; ".join(f"{accountant} {at_most(epsilon, 4)}" for accountant, epsilon in accountants(release))
+    listed = "; ".join(f"{accountant} {at_most(epsilon, 4)}" for accountant, epsilon in _accountants(release))
     words = "Independent accountants agree" if agree else "Accountants contradict each other"
-    return Gate(name, HOLDS if agree else FAILS, f"{words}: {listed}.", "statement.json")
+    return Gate(name, _HOLDS if agree else _FAILS, f"{words}: {listed}.", "statement.json")
 
 
-def accountants(release: Mapping[str, Any]) -> list[tuple[str, float | None]]:
+def _accountants(release: Mapping[str, Any]) -> list[tuple[str, float | None]]:
     """(name, epsilon) of every accountant that takes the release's mechanisms, the stated one first."""
     told = release["accounting"]
     named = [(told["name"], told["epsilon"])]

@@ -14,7 +14,7 @@ from palimpsest.report.statement import PRIVATE
 from palimpsest.report.unit import Unit
 from palimpsest.report.unsettled import uncovered
 
-STATUSES = ("proved", "tested", "assumed", "not covered")
+_STATUSES = ("proved", "tested", "assumed", "not covered")
 
 
 def claims(
@@ -57,7 +57,7 @@ def _stated(statement: Mapping[str, Any]) -> list[Claim]:
 
 
 def _in_order(stated: list[Claim]) -> tuple[Claim, ...]:
-    return tuple(sorted(stated, key=lambda claim: STATUSES.index(claim.status)))
+    return tuple(sorted(stated, key=lambda claim: _STATUSES.index(claim.status)))
 
 
 def _proved(receipts: Mapping[str, Receipt], statement: Mapping[str, Any], refuted: set[str]) -> Iterator[Claim]:

@@ -15,7 +15,7 @@ Channel = TypeVar("Channel")
 Rows = list[dict[str, Any]]
 Chart = alt.Chart | alt.LayerChart | alt.FacetChart
 
-DECADES = (1e-5, 1e-4, 1e-3, 0.01, 0.1, 1.0)
+_DECADES = (1e-5, 1e-4, 1e-3, 0.01, 0.1, 1.0)
 NEAR = alt.Scale(zero=False)
 ROW = 30  # height of one row of a horizontal chart, in pixels
 
@@ -103,7 +103,7 @@ def intervals(base: alt.Chart, axis: alt.X | alt.Y, value: str, size: int, **cha
 def log_rates(floor: float, x: str, y: str) -> tuple[alt.X, alt.Y, alt.Scale]:
     """The axes of a ROC curve, `fpr` and `tpr`, with their titles, and their scale: logarithmic from `floor` on."""
     scale = alt.Scale(type="log", domain=[floor, 1], nice=False, clamp=True)
-    ticks = alt.Axis(format=".3~%", values=[rate for rate in DECADES if rate >= floor])
+    ticks = alt.Axis(format=".3~%", values=[rate for rate in _DECADES if rate >= floor])
     both: dict[str, Any] = {"scale": scale, "axis": ticks}
     return alt.X("fpr:Q", title=f"{x} (log)", **both), alt.Y("tpr:Q", title=f"{y} (log)", **both), scale
 

@@ -11,7 +11,7 @@ from palimpsest.privacy.receipt import Receipt
 from palimpsest.report.formats import at_least, number
 from palimpsest.twins.shipped import Results
 
-NOT_EXAMINED = "not examined"
+_NOT_EXAMINED = "not examined"
 _JUDGE = "discriminator"  # its charges are on the receipts of the models that it stands behind
 
 
@@ -38,7 +38,7 @@ def _asked(released: Sequence[Receipt]) -> dict[str, set[tuple[str, int]]]:
 def _examined(method: str, asked: set[tuple[str, int]], audit: Mapping[str, Any] | None) -> dict[str, str]:
     if audit is None:
         words = f"The code of method {method} was not examined end to end: no audit of it comes with palimpsest."
-        return {"method": method, "verdict": NOT_EXAMINED, "sentence": words}
+        return {"method": method, "verdict": _NOT_EXAMINED, "sentence": words}
     caught, tried = sum(twin["caught"] for twin in audit["twins"]), len(audit["twins"])
     words = (
         f"The code of method {method} in palimpsest {audit['palimpsest']} was attacked on {audit['canaries']} invented "
@@ -52,5 +52,5 @@ def _examined(method: str, asked: set[tuple[str, int]], audit: Mapping[str, Any]
         words += f" These rows were charged for other versions, which it did not run: {', '.join(other)}."
     refuted = audit["verdict"] == "refuted"
     return {
-        "method": method, "verdict": NOT_EXAMINED if other and not refuted else audit["verdict"], "sentence": words,
+        "method": method, "verdict": _NOT_EXAMINED if other and not refuted else audit["verdict"], "sentence": words,
     }  # fmt: skip

@@ -12,7 +12,7 @@ from palimpsest.workspace import INTERNAL, PUBLIC_LM, PUBLIC_ONLY, REAL
 
 BASELINES = (REAL, PUBLIC_ONLY, PUBLIC_LM)
 ROLES = ("release", "reference", *BASELINES)
-VERDICTS = ("refuted", "not refuted", "inconclusive")  # the one that is over the others first
+_VERDICTS = ("refuted", "not refuted", "inconclusive")  # the one that is over the others first
 EVALUATORS = ("tfidf_lr", "minilm_lr")  # first the one that shares no weights with any generator
 
 
@@ -78,7 +78,7 @@ def overall(audits: Iterable[Membership | None], *, unsettled: bool = False) -> 
         unsettled: whether there are others, which came to no result.
     """
     found = {audit.verdict for audit in audits if audit is not None}
-    return next((verdict for verdict in VERDICTS if verdict in found), "inconclusive" if unsettled else None)
+    return next((verdict for verdict in _VERDICTS if verdict in found), "inconclusive" if unsettled else None)
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ SWEPT = (
 )
 SETTING = "Central: a trusted curator holds the rows; the protection is on what leaves."
 OUTPUT = "Synthetic rows; everything else that reads private rows stays in the private zone."
-CHOSEN = "The rows of {} were chosen among several variants: its epsilon counts all of them and the choice."
+_CHOSEN = "The rows of {} were chosen among several variants: its epsilon counts all of them and the choice."
 
 
 def schema() -> dict[str, Any]:
@@ -323,7 +323,7 @@ def not_covered(unit: Unit, swept: Sequence[str] = ()) -> list[dict[str, str]]:
 def layers(released: Sequence[Receipt], total: Total, unit: Unit, *, promised: bool = True) -> list[dict[str, str]]:
     """One line for each layer that a guarantee stands on, after the pyramid of NIST SP 800-226 (2025), top to foot."""
     names = sorted({line.name for receipt in released for line in receipt.queries})
-    charged = "".join(f" {CHOSEN.format(one.variant)}" for one in released if one.method == "choose")
+    charged = "".join(f" {_CHOSEN.format(one.variant)}" for one in released if one.method == "choose")
     rows = (
         ("Epsilon and delta", f"{total.sentence}{charged}", total.status if promised else "not covered"),
         ("Unit of privacy", f"{unit.description} {unit.note}", "proved" if unit.persons else "assumed"),

@@ -8,11 +8,11 @@ from palimpsest.workspace import PUBLIC_LM, PUBLIC_ONLY, REAL, Zone
 
 Value = TypeVar("Value")
 
-BLUE, ORANGE, GREEN, PURPLE, GREY, PINK = "#2b83d6", "#d66a0a", "#12946f", "#a05fd0", "#7d8590", "#d8508c"
-BROWN = "#9c6b4a"
+BLUE, ORANGE, GREEN, PURPLE, GREY, _PINK = "#2b83d6", "#d66a0a", "#12946f", "#a05fd0", "#7d8590", "#d8508c"
+_BROWN = "#9c6b4a"
 
-SERIES = (BLUE, ORANGE, PURPLE, PINK)
-BASELINES = {REAL: GREEN, PUBLIC_ONLY: GREY, PUBLIC_LM: BROWN}
+SERIES = (BLUE, ORANGE, PURPLE, _PINK)
+BASELINES = {REAL: GREEN, PUBLIC_ONLY: GREY, PUBLIC_LM: _BROWN}
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2], [12, 3])  # as many as have no factor with the number of colours
 ZONES = {Zone.PRIVATE: ORANGE, Zone.DP: BLUE, Zone.PUBLIC: GREEN}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from palimpsest.errors import BackendError
-from palimpsest.methods.evolve.settings import EvolveMeans, EvolveSettings
+from palimpsest.methods.evolve.declaration import EvolveMeans, EvolveSettings
 from palimpsest.methods.shared.base import Plan
 from palimpsest.methods.shared.settings import Votes
 from palimpsest.methods.vote_select.declaration import VoteSelectSettings

@@ -8,8 +8,7 @@ from keyring.backend import KeyringBackend
 from keyring.errors import KeyringLocked
 
 from palimpsest.errors import BackendError, ModelError
-from palimpsest.models.chat.kept import open_chat
-from palimpsest.models.chat.key import endpoint_key
+from palimpsest.models.chat.kept import endpoint_key, open_chat
 from palimpsest.models.chat.local import LocalChat, load_chat
 from palimpsest.models.chat.settings import LocalChatSettings
 from tests.models.chat import tiny

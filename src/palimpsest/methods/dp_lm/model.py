@@ -17,7 +17,7 @@ from palimpsest.models.lm import load_lm
 from palimpsest.models.logits import drawn_logits, require_plain_head, states
 from palimpsest.training.scaling import table_scale
 
-HIDDEN, LAST, BOTH, ENCODER = "hidden", "last", "both", "encoder"
+_HIDDEN, LAST, BOTH, ENCODER = "hidden", "last", "both", "encoder"
 _LM, _HEAD, _SHAPE, _SOFT = "lm", "head.safetensors", "head.json", "soft prompt"
 
 
@@ -188,7 +188,7 @@ def wide(numbers: torch.Tensor) -> torch.Tensor:
 
 
 def new_model(
-    folder: Path, labels: int, head_width: int, seed: int, reads: str = HIDDEN, dtype: torch.dtype = torch.float32
+    folder: Path, labels: int, head_width: int, seed: int, reads: str = _HIDDEN, dtype: torch.dtype = torch.float32
 ) -> tuple[ConditionalLm, PreTrainedTokenizerBase]:
     """The public base model of `folder`, its weights of this type, with a fresh float32 head, initialised from `seed`.
 

@@ -37,7 +37,7 @@ def plan(settings: DpLmTrain, schema: PublicSchema, budget: Budget) -> Plan:
             budget.epsilon,
             budget.delta,
         )
-    numbers = shown(language_model(settings, schema, noise))
+    numbers = _shown(language_model(settings, schema, noise))
     if histogram is not None:
         numbers["histogram_sigma"] = histogram.sigma
     asked, told = _queries(settings, schema, histogram, noise), tuple(notes(settings, schema, budget, noise))
@@ -65,7 +65,7 @@ def plan_discriminator(settings: DiscriminatorTrain, schema: PublicSchema, budge
     noise = 0.0 if math.isinf(budget.epsilon) else _noise(settings, schema, budget, before)
     training = training_plan(settings, schema, noise)
     query = _planned(DISCRIMINATOR, training)
-    return Plan("dp_lm", budget, (query,), shown(training))
+    return Plan("dp_lm", budget, (query,), _shown(training))
 
 
 def _noise(settings: DiscriminatorTrain, schema: PublicSchema, budget: Budget, before: DpEvent) -> float:
@@ -132,7 +132,7 @@ def training_plan(
     )
 
 
-def shown(plan: TrainingPlan) -> dict[str, float | int | str]:
+def _shown(plan: TrainingPlan) -> dict[str, float | int | str]:
     """The numbers of a plan that are worth printing."""
     return {
         "noise_multiplier": plan.noise_multiplier,

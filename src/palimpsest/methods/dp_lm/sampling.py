@@ -33,7 +33,7 @@ _MOST_AHEAD = 4.0  # a label that loses nearly all to the filters is asked for s
 
 
 @dataclass(frozen=True)
-class Slot:
+class _Slot:
     """One row that is to be drawn: the `number`-th of its label."""
 
     label: str
@@ -93,7 +93,7 @@ class Sampler:
         kept: Mapping[str, Sequence[Record]],
         asked: dict[str, int],
         counts: Mapping[str, int],
-    ) -> list[Slot]:
+    ) -> list[_Slot]:
         """The next slots of a label: what it lacks, and ahead what the filters took so far."""
         first, most = asked[label], counts[label] * self.settings.draws
         if first >= most:
@@ -106,9 +106,9 @@ class Sampler:
             )
         ahead = min(_MOST_AHEAD, first / max(1, len(kept[label]))) if first else 1.0
         asked[label] = min(most, first + math.ceil(lack * max(1.0, ahead)))
-        return [Slot(label, number) for number in range(first, asked[label])]
+        return [_Slot(label, number) for number in range(first, asked[label])]
 
-    def _drawn(self, first: int, parts: Sequence[Sequence[Slot]], writer: "_Writer") -> Iterator[list[Candidate]]:
+    def _drawn(self, first: int, parts: Sequence[Sequence[_Slot]], writer: "_Writer") -> Iterator[list[Candidate]]:
         """Draw the shards from this number on, but read those that an earlier attempt drew."""
         paths = [self.shards / f"{first + index}.json" if self.shards else None for index in range(len(parts))]
         done = [path is not None and path.is_file() for path in paths]
@@ -142,7 +142,7 @@ class _Writer:
         judging = artifact.judging.to(exact_device())
         self._judge = judge_of(judging, rows, sampler.encode) if judged else None
 
-    def draw(self, parts: Sequence[Sequence[Slot]]) -> Iterator[list[tuple[str, float | None]]]:
+    def draw(self, parts: Sequence[Sequence[_Slot]]) -> Iterator[list[tuple[str, float | None]]]:
         """For each part, a text for each slot with the probability of its label; None where nobody judges."""
         best_of = self._pen.settings.best_of
         repeated = [[slot for slot in slots for _ in range(best_of)] for slots in parts]
@@ -152,7 +152,7 @@ class _Writer:
             else:
                 yield _best(texts, self._wanted(self._judge, texts, slots), best_of)
 
-    def _wanted(self, judge: Judge, texts: Sequence[str], slots: Sequence[Slot]) -> np.ndarray:
+    def _wanted(self, judge: Judge, texts: Sequence[str], slots: Sequence[_Slot]) -> np.ndarray:
         """The probability of each text's own label; 0 for a text without a word."""
         likely = judge(texts)[range(len(texts)), [self._pen.names.index(slot.label) for slot in slots]]
         return np.where([bool(text) for text in texts], likely, 0.0)
@@ -170,7 +170,7 @@ class _Pen:
     rows: Serialiser
     names: tuple[str, ...]
 
-    def __call__(self, slots: Sequence[Slot]) -> list[str]:
+    def __call__(self, slots: Sequence[_Slot]) -> list[str]:
         settings, places = self.settings, [self.names.index(slot.label) for slot in slots]
         streams = _streams(slots, settings.best_of)
         coins = [uniforms(self.seed, *stream, settings.max_tokens) for stream in zip(places, streams, strict=True)]
@@ -197,7 +197,7 @@ def walk_of(
     return (FudgeWalk if steering == "fudge" else StateWalk)(model, prompts, targets, ids, settings)
 
 
-def _streams(slots: Sequence[Slot], best_of: int) -> list[int]:
+def _streams(slots: Sequence[_Slot], best_of: int) -> list[int]:
     """The number of each draw's stream among its label's: `best_of` of them belong to one slot."""
     return [slot.number * best_of + index % best_of for index, slot in enumerate(slots)]
 

@@ -26,7 +26,7 @@ def plan(settings: EmbedSettings, schema: PublicSchema, budget: Budget) -> Plan:
     """
     require_fit("embed", settings, schema)
     costs = costs_of(settings, schema, budget)
-    event, own_delta = rounds_cost(settings, costs)
+    event, own_delta = _rounds_cost(settings, costs)
     rounds = planned_rounds(event, settings.rounds, own_delta)
     numbers, told = _numbers(settings, schema, costs), tuple(notes(settings, schema, budget, costs))
     return Plan("embed", budget, costs.planned(rounds), numbers, feasible(settings, schema, costs), told)
@@ -38,12 +38,12 @@ def _numbers(settings: EmbedSettings, schema: PublicSchema, costs: RoundCosts) -
     numbers: dict[str, float | int | str] = {
         "rounds": settings.rounds,
         "rows": settings.rows,
-        "candidates": candidates(settings),
-        "votes_each": votes_each(settings, schema),
+        "candidates": _candidates(settings),
+        "votes_each": _votes_each(settings, schema),
         "texts_decoded": settings.rounds * settings.parents * labels + settings.rows * pool,
     }
     if isinstance(settings.selection, LimitedDomainSettings):
-        numbers |= {"scale": costs.votes, "gap": gap(costs), "round_delta": costs.delta}
+        numbers |= {"scale": costs.votes, "gap": _gap(costs), "round_delta": costs.delta}
     else:
         numbers |= {"sigma": costs.votes, "neighbours": settings.selection.neighbours}
     return numbers if costs.means is None else {**numbers, "means_sigma": costs.means}
@@ -85,7 +85,7 @@ def domain_of(
     return limited_domain.LimitedDomain(selection.domain, settings.parents, costs.votes, costs.delta)
 
 
-def rounds_cost(settings: EmbedSettings, costs: RoundCosts) -> tuple[DpEvent, float]:
+def _rounds_cost(settings: EmbedSettings, costs: RoundCosts) -> tuple[DpEvent, float]:
     """What all rounds of votes cost: their event, and the delta that it does not carry."""
     event, own_delta = gaussian(costs.votes), 0.0
     if isinstance(settings.selection, LimitedDomainSettings):
@@ -94,25 +94,25 @@ def rounds_cost(settings: EmbedSettings, costs: RoundCosts) -> tuple[DpEvent, fl
     return SelfComposedDpEvent(event, settings.rounds), settings.rounds * own_delta
 
 
-def candidates(settings: EmbedSettings) -> int:
+def _candidates(settings: EmbedSettings) -> int:
     """The candidates of one label in the largest round."""
     again = settings.parents if settings.keep_parents else 0
     return max(settings.start, again + settings.offspring) if settings.rounds > 1 else settings.start
 
 
-def units_each(schema: PublicSchema) -> float:
+def _units_each(schema: PublicSchema) -> float:
     """The units of privacy, records or persons, of an average label."""
     return schema.n_units / max(1, len(schema.label_names))
 
 
-def votes_each(settings: EmbedSettings, schema: PublicSchema) -> float:
+def _votes_each(settings: EmbedSettings, schema: PublicSchema) -> float:
     """The votes of an average candidate in the largest round, in whole votes of a unit."""
     selection = settings.selection
     spread = math.sqrt(selection.neighbours) if isinstance(selection, GaussianHistogram) else 1.0
-    return units_each(schema) * spread / candidates(settings)
+    return _units_each(schema) * spread / _candidates(settings)
 
 
-def gap(costs: RoundCosts) -> float:
+def _gap(costs: RoundCosts) -> float:
     """The votes by which a parent must lead the first candidate outside the domain to be picked as often as not."""
     return limited_domain.gap(costs.votes, costs.delta) if costs.delta else 0.0
 
@@ -123,14 +123,14 @@ def feasible(settings: EmbedSettings, schema: PublicSchema, costs: RoundCosts) -
     Each parent of LimitedDomain must lead by the gap, so an average label must have as many units as all parents
     together need, were no other vote cast.
     """
-    return settings.parents * gap(costs) <= units_each(schema)
+    return settings.parents * _gap(costs) <= _units_each(schema)
 
 
 def notes(settings: EmbedSettings, schema: PublicSchema, budget: Budget, costs: RoundCosts) -> Iterator[str]:
     """What the user should know before anything is spent."""
-    each, selection = votes_each(settings, schema), settings.selection
+    each, selection = _votes_each(settings, schema), settings.selection
     if isinstance(selection, LimitedDomainSettings):
-        if each < gap(costs):
+        if each < _gap(costs):
             yield _too_wide(settings, selection, schema, budget, costs)
     elif each < FAINT * costs.votes:
         wanted = math.ceil(selection.neighbours * (costs.votes / each) ** 2)
@@ -164,21 +164,21 @@ def _too_wide(
     settings: EmbedSettings, selection: LimitedDomainSettings, schema: PublicSchema, budget: Budget, costs: RoundCosts
 ) -> str:
     """Why LimitedDomain selects too little, and what Gaussian noise would do instead."""
-    whole, wide = gdp_sigma(budget.epsilon, budget.delta, settings.rounds), gap(costs)
+    whole, wide = gdp_sigma(budget.epsilon, budget.delta, settings.rounds), _gap(costs)
     sigma, unit = whole / math.sqrt(_left(settings, schema)), "rows" if schema.unit == "record" else "persons"
     verdict = (
         f"rounds may select fewer than {settings.parents} parents, or none"
         if feasible(settings, schema, costs)
         else f"infeasible, as {settings.parents} parents would need {settings.parents * wide:.0f} {unit} and an "
-        f"average label has {units_each(schema):.0f}"
+        f"average label has {_units_each(schema):.0f}"
     )
     return (
         f"LimitedDomain needs a gap of {wide:.0f} votes to candidate {selection.domain + 1}, an average candidate "
-        f"has {votes_each(settings, schema):.2g}: {verdict}; use selection gaussian (sigma {sigma:.1f} whatever "
+        f"has {_votes_each(settings, schema):.2g}: {verdict}; use selection gaussian (sigma {sigma:.1f} whatever "
         f"parents is) with at most {_most(schema, sigma, 1)} candidates of a label, or ask for fewer parents"
     )
 
 
 def _most(schema: PublicSchema, sigma: float, neighbours: int) -> int:
     """Candidates of a label of which an average one gets as many votes as the standard deviation of its noise."""
-    return max(1, math.floor(units_each(schema) * math.sqrt(neighbours) / sigma))
+    return max(1, math.floor(_units_each(schema) * math.sqrt(neighbours) / sigma))

@@ -8,8 +8,8 @@ from palimpsest.methods.evolve import authors
 from palimpsest.methods.evolve.author import Author
 from palimpsest.methods.evolve.base_lm import BaseAuthor
 from palimpsest.methods.evolve.corpus import CorpusAuthor
+from palimpsest.methods.evolve.declaration import EvolveSettings
 from palimpsest.methods.evolve.instructed import InstructedAuthor
-from palimpsest.methods.evolve.settings import EvolveSettings
 from palimpsest.methods.evolve.steps import EvolveSteps
 from palimpsest.methods.shared.base import Made, Plan
 from palimpsest.methods.shared.filters import chain, filtered

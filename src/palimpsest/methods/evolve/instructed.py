@@ -23,7 +23,7 @@ _TOKENS_A_WORD = 4 / 3  # of English; only the plan rests on it
 
 
 @dataclass
-class Counts:
+class _Counts:
     """What became of the requests so far: how many, reason -> answers that are no texts, tokens read and written."""
 
     asked: int = 0
@@ -51,7 +51,7 @@ class InstructedAuthor:
             ParamsError: keywords or examples stand under what is no label, or a label has none; or a prompt names
                 labels that the task has not.
         """
-        self.counts = Counts()
+        self.counts = _Counts()
         self._prompter = Requester(settings, labels, seed)
         self._chat, self._tries = chat, settings.tries
 

@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterator, Mapping
 
 from palimpsest.methods.evolve.authors import Author
+from palimpsest.methods.evolve.declaration import EvolveSettings
 from palimpsest.methods.evolve.instructed import expected_calls
-from palimpsest.methods.evolve.settings import EvolveSettings
 from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.shared.rounds import (
     FAINT,
@@ -50,7 +50,7 @@ def _numbers(settings: EvolveSettings, schema: PublicSchema, costs: RoundCosts) 
         "rows": settings.rows,
         "candidates": settings.rows * settings.expand,
         "neighbours": settings.votes.neighbours,
-        "votes_each": votes_each(settings, schema),
+        "votes_each": _votes_each(settings, schema),
         "new_texts": writings(settings)[0],
         "variations": writings(settings)[1],
     }
@@ -87,14 +87,14 @@ def writings(settings: EvolveSettings) -> tuple[int, int]:
     return first * settings.rows, pool * varied + ahead
 
 
-def votes_each(settings: EvolveSettings, schema: PublicSchema) -> float:
+def _votes_each(settings: EvolveSettings, schema: PublicSchema) -> float:
     """The votes of an average candidate in a round, in whole votes of a unit."""
     return schema.n_units * math.sqrt(settings.votes.neighbours) / (settings.rows * settings.expand)
 
 
 def notes(settings: EvolveSettings, schema: PublicSchema, sigma: float) -> Iterator[str]:
     """What the user should know before anything is spent."""
-    each = votes_each(settings, schema)
+    each = _votes_each(settings, schema)
     if each < FAINT * sigma:
         wanted = math.ceil(settings.votes.neighbours * (sigma / each) ** 2)
         yield (

@@ -10,7 +10,7 @@ import numpy as np
 from palimpsest.errors import BackendError
 from palimpsest.files import read_json, write_json
 from palimpsest.methods.evolve.author import Author
-from palimpsest.methods.evolve.settings import EvolveSettings
+from palimpsest.methods.evolve.declaration import EvolveSettings
 from palimpsest.methods.shared.means import Candidates, ClassSums, choose
 from palimpsest.methods.shared.rounds import by_label, selected
 from palimpsest.privacy.means import Encode

@@ -112,7 +112,7 @@ class Predict:
         model.to(exact_device())  # type: ignore[arg-type]
         costs = costs_of(settings, schema, self.plan.budget)
         rows = min(settings.micro_batch, costs.rounding.batches * contexts_of(settings, schema))
-        shape, prompts, workers = prepared(model, tokenizer, settings, schema, rows)
+        shape, prompts, workers = _prepared(model, tokenizer, settings, schema, rows)
         cells = self._cells(label_shares(view, settings, schema, costs.histogram, UNLABELLED))
         reference = math.isinf(costs.rho)
         rules = self._rules(model, tokenizer, spend(settings, costs.rho, costs.rounding), reference)
@@ -180,7 +180,7 @@ class Predict:
         )
 
 
-def prepared(
+def _prepared(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     settings: PredictSettings,
@@ -219,7 +219,7 @@ def prepared(
         torch.set_num_threads(1)  # as workers have
     shape = require_exact(model, trial, more, shape, settings.rounding or 0.0, dtype_of(settings.precision))
     workers = agreed(model, trial, more, shape)
-    for setting in ignored(model):
+    for setting in _ignored(model):
         warnings.warn(f"the model's own generation setting {setting} is ignored", stacklevel=2)
     return shape, prompts, workers
 
@@ -231,7 +231,7 @@ def shape_of(rows: int, longest: int, room: int, processor: bool) -> Shape:
     return Shape(rows, longest, longest, room)
 
 
-def ignored(model: PreTrainedModel) -> Iterator[str]:
+def _ignored(model: PreTrainedModel) -> Iterator[str]:
     """Settings of the model's own that would forbid tokens by their private probability; none of them is used."""
     config = model.generation_config
     for name, harmless in _IGNORED.items():

@@ -70,11 +70,11 @@ def plan(settings: PredictSettings, schema: PublicSchema, budget: Budget) -> Pla
     Raises:
         ParamsError: the settings do not fit the public schema.
     """
-    require_fit(settings, schema)
+    _require_fit(settings, schema)
     costs = costs_of(settings, schema, budget)
     spending = spend(settings, costs.rho, costs.rounding)
     numbers = _numbers(settings, schema, spending, costs.histogram)
-    if reason := refusal(settings, costs.rho, costs.rounding):
+    if reason := _refusal(settings, costs.rho, costs.rounding):
         return Plan("predict", budget, (), numbers, False, (reason,))
     clipping, vector = mechanisms(settings, spending.clip)
     event = wave_event(clipping, vector, spending.tokens, math.isinf(costs.rho), costs.rounding)
@@ -84,7 +84,7 @@ def plan(settings: PredictSettings, schema: PublicSchema, budget: Budget) -> Pla
     ]
     means = [] if costs.means is None else [planned_means(costs.means)]
     queries = (*planned_query(costs.histogram), *means, *asked)
-    told = (*notes(settings, spending), *too_few(settings, schema, budget))
+    told = (*notes(settings, spending), *_too_few(settings, schema, budget))
     return Plan("predict", budget, queries, numbers, notes=told)
 
 
@@ -148,7 +148,7 @@ def examples(batches: int, tokens: int, typical: int) -> int:
     return batches * tokens // typical
 
 
-def too_few(settings: PredictSettings, schema: PublicSchema, budget: Budget) -> Iterator[str]:
+def _too_few(settings: PredictSettings, schema: PublicSchema, budget: Budget) -> Iterator[str]:
     """Which batch size would write as many examples as are wanted, where this one does not."""
     expected = _expected(settings, schema, budget)
     if settings.rows is None or expected >= settings.rows or math.isinf(budget.epsilon):
@@ -245,12 +245,12 @@ def notes(settings: PredictSettings, spending: Spending) -> Iterator[str]:
         )
 
 
-def refusal(settings: PredictSettings, rho: float, rounding: Rounding) -> str | None:
+def _refusal(settings: PredictSettings, rho: float, rounding: Rounding) -> str | None:
     """Why the plan cannot work, and what to do instead; None where it can."""
     if not spend(settings, rho).tokens:
-        return too_little(settings, rho)
+        return _too_little(settings, rho)
     spending = spend(settings, rho, rounding)
-    if math.isinf(rho) or (spending.tokens and rounding_share(settings, spending, rounding) <= _SPOILT):
+    if math.isinf(rho) or (spending.tokens and _rounding_share(settings, spending, rounding) <= _SPOILT):
         return None
     return (
         f"infeasible: rounding of {rounding.error:.3g} nats, charged for {rounding.batches} batches together, takes "
@@ -259,13 +259,13 @@ def refusal(settings: PredictSettings, rho: float, rounding: Rounding) -> str | 
     )
 
 
-def rounding_share(settings: PredictSettings, spending: Spending, rounding: Rounding) -> float:
+def _rounding_share(settings: PredictSettings, spending: Spending, rounding: Rounding) -> float:
     """The share of a token's rho that rounding takes."""
     clipping, vector = mechanisms(settings, spending.clip)
     return 1.0 - token_rho(clipping, vector) / token_rho(clipping, vector, rounding)
 
 
-def too_little(settings: PredictSettings, rho: float) -> str:
+def _too_little(settings: PredictSettings, rho: float) -> str:
     """Why not one token is affordable, and which batch size would pay for a typical example."""
     clipping, vector = mechanisms(settings, settings.clip or settings.temperature)
     passing = vector.rho if vector else 0.0
@@ -286,7 +286,7 @@ def at_least_one(total: int, shares: Mapping[str, float]) -> dict[str, int]:
     return {label: 1 + count for label, count in rest.items()}
 
 
-def require_fit(settings: PredictSettings, schema: PublicSchema) -> None:
+def _require_fit(settings: PredictSettings, schema: PublicSchema) -> None:
     """Raise ParamsError where settings and schema do not fit together."""
     require_prior(settings.prior, schema)
     require_means("predict", settings.class_means, schema)

@@ -17,7 +17,7 @@ from palimpsest.prediction.prompts import parsed
 from palimpsest.privacy.assumptions import LOGIT_ROUNDING
 from palimpsest.records.record import Record
 
-JOINT = "joint"  # what removed an example that is no label with a text
+_JOINT = "joint"  # what removed an example that is no label with a text
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Predicted:
         assumptions = () if rounding is None else (LOGIT_ROUNDING,)
         pairs = examples if joint is None else _pairs(examples, joint)
         rows = filtered(removing, pairs)
-        unpaired = {} if joint is None else {JOINT: len(examples) - len(pairs)}
+        unpaired = {} if joint is None else {_JOINT: len(examples) - len(pairs)}
         return Made(rows, len(examples), unpaired | removing.removed, told, assumptions=assumptions)
 
 

@@ -1,15 +1,21 @@
-"""Answers that are kept, so that a stopped run goes on where it was and pays for nothing twice."""
+"""Answers that are kept, so that a stopped run goes on where it was and pays for nothing twice.
 
+An endpoint's key stands in no file of a workspace: it comes from the environment, or from the system's keyring.
+"""
+
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from palimpsest.errors import BackendError
 from palimpsest.models.chat.base import Answer, Ask, digest
 from palimpsest.models.chat.book import Book
 from palimpsest.models.chat.endpoint import EndpointChat
-from palimpsest.models.chat.key import endpoint_key
 from palimpsest.models.chat.local import LocalChat, load_chat
 from palimpsest.models.chat.settings import Connection, Endpoint, LocalChatSettings
 from palimpsest.records.vouched import fingerprint_of
+
+_SERVICE = "palimpsest"  # what the keyring has keys under
 
 
 def open_chat(settings: LocalChatSettings | Endpoint, path: Path, seed: int, folder: Path | None = None) -> "KeptChat":
@@ -33,6 +39,44 @@ def open_chat(settings: LocalChatSettings | Endpoint, path: Path, seed: int, fol
 def open_endpoint(settings: Connection, path: Path, model_id: str) -> "KeptChat":
     """The model at an endpoint, as `open_chat`; `model_id` is all that an answer depends on beside the ask."""
     return KeptChat(EndpointChat(settings, endpoint_key(settings.key), book=path), path, model_id)
+
+
+def endpoint_key(variable: str | None) -> str | None:
+    """The value of an environment variable; where that is not set, what the keyring keeps under its name.
+
+    None where `variable` is None: the endpoint needs no key.
+
+    Raises:
+        BackendError: neither has it, or no request can carry it.
+    """
+    if variable is None:
+        return None
+    key = os.environ.get(variable, "").strip() or _of_keyring(variable)
+    if not key:
+        raise BackendError(
+            f"The environment variable {variable!r}, which should hold the endpoint's key, is not set.",
+            f"Set it where you run palimpsest, keep it by `keyring set {_SERVICE} {variable}` with palimpsest[keyring] "
+            "installed, or name another variable; null where the endpoint needs no key.",
+        )
+    if not (key.isascii() and key.isprintable()):
+        raise BackendError(
+            f"The endpoint's key in {variable!r} has letters that no request can carry.",
+            "Copy the key again, without quotation marks or spaces around it.",
+        )
+    return key
+
+
+def _of_keyring(name: str) -> str | None:
+    """What the keyring has; None where there is no keyring, or nobody to open it."""
+    try:
+        import keyring
+        from keyring.errors import KeyringError
+    except ImportError:
+        return None
+    try:
+        return keyring.get_password(_SERVICE, name)
+    except KeyringError:
+        return None
 
 
 class KeptChat:

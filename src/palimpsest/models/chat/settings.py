@@ -11,7 +11,7 @@ from palimpsest.settings import Settings
 ANY_LABEL = "*"  # key of the keywords that are for every label without its own
 
 
-SLOTS: Mapping[str, frozenset[str]] = {
+_SLOTS: Mapping[str, frozenset[str]] = {
     "random": frozenset({"label", "description", "keyword", "style", "words"}),
     "paraphrase": frozenset({"text", "label", "description", "style", "words"}),
     "blanks": frozenset({"text", "blank", "label", "description", "style", "words"}),
@@ -87,7 +87,7 @@ class Prompts(Settings):
 
     @model_validator(mode="after")
     def _templates_name_what_there_is(self) -> "Prompts":
-        for name, allowed in SLOTS.items():
+        for name, allowed in _SLOTS.items():
             _require_slots(name, slots(getattr(self, name)), allowed)
         return self
 

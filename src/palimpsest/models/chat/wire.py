@@ -2,6 +2,8 @@
 
 A request goes to the url that the settings name and nowhere else: no redirect is followed. Replies are read without
 trust: anything in them may be missing, of another kind, or larger than anything that was asked for.
+
+The `openai` client would save nothing here: it reads settings and headers from the environment, and trusts replies.
 """
 
 import asyncio
@@ -48,7 +50,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Reply:
+class _Reply:
     """What came back, as it is."""
 
     status: int
@@ -56,7 +58,7 @@ class Reply:
     content: bytes
 
 
-Outcome = tuple[Answer | Failure, TokenUse | None]  # None: nobody knows how many tokens it has used
+_Outcome = tuple[Answer | Failure, TokenUse | None]  # None: nobody knows how many tokens it has used
 
 
 class Wire:
@@ -81,7 +83,7 @@ class Wire:
             trust_env=self._settings.url.startswith("https:"),
         )
 
-    async def send(self, client: Any, ask: Ask, worst: TokenUse) -> Outcome:
+    async def send(self, client: Any, ask: Ask, worst: TokenUse) -> _Outcome:
         """One try: the answer or why there is none, and the tokens that it has used."""
         limit = self._limit
         try:
@@ -90,12 +92,12 @@ class Wire:
             return self._lost(error)
         if reply.status not in range(200, 300):
             return self._status(reply, limit)
-        answer, use = read_reply(reply.content, worst, listed=bool(ask.listed))
-        if answer is None and ask.listed and lists_nothing(reply.content):
+        answer, use = _read_reply(reply.content, worst, listed=bool(ask.listed))
+        if answer is None and ask.listed and _lists_nothing(reply.content):
             return Failure(UNLISTED, again=False), use  # no other try brings what a server does not do
         return answer or Failure("a reply without an answer", again=True), use
 
-    async def _post(self, client: Any, ask: Ask, limit: str) -> Reply:
+    async def _post(self, client: Any, ask: Ask, limit: str) -> _Reply:
         """The reply; without content where that is larger than any answer is. What came compressed stays so."""
         url = self._httpx.URL(self._settings.url)
         path = f"{url.path.rstrip('/')}/{'' if ask.goes_on else 'chat/'}completions"
@@ -104,8 +106,8 @@ class Wire:
             async for piece in reply.aiter_raw():
                 content += piece
                 if len(content) > _LARGEST_REPLY:
-                    return Reply(reply.status_code, reply.headers, b"")
-        return Reply(reply.status_code, reply.headers, bytes(content))
+                    return _Reply(reply.status_code, reply.headers, b"")
+        return _Reply(reply.status_code, reply.headers, bytes(content))
 
     def _body(self, ask: Ask, limit: str) -> dict[str, Any]:
         limits = {limit: ask.max_tokens, "temperature": ask.temperature, "top_p": ask.top_p}
@@ -116,9 +118,9 @@ class Wire:
         top = {"logprobs": True, "top_logprobs": ask.listed} if ask.listed else {}
         return {"model": self._settings.model, "messages": messages, **limits, **top}
 
-    def _status(self, reply: Reply, limit: str) -> Outcome:
+    def _status(self, reply: _Reply, limit: str) -> _Outcome:
         status, body = reply.status, _json(reply.content)
-        code = error_code(body)
+        code = _error_code(body)
         what = f"HTTP {status}, {code}" if code else f"HTTP {status}"
         if code in _REFUSALS:
             return Answer("", "refused"), _NOTHING
@@ -131,7 +133,7 @@ class Wire:
         again = (status in _PASSING or status >= 500) and (wait or 0.0) <= _LONGEST_WAIT
         return Failure(what, again, wait=wait), None if status in _PERHAPS_ANSWERED else _NOTHING
 
-    def _lost(self, error: Exception) -> Outcome:
+    def _lost(self, error: Exception) -> _Outcome:
         http = self._httpx
         if isinstance(error, http.ConnectError | http.ConnectTimeout | http.UnsupportedProtocol | http.InvalidURL):
             return Failure("no connection", again=True, reached=False), _NOTHING
@@ -150,7 +152,7 @@ def _client_package() -> Any:
         ) from error
 
 
-def read_reply(content: bytes, worst: TokenUse, listed: bool = False) -> tuple[Answer | None, TokenUse]:
+def _read_reply(content: bytes, worst: TokenUse, listed: bool = False) -> tuple[Answer | None, TokenUse]:
     """The answer in a reply, and the tokens that it has used.
 
     A reply that does not say how many tokens it has used counts as the most that it can have used. Words beyond what so
@@ -177,7 +179,7 @@ def read_reply(content: bytes, worst: TokenUse, listed: bool = False) -> tuple[A
     return Answer(text, finish, use.read, use.written), use
 
 
-def lists_nothing(content: bytes) -> bool:
+def _lists_nothing(content: bytes) -> bool:
     """Whether a reply has words and no log-probabilities at all, as of a server that leaves out what it does not do."""
     choice = _at(_json(content), "choices", 0)
     words = _at(choice, "message", "content") or _at(choice, "text")
@@ -212,7 +214,7 @@ def _finish(choice: Any) -> Literal["stop", "length", "refused"]:
     return "length" if reason == "length" else "stop"
 
 
-def error_code(body: Any) -> str:
+def _error_code(body: Any) -> str:
     """The short name that a server gives its error; "" where it has none. Its message may quote the prompt."""
     code = _at(body, "code") or _at(body, "error", "code") or ""
     return code if isinstance(code, str) and len(code) <= 40 and code.replace("_", "").isalnum() else ""

@@ -18,7 +18,7 @@ from palimpsest.privacy.ledger.database import assets, entries
 from palimpsest.privacy.ledger.records import canonical, digest_of
 from palimpsest.privacy.ledger.witness import Head
 
-EMPTY = Head(0, "")
+_EMPTY = Head(0, "")
 _RESTORE = "Restore the ledger from a backup; nothing may be charged or released on this one."
 _SAID_ONCE = ("key_hash", "lost")  # no later entry says otherwise
 # What reading a body can raise that has not its form.
@@ -65,7 +65,7 @@ class Chain:
     @property
     def head(self) -> Head:
         """The newest entry."""
-        return self.entries[-1].head if self.entries else EMPTY
+        return self.entries[-1].head if self.entries else _EMPTY
 
     def of(self, asset: str, *kinds: str) -> Iterator[Entry]:
         """An asset's entries of these kinds, oldest first."""
@@ -102,7 +102,7 @@ def linked(rows: Iterable[Sequence[Any]], keys: Mapping[str, str]) -> Chain:
         LedgerError: naming the first entry that does not fit, or an asset whose key is not the one it began with.
     """
     chained: list[Entry] = []
-    previous = EMPTY.hash
+    previous = _EMPTY.hash
     for expected, row in enumerate(rows, start=1):
         entry = _whole(row)
         if entry.seq != expected or entry.previous != previous:
@@ -162,7 +162,7 @@ def interpreted(what: str) -> Iterator[None]:
 def append(connection: Connection, asset: str, kind: str, charge: str | None, body: Mapping[str, Any]) -> Entry:
     """Write one entry behind the newest; returns it."""
     entry = newest(connection)
-    last = EMPTY if entry is None else entry.head
+    last = _EMPTY if entry is None else entry.head
     time, text = datetime.now(UTC).isoformat(timespec="seconds"), canonical(body)
     parts = last.seq + 1, asset, kind, charge, time, text
     entry = Entry(*parts, previous=last.hash, hash=_linked(last.hash, *parts))

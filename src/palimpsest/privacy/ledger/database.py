@@ -46,8 +46,8 @@ answers = sa.Table(
 )
 
 
-versions = sa.Table("palimpsest_version", meta, sa.Column("version_num", sa.String(32), primary_key=True))
-REVISION = "0001"  # of these tables; a change of them is another one
+_versions = sa.Table("palimpsest_version", meta, sa.Column("version_num", sa.String(32), primary_key=True))
+_REVISION = "0001"  # of these tables; a change of them is another one
 
 
 def prepare(engine: Engine) -> None:
@@ -61,7 +61,7 @@ def prepare(engine: Engine) -> None:
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_TURN)))
         if not are_there(connection):
             meta.create_all(connection)
-            connection.execute(versions.insert().values(version_num=REVISION))
+            connection.execute(_versions.insert().values(version_num=_REVISION))
 
 
 def are_there(connection: Connection) -> bool:
@@ -73,10 +73,10 @@ def are_there(connection: Connection) -> bool:
     there = sa.inspect(connection)
     if not there.has_table(entries.name):
         return False
-    found = connection.scalar(sa.select(versions.c.version_num)) if there.has_table(versions.name) else None
-    if found != REVISION:
+    found = connection.scalar(sa.select(_versions.c.version_num)) if there.has_table(_versions.name) else None
+    if found != _REVISION:
         raise LedgerError(
-            f"The ledger's tables are of revision {found!r}; this version of palimpsest reads {REVISION!r}.",
+            f"The ledger's tables are of revision {found!r}; this version of palimpsest reads {_REVISION!r}.",
             "Install the newest version of palimpsest that was used with this ledger, or restore it from a backup if "
             "it was changed by hand; nothing was read or charged now.",
         )

@@ -67,7 +67,7 @@ class Account:
     faults: tuple[Fault, ...]
 
 
-class Malformed(ValueError):
+class _Malformed(ValueError):
     """What a field of an entry says is not what it may say; the message ends a sentence about the entry."""
 
 
@@ -140,7 +140,7 @@ def _first(entry: Entry, judge: Callable[[Charge], Judged]) -> Judged:
         return _uncovered(entry), "moves a charge that was never reserved"
     try:
         return judge(charge_of(entry))
-    except Malformed as error:
+    except _Malformed as error:
         return _uncovered(entry), f"says {error}"
 
 
@@ -148,11 +148,11 @@ def charge_of(entry: Entry) -> Charge:
     """The charge that an entry reserved, as it says.
 
     Raises:
-        Malformed: a field is missing or says what it may not.
+        _Malformed: a field is missing or says what it may not.
     """
     body = body_of(entry)
     if body is None or not entry.charge:
-        raise Malformed("nothing that can be read" if body is None else "no id of a charge")
+        raise _Malformed("nothing that can be read" if body is None else "no id of a charge")
     words: dict[str, Any] = {name: _field(body, name, _word) for name in _OF_RUN}
     _field(body, "adjacency", lambda value: _one_of(value, (ADJACENCY,)))
     return Charge(
@@ -230,21 +230,21 @@ def _moved(charge: Charge, entry: Entry) -> Judged:
         return _forced(charge, entry), f"moves a charge that is {charge.state}, as no charge may move"
     try:
         return _admitted(charge, entry), None
-    except Malformed as error:
+    except _Malformed as error:
         return _forced(charge, entry), f"says {error}"
 
 
 def _admitted(charge: Charge, entry: Entry) -> Charge:
     body = body_of(entry)
     if body is None:
-        raise Malformed("nothing that can be read")
+        raise _Malformed("nothing that can be read")
     after = replace(charge, state=MOVES[entry.kind].after)
     if entry.kind == "begin":
         noise_fixed, subject = _field(body, "noise_fixed", _truth), _field(body, "subject", str)
         return replace(after, noise_fixed=noise_fixed, subject=subject)
     if entry.kind == "advance":
         if entry.body != canonical({"begun": body.get("begun")}):
-            raise Malformed("more than how many steps have begun")
+            raise _Malformed("more than how many steps have begun")
         return replace(after, steps_begun=_field(body, "begun", lambda value: _further(charge, value)))
     if entry.kind == "answer":
         return replace(after, answer_hash=_field(body, "answer_hash", _word))
@@ -283,9 +283,9 @@ def _field(body: Mapping[str, Any], name: str, read_as: Callable[[Any], T]) -> T
     try:
         return read_as(body[name])
     except KeyError:
-        raise Malformed(f"no {name!r}") from None
+        raise _Malformed(f"no {name!r}") from None
     except (TypeError, ValueError, AttributeError, OverflowError, RecursionError):
-        raise Malformed(f"{name!r} that it may not say") from None
+        raise _Malformed(f"{name!r} that it may not say") from None
 
 
 def _word(value: Any) -> str:

@@ -24,7 +24,7 @@ _COUNTED = ("reserved", "begun", "answered", "committed")
 _UP = 1.0 + 1e-9  # more than what adding squares and inverting a profile round
 _GAUSSIAN_DELTA = 0.9  # of delta: what is left is for covers and for deltas that no event carries
 _LOOKED = ("begun", "answered", "committed")
-MOST_MILESTONES = 3  # each takes a part of delta from the others
+_MOST_MILESTONES = 3  # each takes a part of delta from the others
 STATES = (*_COUNTED, "refunded")
 
 
@@ -38,20 +38,20 @@ def digest_of(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-class Move(NamedTuple):
+class _Move(NamedTuple):
     """What an entry does to a charge: the states that it may follow, and the one that it leaves."""
 
     before: tuple[str, ...]
     after: str
 
 
-MOVES: Mapping[str, Move] = {
-    "reserve": Move((), "reserved"),
-    "begin": Move(("reserved",), "begun"),
-    "advance": Move(("begun",), "begun"),
-    "answer": Move(("begun",), "answered"),
-    "commit": Move(("begun", "answered"), "committed"),
-    "refund": Move(("reserved",), "refunded"),
+MOVES: Mapping[str, _Move] = {
+    "reserve": _Move((), "reserved"),
+    "begin": _Move(("reserved",), "begun"),
+    "advance": _Move(("begun",), "begun"),
+    "answer": _Move(("begun",), "answered"),
+    "commit": _Move(("begun", "answered"), "committed"),
+    "refund": _Move(("reserved",), "refunded"),
 }
 
 
@@ -148,8 +148,10 @@ def milestone_problem(milestones: Sequence[float], counted: str, cap: float = ma
     if counted != "gdp":
         return "milestones belong to the filter gdp; with renyi the total is proved where it stands"
     rising = all(low < high for low, high in zip((0.0, *milestones), milestones, strict=False))
-    if not rising or len(milestones) > MOST_MILESTONES or milestones[-1] >= cap:
-        return f"milestones are at most {MOST_MILESTONES} epsilons below the cap, each above 0 and above the one before"
+    if not rising or len(milestones) > _MOST_MILESTONES or milestones[-1] >= cap:
+        return (
+            f"milestones are at most {_MOST_MILESTONES} epsilons below the cap, each above 0 and above the one before"
+        )
     return None
 
 

@@ -53,7 +53,7 @@ GIVE_BACK = (
 # --- what charges add up to ------------------------------------------------------------------------------------------
 
 
-class Asked(NamedTuple):
+class _Asked(NamedTuple):
     """One query as the filter counts it: of a charge, or of a plan."""
 
     event: dpa.DpEvent
@@ -101,7 +101,7 @@ def shared_out(asset: Asset, charges: Iterable[Charge]) -> list[Charge]:
     known = list(charges)
     for run in dict.fromkeys((one.run_key, one.run) for one in known if one.counted and one.share is None):
         own = [n for n, one in enumerate(known) if (one.run_key, one.run) == run and one.counted and one.share is None]
-        asked = [Asked(*_placed(known[n]), known[n].own_delta, None) for n in own]
+        asked = [_Asked(*_placed(known[n]), known[n].own_delta, None) for n in own]
         priced = _with_shares(asset, _counted(known[: own[0]]), asked)
         for n, one in zip(own, priced, strict=True):
             known[n] = replace(known[n], share=one.share)
@@ -322,8 +322,8 @@ def raised_versions(charges: Iterable[Charge], wanted: Iterable[PlannedQuery], f
     return list(told)
 
 
-def _counted(charges: Iterable[Charge]) -> list[Asked]:
-    return [Asked(*_placed(charge), charge.own_delta, charge.share) for charge in charges if charge.counted]
+def _counted(charges: Iterable[Charge]) -> list[_Asked]:
+    return [_Asked(*_placed(charge), charge.own_delta, charge.share) for charge in charges if charge.counted]
 
 
 def _placed(charge: Charge) -> Term:
@@ -335,7 +335,7 @@ def _cell(partition: tuple[str, str] | None, run_key: str, number: int) -> Cell 
     return (f"{run_key} {number} {partition[0]}", partition[1]) if partition else None
 
 
-def _balance(asset: Asset, asked: Sequence[Asked]) -> Balance:
+def _balance(asset: Asset, asked: Sequence[_Asked]) -> Balance:
     if asset.filter == "gdp":
         used: tuple[float, ...] = (_worst((one.cell, one.share.mu**2 if one.share else math.inf) for one in asked),)
         beside = _worst(map(_beside, asked))
@@ -344,7 +344,7 @@ def _balance(asset: Asset, asked: Sequence[Asked]) -> Balance:
     return Balance(used, asset.spent(used), asset.epsilon, beside, asset.beside_delta)
 
 
-def _beside(one: Asked) -> tuple[Cell | None, float]:
+def _beside(one: _Asked) -> tuple[Cell | None, float]:
     return one.cell, one.share.beside if one.share else one.own_delta
 
 
@@ -361,18 +361,18 @@ def _worst(taken: Iterable[tuple[Cell | None, float]]) -> float:
 
 
 def _priced(
-    asset: Asset, before: Sequence[Asked], wanted: Sequence[PlannedQuery], key: str, number: int
-) -> list[Asked]:
+    asset: Asset, before: Sequence[_Asked], wanted: Sequence[PlannedQuery], key: str, number: int
+) -> list[_Asked]:
     """Further queries of one run, each with its share of a Gaussian budget.
 
     A share is fixed here, before the query begins. What the run's covers take of delta is half of what is left of it,
     in equal parts for all that may meet one unit: so there is always some left for the next run.
     """
-    asked = [Asked(one.event, _cell(one.partition, key, number), one.own_delta, None) for one in wanted]
+    asked = [_Asked(one.event, _cell(one.partition, key, number), one.own_delta, None) for one in wanted]
     return _with_shares(asset, before, asked)
 
 
-def _with_shares(asset: Asset, before: Sequence[Asked], asked: list[Asked]) -> list[Asked]:
+def _with_shares(asset: Asset, before: Sequence[_Asked], asked: list[_Asked]) -> list[_Asked]:
     if asset.filter != "gdp":
         return asked
     left = asset.beside_delta - _worst(map(_beside, before)) - _worst(map(_beside, asked))
@@ -381,7 +381,7 @@ def _with_shares(asset: Asset, before: Sequence[Asked], asked: list[Asked]) -> l
     return [one._replace(share=covering(one.event, one.own_delta, each)) for one in asked]
 
 
-def _divergences(asset: Asset, asked: Iterable[Asked]) -> tuple[float, ...]:
+def _divergences(asset: Asset, asked: Iterable[_Asked]) -> tuple[float, ...]:
     """Summed Renyi divergences, one per order."""
     total = np.zeros(len(asset.orders))
     for body, count in events.worst_counts((one.event, one.cell) for one in asked).items():

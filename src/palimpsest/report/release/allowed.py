@@ -11,11 +11,11 @@ from typing import Any, TypeAlias
 from palimpsest.errors import DataError
 from palimpsest.workspace import PUBLISHABLE, Zone
 
-SHOWN = (PUBLISHABLE, Zone.DP, Zone.PUBLIC)
+_SHOWN = (PUBLISHABLE, Zone.DP, Zone.PUBLIC)
 _LONGEST = 120  # characters of a word: names and short phrases, never a row
 
 
-class Leaf:
+class _Leaf:
     """A single value."""
 
     def __init__(self, kind: str) -> None:
@@ -30,40 +30,40 @@ class Leaf:
         return _is_word(value)
 
 
-NUMBER, WORD = Leaf("number"), Leaf("word")
-Shape: TypeAlias = "Leaf | dict[str, Shape] | list[Shape] | tuple[Shape, ...]"
+_NUMBER, _WORD = _Leaf("number"), _Leaf("word")
+Shape: TypeAlias = "_Leaf | dict[str, Shape] | list[Shape] | tuple[Shape, ...]"
 """A leaf; a mapping by name, whose name `*` stands for all others; a list of one shape; any one of several shapes."""
 
 _EVENT: dict[str, Any] = {}
-_EVENT |= {"*": (NUMBER, WORD, _EVENT, [_EVENT])}
-QUERY: Shape = {
-    "name": WORD, "model": WORD, "purpose": WORD, "charge": WORD, "state": WORD, "own_delta": NUMBER,
-    "event": _EVENT, "partition": [WORD], "versions": {"*": NUMBER},
+_EVENT |= {"*": (_NUMBER, _WORD, _EVENT, [_EVENT])}
+_QUERY: Shape = {
+    "name": _WORD, "model": _WORD, "purpose": _WORD, "charge": _WORD, "state": _WORD, "own_delta": _NUMBER,
+    "event": _EVENT, "partition": [_WORD], "versions": {"*": _NUMBER},
 }  # fmt: skip
 RECEIPT: Shape = {
-    "variant": WORD, "model": WORD, "stage": WORD, "method": WORD, "purpose": WORD, "asset": WORD, "unit": WORD,
-    "adjacency": WORD, "accountant": WORD, "epsilon_target": NUMBER, "delta": NUMBER, "epsilon": NUMBER,
-    "epsilon_rdp": NUMBER, "noise_fixed": NUMBER, "run": NUMBER, "queries": [QUERY],
-    "group": [{"k": NUMBER, "epsilon": NUMBER}], "curve": {"alpha": [NUMBER], "beta": [NUMBER]},
-    "plan": {"*": (NUMBER, WORD)}, "assumptions": [WORD],
+    "variant": _WORD, "model": _WORD, "stage": _WORD, "method": _WORD, "purpose": _WORD, "asset": _WORD, "unit": _WORD,
+    "adjacency": _WORD, "accountant": _WORD, "epsilon_target": _NUMBER, "delta": _NUMBER, "epsilon": _NUMBER,
+    "epsilon_rdp": _NUMBER, "noise_fixed": _NUMBER, "run": _NUMBER, "queries": [_QUERY],
+    "group": [{"k": _NUMBER, "epsilon": _NUMBER}], "curve": {"alpha": [_NUMBER], "beta": [_NUMBER]},
+    "plan": {"*": (_NUMBER, _WORD)}, "assumptions": [_WORD],
 }  # fmt: skip
-GENERATION: Shape = {"drawn": NUMBER, "rows": NUMBER, "removed": {"*": NUMBER}}
+GENERATION: Shape = {"drawn": _NUMBER, "rows": _NUMBER, "removed": {"*": _NUMBER}}
 SCORES: Shape = {
-    "rows": {"*": NUMBER}, "test_rows": {"*": NUMBER},
-    "variants": {"*": {"*": {"accuracy": NUMBER, "low": NUMBER, "high": NUMBER}}},
+    "rows": {"*": _NUMBER}, "test_rows": {"*": _NUMBER},
+    "variants": {"*": {"*": {"accuracy": _NUMBER, "low": _NUMBER, "high": _NUMBER}}},
 }  # fmt: skip
 _TRIAL: dict[str, Shape] = {
-    "claim": NUMBER, "delta": NUMBER, "canaries": NUMBER, "guesses": NUMBER, "correct": NUMBER,
-    "epsilon_lower": NUMBER, "lower": NUMBER, "eps_max": NUMBER,
+    "claim": _NUMBER, "delta": _NUMBER, "canaries": _NUMBER, "guesses": _NUMBER, "correct": _NUMBER,
+    "epsilon_lower": _NUMBER, "lower": _NUMBER, "eps_max": _NUMBER,
 }  # fmt: skip
 TWINS: Shape = {
-    "method": WORD, "palimpsest": WORD, "versions": {"*": NUMBER}, "test": WORD, "alpha": NUMBER, "verdict": WORD,
+    "method": _WORD, "palimpsest": _WORD, "versions": {"*": _NUMBER}, "test": _WORD, "alpha": _NUMBER, "verdict": _WORD,
     **_TRIAL,
-    "twins": [{"fault": WORD, "caught": NUMBER, **_TRIAL}],
+    "twins": [{"fault": _WORD, "caught": _NUMBER, **_TRIAL}],
 }  # fmt: skip
 BOOKS: Shape = {
-    "asset": WORD, "unit": WORD, "delta": NUMBER, "cap_epsilon": NUMBER, "spent_epsilon": NUMBER,
-    "left_epsilon": NUMBER, "shown_head": WORD, "verified": NUMBER,
+    "asset": _WORD, "unit": _WORD, "delta": _NUMBER, "cap_epsilon": _NUMBER, "spent_epsilon": _NUMBER,
+    "left_epsilon": _NUMBER, "shown_head": _WORD, "verified": _NUMBER,
 }  # fmt: skip
 
 
@@ -73,7 +73,7 @@ def publishable(document: Mapping[str, Any] | None, shape: Shape, name: str) -> 
     Raises:
         DataError: a field that may leave has another form than its shape.
     """
-    if document is None or document.get("zone") not in SHOWN:
+    if document is None or document.get("zone") not in _SHOWN:
         return None
     return picked(document, shape, name)
 
@@ -89,7 +89,7 @@ def picked(value: Any, shape: Shape, name: str) -> Any:
         return picked(value, fitting[0] if fitting else shape[0], name)
     if not _fits(value, shape):
         raise DataError(f"{name} has not the form that may be published.", "Run the stage that writes it again.")
-    if value is None or isinstance(shape, Leaf):
+    if value is None or isinstance(shape, _Leaf):
         return value
     if isinstance(shape, list):
         return [picked(item, shape[0], name) for item in value]
@@ -102,7 +102,7 @@ def picked(value: Any, shape: Shape, name: str) -> Any:
 
 
 def _fits(value: Any, shape: Shape) -> bool:
-    if isinstance(shape, Leaf):
+    if isinstance(shape, _Leaf):
         return shape.allows(value)
     if value is None or isinstance(shape, tuple):
         return True
@@ -117,4 +117,4 @@ def _is_word(value: Any) -> bool:
 
 def _kept(value: Any) -> bool:
     """Whether a part of a document says of itself that it stays."""
-    return isinstance(value, Mapping) and "zone" in value and value["zone"] not in SHOWN
+    return isinstance(value, Mapping) and "zone" in value and value["zone"] not in _SHOWN

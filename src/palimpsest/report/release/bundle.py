@@ -28,7 +28,7 @@ from palimpsest.report.release.keys import public_pem
 from palimpsest.report.release.word import SENTENCE
 from palimpsest.workspace import PUBLIC_ONLY, PUBLISHABLE
 
-AUDIT_VERSION = 1
+_AUDIT_VERSION = 1
 ROWS = "data"
 CARD, README, STATEMENT, AUDIT, LEDGER = "card.html", "README.md", "statement.json", "audit.json", "ledger.json"
 TRADEOFF, CROISSANT, PROVENANCE = "tradeoff.json", "croissant.json", "prov.json"
@@ -87,7 +87,7 @@ def audit_document(measured: MeasuredDocuments, statement: Mapping[str, Any], bo
     scores = allowed.publishable(measured.scores, allowed.SCORES, "public.json")
     audits = {name: allowed.publishable(audit, allowed.TWINS, name) for name, audit in measured.twins.items()}
     return {
-        "audit_version": AUDIT_VERSION,
+        "audit_version": _AUDIT_VERSION,
         "zone": PUBLISHABLE,
         "status": statement["status"],
         "ledger": allowed.picked(books.to_json(), allowed.BOOKS, "ledger"),

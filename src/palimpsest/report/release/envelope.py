@@ -20,8 +20,8 @@ from palimpsest.report.release.held_key import SigningKey
 from palimpsest.report.release.keys import fingerprint
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
-STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
-PREDICATE_TYPE = "urn:palimpsest:release:2"
+_STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
+_PREDICATE_TYPE = "urn:palimpsest:release:2"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _REMEDY = "Do not use this release; ask the releaser for it again."
@@ -80,9 +80,9 @@ def unseal(data: bytes, key: Ed25519PublicKey) -> Signed:
 
 def _payload(signed: Signed) -> bytes:
     body = {
-        "_type": STATEMENT_TYPE,
+        "_type": _STATEMENT_TYPE,
         "subject": [{"name": name, "digest": {"sha256": signed.files[name]}} for name in sorted(signed.files)],
-        "predicateType": PREDICATE_TYPE,
+        "predicateType": _PREDICATE_TYPE,
         "predicate": signed.predicate,
     }
     return json.dumps(body, ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode()
@@ -100,7 +100,7 @@ def _signed(payload: bytes) -> Signed:
         body = json.loads(payload)
         pairs = [(subject["name"], subject["digest"]["sha256"]) for subject in body["subject"]]
         kinds = body["_type"], body["predicateType"]
-        known = kinds == (STATEMENT_TYPE, PREDICATE_TYPE) and isinstance(body["predicate"], dict)
+        known = kinds == (_STATEMENT_TYPE, _PREDICATE_TYPE) and isinstance(body["predicate"], dict)
         fit = known and all(_NAME.fullmatch(name) and _DIGEST.fullmatch(digest) for name, digest in pairs)
         twice = len({name.lower() for name, _ in pairs}) < len(pairs)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):

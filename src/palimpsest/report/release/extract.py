@@ -14,7 +14,7 @@ from palimpsest.privacy.receipt import Receipt
 
 T = TypeVar("T")
 
-EXTRACT_VERSION = 4
+_EXTRACT_VERSION = 4
 _ASSET = ("name", "delta", "epsilon", "n_public", "unit", "unit_column", "adjacency", "filter")
 _CHARGE = ("id", "stage", "variant", "purpose", "query", "own_delta", "state", "noise_fixed", "index")
 
@@ -31,7 +31,7 @@ def extract(asset: Asset, charges: Sequence[Charge], books: LedgerSummary) -> di
     """
     runs = run_numbers(charges)
     return {
-        "extract_version": EXTRACT_VERSION,
+        "extract_version": _EXTRACT_VERSION,
         "asset": _terms(asset) | {"milestones": list(books.milestones)},
         "head": books.shown_head,
         "spent_epsilon": books.spent_epsilon,

@@ -22,7 +22,7 @@ from palimpsest.records.world.facts import Facts
 from palimpsest.report.statement import PRIVATE
 from palimpsest.twins.shipped import current
 
-VERDICTS = ("refuted", "not refuted", "inconclusive")
+_VERDICTS = ("refuted", "not refuted", "inconclusive")
 _SHOWN = 10
 
 Documents = Mapping[str, Mapping[str, Any]]
@@ -88,7 +88,7 @@ def attacks(methods: Iterable[str], audits: Documents) -> Iterator[PalimpsestErr
         audit = audits.get(name)
         if audit is None and method(name).untwinned is not None:
             continue
-        if audit is None or audit.get("verdict") not in VERDICTS or not current(audit):
+        if audit is None or audit.get("verdict") not in _VERDICTS or not current(audit):
             yield DataError(
                 f"The installed code of method {name} was not examined end to end.",
                 "In a clone `make twins` examines every method of palimpsest; one of another package says why not, by "

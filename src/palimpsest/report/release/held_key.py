@@ -33,7 +33,7 @@ class SigningKey(Protocol):
 
 
 @dataclass(frozen=True)
-class HeldKey:
+class _HeldKey:
     """A key that is asked to sign, and does not come here."""
 
     signer: "Signer"
@@ -85,7 +85,7 @@ def signing_key(environment: Mapping[str, str] = os.environ) -> SigningKey:
         ) from None
     try:
         known = SSlibKey.from_crypto(public, keyid=fingerprint(public))
-        return HeldKey(Signer.from_priv_key_uri(uri, known), public)
+        return _HeldKey(Signer.from_priv_key_uri(uri, known), public)
     except (UnsupportedLibraryError, ImportError):
         raise ParamsError(
             f"securesystemslib lacks what it needs for keys of {scheme!r}.",

@@ -12,9 +12,9 @@ from typing import Any
 from palimpsest.graph.taint import Flow, Node
 from palimpsest.workspace import PUBLIC_FILES, Zone
 
-NAMESPACE = "urn:palimpsest:"
+_NAMESPACE = "urn:palimpsest:"
 
-Relations = dict[str, dict[str, dict[str, Any]]]
+_Relations = dict[str, dict[str, dict[str, Any]]]
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def provenance(
     relations = document.relations
     relations["agent"] = {_id("signer"): {"p:fingerprint": signer}}
     relations["wasAssociatedWith"] = {"_:by": {"prov:activity": _id(leaving.name), "prov:agent": _id("signer")}}
-    return {"prefix": {"p": NAMESPACE}, **relations}
+    return {"prefix": {"p": _NAMESPACE}, **relations}
 
 
 class _Document:
@@ -60,7 +60,7 @@ class _Document:
     def __init__(self, flow: Flow, inputs: Inputs) -> None:
         self._flow, self._inputs = flow, inputs
         kinds = ("entity", "activity", "used", "wasGeneratedBy")
-        self.relations: Relations = {kind: {} for kind in kinds}
+        self.relations: _Relations = {kind: {} for kind in kinds}
 
     def add(self, node: Node, locked: Mapping[str, Any], leaving: bool) -> None:
         """A stage, what it read and what it wrote."""

@@ -21,7 +21,7 @@ Receipts = Mapping[str, Receipt]  # by variant
 
 MEMBERS, OTHERS = "members", "never read"  # the two sides of an attack
 
-VERDICTS = {"refuted": "stop", "not refuted": "hold", "inconclusive": "look"}
+_VERDICTS = {"refuted": "stop", "not refuted": "hold", "inconclusive": "look"}
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ class MembershipKind:
 
 def badge(verdict: str) -> Markup:
     """A verdict in its colour."""
-    return Markup('<span class="verdict {}">{}</span>').format(VERDICTS.get(verdict, "look"), verdict)
+    return Markup('<span class="verdict {}">{}</span>').format(_VERDICTS.get(verdict, "look"), verdict)
 
 
 def without_result(row: Row, kind: str) -> Cell | None:

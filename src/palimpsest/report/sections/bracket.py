@@ -10,8 +10,8 @@ from palimpsest.report.row import Row, Summary
 from palimpsest.report.sections.base import Cell, Column, Figure, Page, Section
 from palimpsest.report.theme import BLUE, GREY, ORANGE
 
-PROVED, ATTACKED, DETECTABLE = "proved cap", "attacked lower bound", "largest claim the attack could refute"
-_KINDS = {PROVED: (BLUE, "square"), ATTACKED: (ORANGE, "circle"), DETECTABLE: (GREY, "diamond")}
+_PROVED, ATTACKED, DETECTABLE = "proved cap", "attacked lower bound", "largest claim the attack could refute"
+_KINDS = {_PROVED: (BLUE, "square"), ATTACKED: (ORANGE, "circle"), DETECTABLE: (GREY, "diamond")}
 
 
 def bracket(summary: Summary) -> Rows:
@@ -19,16 +19,16 @@ def bracket(summary: Summary) -> Rows:
     rows: Rows = []
     for row in summary.of("release", "reference"):
         most = [attack.eps_max for attack in row.sound if attack.eps_max is not None]
-        values = {PROVED: row.epsilon_proved, ATTACKED: row.epsilon_lower, DETECTABLE: max(most, default=None)}
+        values = {_PROVED: row.epsilon_proved, ATTACKED: row.epsilon_lower, DETECTABLE: max(most, default=None)}
         rows += [{"variant": row.variant, "kind": k, "epsilon": v} for k, v in values.items() if v is not None]
     return rows
 
 
-def chart(rows: Rows) -> Chart:
+def _chart(rows: Rows) -> Chart:
     """Per variant, where its true epsilon can be: above what was attacked, below what is proved."""
     between = (
         alt.Chart(data(rows))
-        .transform_filter(alt.FieldOneOfPredicate(field="kind", oneOf=[PROVED, ATTACKED]))
+        .transform_filter(alt.FieldOneOfPredicate(field="kind", oneOf=[_PROVED, ATTACKED]))
         .mark_bar(color=BLUE, opacity=0.22, height=10)
         .encode(x="min(epsilon):Q", x2="max(epsilon):Q", y=by_line(rows, "variant", offset=12))
     )
@@ -39,7 +39,7 @@ def _figures(page: Page) -> Iterator[Figure]:
     rows = bracket(page.summary)
     return Figure.of(
         rows,
-        chart,
+        _chart,
         section="Privacy",
         title="Between what is proved and what was attacked",
         caption="The true privacy loss of a release lies on its bar: not above the proof, not below what the strongest "

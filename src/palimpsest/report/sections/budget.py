@@ -29,7 +29,7 @@ def waterfall(ledger: LedgerSummary) -> Rows:
     return [*rows, {"step": "total", "kind": "total", "start": 0.0, "end": total}]
 
 
-def chart(rows: Rows, cap: float) -> Chart:
+def _chart(rows: Rows, cap: float) -> Chart:
     """Each charge after the other, what composing them changes, the total, and the cap."""
     bars = (
         alt.Chart(data(rows))
@@ -56,7 +56,7 @@ def figure(ledger: LedgerSummary) -> Figure:
         caption="Each charge as if it stood alone, then what composing them takes off or adds (the total must hold "
         "for adaptive plans too), then the total as the cap counts it. Reference runs and refunds are outside it.",
         alt=f"The charges take the total to epsilon {at_most(ledger.spent_epsilon)} of {ledger.cap_epsilon:.3g}.",
-        chart=chart(rows, ledger.cap_epsilon),
+        chart=_chart(rows, ledger.cap_epsilon),
         rows=rows,
         wide=True,
     )

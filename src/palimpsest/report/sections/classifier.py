@@ -11,7 +11,7 @@ from palimpsest.report.results import Metric
 from palimpsest.report.sections.base import Cell, Column, Page, Section, Table
 from palimpsest.report.sections.utility import UTILITY
 
-CLASSIFIER = Metric(
+_CLASSIFIER = Metric(
     "classifier",
     ClassifierAudit.from_json,
     lambda params: params.run.discriminator if params.dataset.labels else (),
@@ -31,7 +31,7 @@ class Line:
 
 def lines(page: Page) -> list[Line]:
     """The classifiers that private rows trained, then those of every row of the results by the same evaluator."""
-    found = page.results.of(CLASSIFIER)
+    found = page.results.of(_CLASSIFIER)
     own = [Line(name, "private rows, with noise", one.epsilon, one.scored) for name, one in found.items()]
     beside, scores = {one.beside for one in found.values()}, page.results.of(UTILITY)
     return own + [
@@ -44,7 +44,7 @@ def lines(page: Page) -> list[Line]:
 
 
 def _tables(page: Page) -> Iterator[Table[Line]]:
-    if not page.results.of(CLASSIFIER):
+    if not page.results.of(_CLASSIFIER):
         return
     yield Table(
         "A classifier that is private itself",
@@ -69,4 +69,4 @@ def _interval(found: Estimate | None) -> Cell:
     return Cell(percent(found.value), (f"{percent(found.low)} to {percent(found.high)}",))
 
 
-SECTION = Section("classifier", (CLASSIFIER,), tables=_tables, heading="Utility")
+SECTION = Section("classifier", (_CLASSIFIER,), tables=_tables, heading="Utility")

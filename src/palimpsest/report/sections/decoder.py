@@ -12,7 +12,7 @@ from palimpsest.report.results import Metric, Results
 from palimpsest.report.sections.base import Cell, Column, Page, Section, Table, counted, share, word
 from palimpsest.report.sections.generation import GENERATION
 
-DECODERS = Metric(
+_DECODERS = Metric(
     "decoders", DecoderScores.from_json, lambda params: params.run.decoder_pretrain, path="decoders/{}.json"
 )
 
@@ -21,12 +21,12 @@ _ROWS = ("encoder", "parameters", "rows", "cosine", "nearest", "token_f1", "bleu
 
 def decoders(results: Results) -> Rows:
     """name, encoder, parameters, rows, cosine, nearest, token_f1, bleu, exact, readable_share: one row per decoder."""
-    return [{"name": name} | fields(one, *_ROWS) for name, one in results.of(DECODERS).items()]
+    return [{"name": name} | fields(one, *_ROWS) for name, one in results.of(_DECODERS).items()]
 
 
 def decoded(results: Results) -> Rows:
     """name, given, decoded, cosine: public texts and what came back from their embeddings."""
-    known = results.of(DECODERS).items()
+    known = results.of(_DECODERS).items()
     return [
         {"name": name} | fields(sample, "given", "decoded", "cosine") for name, one in known for sample in one.samples
     ]
@@ -90,4 +90,4 @@ def _tables(page: Page) -> Iterator[Table[Mapping[str, Any]]]:
     )
 
 
-SECTION = Section("decoder", (DECODERS,), tables=_tables)
+SECTION = Section("decoder", (_DECODERS,), tables=_tables)

@@ -10,14 +10,14 @@ from palimpsest.report.drawing import Chart, Rows
 from palimpsest.report.results import Metric, Results, measured
 from palimpsest.report.sections.base import Figure, Page, Section
 
-EVOLUTION = Metric(
+_EVOLUTION = Metric(
     "evolution",
     EvolutionAudit.from_json,
     lambda params: [name for name in measured(params) if name in (*params.run.private_evolve, *params.run.eda_evolve)],
 )
 
 ALL = "all labels"
-SELECTED, READABLE = "selected", "readable too"
+_SELECTED, _READABLE = "selected", "readable too"
 _MEASURES = {"frechet": "Fréchet distance", "energy": "Energy distance", "wasserstein": "Wasserstein distance"}
 _ROUND = alt.X("round:O", title="round", axis=alt.Axis(labelAngle=0))
 _FROM_0 = alt.Scale(zero=True)
@@ -31,7 +31,7 @@ def distances(results: Results) -> Rows:
     return [
         {"variant": variant, "series": variant + mark, "measure": one.name, "round": number}
         | draw.fields(one, "value", "floor", "n")
-        for variant, audit in results.of(EVOLUTION).items()
+        for variant, audit in results.of(_EVOLUTION).items()
         for mark, rounds in (("", audit.populations), (", parents", audit.parents))
         for number, found in enumerate(rounds, 1)
         for one in found
@@ -53,12 +53,12 @@ def parents(results: Results) -> Rows:
         {"variant": variant, "round": number, "what": what, "parents": count}
         for variant, number, one in _turnouts(results)
         if one.label is None
-        for what, count in ((SELECTED, one.selected), (READABLE, one.readable))
+        for what, count in ((_SELECTED, one.selected), (_READABLE, one.readable))
     ]
 
 
 def _turnouts(results: Results) -> Iterator[tuple[str, int, Turnout]]:
-    for variant, audit in results.of(EVOLUTION).items():
+    for variant, audit in results.of(_EVOLUTION).items():
         for number, turnouts in enumerate(audit.votes, 1):
             yield from ((variant, number, one) for one in turnouts)
 
@@ -87,7 +87,7 @@ def votes_chart(rows: Rows) -> Chart:
     return draw.finish(alt.layer(*([faint] if each else []), *layers), 220)
 
 
-def parents_chart(rows: Rows) -> Chart:
+def _parents_chart(rows: Rows) -> Chart:
     """How many parents each round's votes selected, dashed, and how many of them are readable."""
     base = alt.Chart(draw.data(rows)).encode(
         x=_ROUND,
@@ -96,7 +96,7 @@ def parents_chart(rows: Rows) -> Chart:
         tooltip=draw.tips("variant:N", "round:Q", "what:N", "parents:Q"),
     )
     key = alt.Legend(symbolType="stroke", symbolSize=300)
-    dash = draw.keyed(alt.StrokeDash, "what", {SELECTED: [4, 4], READABLE: [1, 0]}, legend=key)
+    dash = draw.keyed(alt.StrokeDash, "what", {_SELECTED: [4, 4], _READABLE: [1, 0]}, legend=key)
     line = base.mark_line(strokeWidth=2).encode(strokeDash=dash)
     return draw.finish(alt.layer(line, draw.points(base, 80, shape=draw.by_shape(rows), detail="what:N")), 220)
 
@@ -129,7 +129,7 @@ def _figures(page: Page) -> Iterator[Figure]:
     )
     yield from Figure.of(
         left,
-        parents_chart,
+        _parents_chart,
         section="Fidelity",
         title="Parents, round by round",
         caption="Dashed: candidates that the noisy votes selected, over all labels. Solid: those of them whose text "
@@ -149,4 +149,4 @@ def _two_sets(rows: Rows) -> str:
     )
 
 
-SECTION = Section("evolution", (EVOLUTION,), figures=_figures, heading="Fidelity")
+SECTION = Section("evolution", (_EVOLUTION,), figures=_figures, heading="Fidelity")

@@ -14,12 +14,12 @@ from palimpsest.report.row import Fraction, Row
 from palimpsest.report.sections.base import Cell, Claim, Column, Figure, Page, Section, claim_of, without_result
 from palimpsest.report.unit import many
 
-FACTS = Metric("facts", FactAudit.from_json, measured)
+_FACTS = Metric("facts", FactAudit.from_json, measured)
 
 
 def shares(results: Results, variant: str) -> tuple[Fraction | None, Fraction | None, Fraction | None]:
     """Fields of a line of the final table: facts carried, facts of one unit leaked, planted secrets leaked."""
-    audit = results.get(FACTS, variant)
+    audit = results.get(_FACTS, variant)
     if audit is None:
         return None, None, None
     return (
@@ -31,7 +31,7 @@ def shares(results: Results, variant: str) -> tuple[Fraction | None, Fraction | 
 
 def carried(results: Results) -> Rows:
     """variant, support, carried, total, share, low, high: facts pooled by how many units state them (doubling)."""
-    return [row for variant, audit in results.of(FACTS).items() for row in _carried(variant, audit.population)]
+    return [row for variant, audit in results.of(_FACTS).items() for row in _carried(variant, audit.population)]
 
 
 def _carried(variant: str, facts: Sequence[PopulationFactAudit]) -> Rows:
@@ -48,7 +48,7 @@ def _carried(variant: str, facts: Sequence[PopulationFactAudit]) -> Rows:
     return rows
 
 
-def chart(rows: Rows, units: str) -> Chart:
+def _chart(rows: Rows, units: str) -> Chart:
     """Share of population facts that the synthetic text states, against how many private `units` state them."""
     counts = alt.Scale(type="log", nice=False, padding=16)
     base = alt.Chart(data(rows)).encode(
@@ -67,7 +67,7 @@ def _figures(page: Page) -> Iterator[Figure]:
     rows, units = carried(page.results), many(page.summary.unit)
     return Figure.of(
         rows,
-        lambda rows: chart(rows, units),
+        lambda rows: _chart(rows, units),
         section="Facts",
         title=f"What many {units} agree on, and what survives",
         caption=f"Good synthetic text keeps the facts that many {units} state and drops what only one does. "
@@ -94,12 +94,12 @@ def _claims(row: Row, results: Results, unit: str) -> Iterator[Claim]:
             f"{row.variant} contains {row.individual_leaked.count} of {row.individual_leaked.total} facts about one "
             f"{unit} and {row.canaries_leaked.count} of {row.canaries_leaked.total} planted secrets."
         )
-        yield claim_of("F", row, FACTS, sentence, results)
+        yield claim_of("F", row, _FACTS, sentence, results)
 
 
 def _kept(row: Row) -> Cell | None:
-    return _cell(row.facts_carried) or without_result(row, FACTS.name)
+    return _cell(row.facts_carried) or without_result(row, _FACTS.name)
 
 
 _COLUMNS = (Column[Row]("Facts carried", _kept), Column[Row]("Leaked", _leaked))
-SECTION = Section("facts", (FACTS,), columns=lambda _: _COLUMNS, figures=_figures, claims=_claims, heading="Facts")
+SECTION = Section("facts", (_FACTS,), columns=lambda _: _COLUMNS, figures=_figures, claims=_claims, heading="Facts")

@@ -12,7 +12,7 @@ from palimpsest.report.sections.base import Figure, Page, Section
 from palimpsest.report.theme import GREY
 from palimpsest.workspace import REAL
 
-FIDELITY = Metric("fidelity", FidelityAudit.from_json, lambda params: params.run.audit)
+_FIDELITY = Metric("fidelity", FidelityAudit.from_json, lambda params: params.run.audit)
 
 
 def fidelity(results: Results) -> Rows:
@@ -25,7 +25,7 @@ def fidelity(results: Results) -> Rows:
         {"variant": variant, "measure": name.replace("_", " ")}
         | draw.fields(one, "better", "value", "unseen", "public", "floor", "n")
         | {"place": _place(one)}
-        for variant, audit in results.of(FIDELITY).items()
+        for variant, audit in results.of(_FIDELITY).items()
         for name, one in audit.measures.items()
     ]
 
@@ -60,12 +60,12 @@ def label_shares(results: Results) -> Rows:
 
 def _sides(results: Results) -> list[tuple[str, str, FidelityAudit]]:
     """Each variant by its synthetic rows, and the members once: they are the same for all."""
-    audits = results.of(FIDELITY)
+    audits = results.of(_FIDELITY)
     synthetic = [(variant, "synthetic", audit) for variant, audit in audits.items()]
     return [*synthetic, *((REAL, "train", audit) for audit in list(audits.values())[:1])]
 
 
-def likeness_chart(rows: Rows) -> Chart:
+def _likeness_chart(rows: Rows) -> Chart:
     """Where each measure puts each variant between rows like the private ones and public text."""
     variants = draw.names(rows, "variant")
     ends = alt.Chart(draw.data([{"level": 0.0}, {"level": 1.0}]))
@@ -83,7 +83,7 @@ def likeness_chart(rows: Rows) -> Chart:
     return draw.finish(alt.layer(marks, dots), draw.height_of(rows, "measure", max(draw.ROW, 9 * len(variants))))
 
 
-def lengths_chart(rows: Rows) -> Chart:
+def _lengths_chart(rows: Rows) -> Chart:
     """How long the rows are, per variant."""
     line = (
         alt.Chart(draw.data(rows))
@@ -99,7 +99,7 @@ def lengths_chart(rows: Rows) -> Chart:
     return draw.finish(alt.layer(line), 240)
 
 
-def labels_chart(rows: Rows) -> Chart:
+def _labels_chart(rows: Rows) -> Chart:
     """How often each label occurs, per variant."""
     dots = draw.points(
         alt.Chart(draw.data(rows)),
@@ -117,7 +117,7 @@ def _figures(page: Page) -> Iterator[Figure]:
     rows, labels, sizes = fidelity(page.results), label_shares(page.results), lengths(page.results)
     yield from Figure.of(
         rows,
-        likeness_chart,
+        _likeness_chart,
         section="Fidelity",
         title="How like the private rows the synthetic ones are, as sets",
         caption="Each measure at one number of rows, between what two halves of the private rows measure (0) and "
@@ -129,7 +129,7 @@ def _figures(page: Page) -> Iterator[Figure]:
     )
     yield from Figure.of(
         labels,
-        labels_chart,
+        _labels_chart,
         section="Shape",
         title="How often each label occurs",
         caption="Shares of rows per label, beside those of the private rows.",
@@ -137,7 +137,7 @@ def _figures(page: Page) -> Iterator[Figure]:
     )
     yield from Figure.of(
         sizes,
-        lengths_chart,
+        _lengths_chart,
         section="Shape",
         title="How long the rows are",
         caption="Share of rows per word of length, beside that of the private rows.",
@@ -154,4 +154,4 @@ def _places(rows: Rows) -> str:
 
 
 _PLOTS = {"fidelity": lambda page: fidelity(page.results)}
-SECTION = Section("fidelity", (FIDELITY,), figures=_figures, plots=_PLOTS, heading="Fidelity")
+SECTION = Section("fidelity", (_FIDELITY,), figures=_figures, plots=_PLOTS, heading="Fidelity")

@@ -37,16 +37,16 @@ from palimpsest.report.theme import BLUE, GREY, ORANGE, SERIES, looks
 from palimpsest.report.tradeoff import TradeOff, read_tradeoff
 from palimpsest.report.unit import many
 
-MODEL = Metric("membership", MembershipAudit.from_json, measured)
-TEXT = Metric("text_membership", TextMembershipAudit.from_json, lambda params: params.run.audit)
+_MODEL = Metric("membership", MembershipAudit.from_json, measured)
+_TEXT = Metric("text_membership", TextMembershipAudit.from_json, lambda params: params.run.audit)
 
 
 KINDS: Mapping[str, MembershipKind] = {
     kind.metric.name: kind
     for kind in (
-        MembershipKind("M", MODEL, "model", "Membership attacks on {}"),
+        MembershipKind("M", _MODEL, "model", "Membership attacks on {}"),
         MembershipKind(
-            "R", TEXT, "rows alone", "Membership attacks on the rows of {} alone", lambda result: result.membership
+            "R", _TEXT, "rows alone", "Membership attacks on the rows of {} alone", lambda result: result.membership
         ),
         *extensions.loaded(extensions.ATTACKS).values(),
     )
@@ -176,7 +176,7 @@ def forbidden(curve: TradeOff, floor: float, points: int = 60) -> Rows:
     return [{"fpr": float(fpr), "limit": curve.true_positives(float(fpr)), "top": 1.0} for fpr in grid]
 
 
-def roc_chart(curves: Rows, band: Rows, forbidden: Rows) -> Chart:
+def _roc_chart(curves: Rows, band: Rows, forbidden: Rows) -> Chart:
     """Membership ROC on log axes, the band of chance, and (where a curve is proved) the region it forbids."""
     x, y, scale = draw.log_rates(min(row["fpr"] for row in curves + band), "non-members accused", "members found")
     color = draw.keyed(alt.Color, "attack", looks(draw.names(curves, "attack"), SERIES))
@@ -215,7 +215,7 @@ def _rocs(page: Page, audits: Mapping[str, MembershipAudit], title: str) -> Iter
             title=title.format(variant),
             caption=f"Inside the grey band an attack does no better than chance (95%, pointwise).{claim}",
             alt=f"Share of members found against share of non-members accused, both on log axes. AUC: {aucs}.",
-            chart=roc_chart(points, band, region),
+            chart=_roc_chart(points, band, region),
             rows=points,
         )
 
@@ -226,14 +226,14 @@ def phantoms(results: Results) -> Rows:
         {"variant": variant, "order": order, "side": side}
         | draw.fields(rate, "rate", "low", "high", "count", "n")
         | {"p": one.p}
-        for variant, audit in results.of(TEXT).items()
+        for variant, audit in results.of(_TEXT).items()
         for order, one in audit.phantom.orders.items()
         for side, rate in ((MEMBERS, one.train), (OTHERS, one.holdout))
         if rate.n
     ]
 
 
-def phantom_chart(rows: Rows, units: str) -> Chart:
+def _phantom_chart(rows: Rows, units: str) -> Chart:
     """Who is given away by n-grams that they alone have: members beside `units` that were never read, per n."""
     base = alt.Chart(draw.data(rows)).encode(
         y=draw.by_line(rows, "variant"),
@@ -255,7 +255,7 @@ def _phantoms(page: Page) -> Iterator[Figure]:
     unit, rows = page.summary.unit, phantoms(page.results)
     return Figure.of(
         rows,
-        lambda rows: phantom_chart(rows, many(unit)),
+        lambda rows: _phantom_chart(rows, many(unit)),
         section="Privacy",
         title=f"Words that one {unit} alone has",
         caption=f"Share of {many(unit)} with an n-gram in the rows that no other of these and no public text has. "

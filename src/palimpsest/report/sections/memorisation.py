@@ -8,7 +8,7 @@ from palimpsest.report.results import Metric, Results
 from palimpsest.report.sections.base import Figure, Page, Section
 from palimpsest.report.unit import many
 
-MEMORISATION = Metric("memorisation", MemorisationAudit.from_json, lambda params: params.run.audit)
+_MEMORISATION = Metric("memorisation", MemorisationAudit.from_json, lambda params: params.run.audit)
 
 
 def repeats(results: Results) -> Rows:
@@ -17,7 +17,7 @@ def repeats(results: Results) -> Rows:
         {"variant": variant, "what": what}
         | contrast.excess.to_json()
         | {"p": contrast.p, "members": contrast.exposed.count, "never read": contrast.control.count}
-        for variant, audit in results.of(MEMORISATION).items()
+        for variant, audit in results.of(_MEMORISATION).items()
         for what, contrast in _contrasts(audit).items()
     ]
 
@@ -45,4 +45,4 @@ def _figures(page: Page) -> Iterator[Figure]:
     )
 
 
-SECTION = Section("memorisation", (MEMORISATION,), figures=_figures, heading="Memorisation")
+SECTION = Section("memorisation", (_MEMORISATION,), figures=_figures, heading="Memorisation")

@@ -13,17 +13,17 @@ from palimpsest.report.row import BASELINES, Excess, Row
 from palimpsest.report.sections.base import Cell, Claim, Column, Figure, Page, Section, claim_of, without_result
 from palimpsest.report.theme import CORPORA
 
-NGRAMS = Metric("ngrams", NgramAudit.from_json, measured)
+_NGRAMS = Metric("ngrams", NgramAudit.from_json, measured)
 
-EXCESS_ORDER = 5  # n of the final table
+_EXCESS_ORDER = 5  # n of the final table
 _ORDER = alt.X("order:O", title="n", axis=alt.Axis(labelAngle=0))
 
 
 def excess_of(results: Results, variant: str) -> Excess | None:
     """Field of a line of the final table."""
-    audit = results.get(NGRAMS, variant)
-    overlap = audit.orders.get(EXCESS_ORDER) if audit else None
-    return Excess(EXCESS_ORDER, overlap.excess, overlap.p) if overlap else None
+    audit = results.get(_NGRAMS, variant)
+    overlap = audit.orders.get(_EXCESS_ORDER) if audit else None
+    return Excess(_EXCESS_ORDER, overlap.excess, overlap.p) if overlap else None
 
 
 def overlap(audit: NgramAudit) -> Rows:
@@ -35,16 +35,16 @@ def overlap(audit: NgramAudit) -> Rows:
     ]
 
 
-def excess(results: Results) -> Rows:
+def _excess(results: Results) -> Rows:
     """variant, order, value, low, high, p: overlap with members minus overlap with the holdout."""
     return [
         {"variant": variant, "order": order} | found.excess.to_json() | {"p": found.p}
-        for variant, audit in results.of(NGRAMS).items()
+        for variant, audit in results.of(_NGRAMS).items()
         for order, found in audit.orders.items()
     ]
 
 
-def overlap_chart(rows: Rows, gains: Rows) -> Chart:
+def _overlap_chart(rows: Rows, gains: Rows) -> Chart:
     """Share of synthetic n-grams that occur in members, holdout and public text; above, members minus holdout."""
     tops = {order: max(row["rate"] for row in rows if row["order"] == order) for order in draw.names(rows, "order")}
     room = alt.Scale(domain=[0, 1.12 * max(tops.values())], nice=False)
@@ -64,7 +64,7 @@ def overlap_chart(rows: Rows, gains: Rows) -> Chart:
     return draw.finish(alt.layer(bars, text), 260)
 
 
-def excess_chart(rows: Rows) -> Chart:
+def _excess_chart(rows: Rows) -> Chart:
     """Overlap with members minus overlap with the holdout, with intervals, per n and variant."""
     base = alt.Chart(draw.data(rows)).encode(
         x=_ORDER,
@@ -79,8 +79,8 @@ def excess_chart(rows: Rows) -> Chart:
 
 
 def _figures(page: Page) -> Iterator[Figure]:
-    gains = excess(page.results)
-    for variant, audit in page.results.of(NGRAMS).items():
+    gains = _excess(page.results)
+    for variant, audit in page.results.of(_NGRAMS).items():
         if variant in BASELINES:
             continue
         bars, own = overlap(audit), [row for row in gains if row["variant"] == variant]
@@ -91,12 +91,12 @@ def _figures(page: Page) -> Iterator[Figure]:
             "nothing, for text of one kind always shares phrases. All training rows are more than members or holdout, "
             "and so hold more of any text.",
             alt=draw.listed(f"Share of {variant}'s n-grams found", bars, "order", "corpus", value="rate"),
-            chart=overlap_chart(bars, own),
+            chart=_overlap_chart(bars, own),
             rows=bars,
         )
     yield from Figure.of(
         gains,
-        excess_chart,
+        _excess_chart,
         section="Memorisation",
         title="Excess over a holdout that nothing ever saw",
         caption="The intervals are over synthetic rows, for these members and this holdout. Which rows are members was "
@@ -109,7 +109,7 @@ def _figures(page: Page) -> Iterator[Figure]:
 
 def _cell(row: Row) -> Cell | None:
     if row.ngram_excess is None:
-        return without_result(row, NGRAMS.name)
+        return without_result(row, _NGRAMS.name)
     rate = row.ngram_excess.rate
     return Cell(
         points(rate.value),
@@ -125,15 +125,15 @@ def _claims(row: Row, results: Results, _: str) -> Iterator[Claim]:
             f"saw: {points(rate.value)} percentage points ({points(rate.low)} to {points(rate.high)} over synthetic "
             f"rows; chance alone gives as much with p = {number(row.ngram_excess.p, 2)})."
         )
-        yield claim_of("G", row, NGRAMS, sentence, results)
+        yield claim_of("G", row, _NGRAMS, sentence, results)
 
 
 SECTION = Section(
     "ngrams",
-    (NGRAMS,),
-    columns=lambda _: (Column(f"{EXCESS_ORDER}-gram excess", _cell),),
+    (_NGRAMS,),
+    columns=lambda _: (Column(f"{_EXCESS_ORDER}-gram excess", _cell),),
     figures=_figures,
     claims=_claims,
-    plots={"overlap": lambda page: excess(page.results)},
+    plots={"overlap": lambda page: _excess(page.results)},
     heading="Memorisation",
 )

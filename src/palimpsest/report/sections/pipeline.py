@@ -36,7 +36,7 @@ def edges(stages: Sequence[Mapping[str, Any]]) -> Rows:
     return rows
 
 
-def chart(nodes: Rows, edges: Rows) -> Chart:
+def _chart(nodes: Rows, edges: Rows) -> Chart:
     """The stages from left to right, coloured by what they may see."""
     x = alt.X("x:Q", axis=None, scale=_padded(nodes, "x", 0.5))
     y = alt.Y("y:Q", axis=None, scale=_padded(nodes, "y", 0.6))
@@ -107,7 +107,7 @@ def figure(stages: Sequence[Mapping[str, Any]]) -> Figure:
         title="What was computed from what",
         caption="Squares read private rows, circles read only protected outputs, triangles read only public text.",
         alt=f"The stages as a graph from left to right: {counts}.",
-        chart=chart(drawn, edges(stages)),
+        chart=_chart(drawn, edges(stages)),
         rows=table,
         wide=True,
     )

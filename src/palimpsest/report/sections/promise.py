@@ -14,11 +14,11 @@ from palimpsest.report.theme import BLUE, GREY, ORANGE
 from palimpsest.report.tradeoff import TradeOff
 from palimpsest.report.unit import Unit
 
-BLIND, FOUND, BEFORE, AFTER = "found by guessing", "found at most", "believed before", "believed after, at most"
-_MEANING = {BLIND: "false_positive_rate", FOUND: "true_positive_rate", BEFORE: "prior", AFTER: "belief"}
+_BLIND, _FOUND, _BEFORE, _AFTER = "found by guessing", "found at most", "believed before", "believed after, at most"
+_MEANING = {_BLIND: "false_positive_rate", _FOUND: "true_positive_rate", _BEFORE: "prior", _AFTER: "belief"}
 
 
-def plain(releases: Sequence[Mapping[str, Any]]) -> Rows:
+def _plain(releases: Sequence[Mapping[str, Any]]) -> Rows:
     """variant, what, share: what each proven curve lets an attacker find and believe, beside guessing."""
     return [
         {"variant": release["variant"], "what": what, "share": release["meaning"][key]}
@@ -29,7 +29,7 @@ def plain(releases: Sequence[Mapping[str, Any]]) -> Rows:
     ]
 
 
-def limits(curves: Mapping[str, TradeOff | None], floor: float = 1e-3, points: int = 60) -> Rows:
+def _limits(curves: Mapping[str, TradeOff | None], floor: float = 1e-3, points: int = 60) -> Rows:
     """variant, fpr, tpr: no attack on a release lies above its line; a release without a curve has none."""
     grid = np.geomspace(floor, 1.0, points)
     return [
@@ -40,7 +40,7 @@ def limits(curves: Mapping[str, TradeOff | None], floor: float = 1e-3, points: i
     ]
 
 
-def plain_chart(rows: Rows, units: str) -> Chart:
+def _plain_chart(rows: Rows, units: str) -> Chart:
     """What a proven curve lets an attacker find and believe of 100 `units`, beside what guessing gives."""
     base = alt.Chart(draw.data(rows)).encode(
         x=alt.X("share:Q", title=f"of 100 {units}", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1])),
@@ -49,13 +49,13 @@ def plain_chart(rows: Rows, units: str) -> Chart:
         tooltip=draw.tips("variant:N", "what:N", "share:Q"),
     )
     bars = base.mark_bar().encode(
-        color=draw.keyed(alt.Color, "what", {BLIND: GREY, FOUND: ORANGE, BEFORE: GREY, AFTER: BLUE})
+        color=draw.keyed(alt.Color, "what", {_BLIND: GREY, _FOUND: ORANGE, _BEFORE: GREY, _AFTER: BLUE})
     )
     text = base.mark_text(align="left", dx=4, fontSize=11).encode(text="shown:N")
     return draw.finish(alt.layer(bars, text), draw.height_of(rows, "variant", 3 * draw.ROW), columns=2)
 
 
-def limits_chart(rows: Rows) -> Chart:
+def _limits_chart(rows: Rows) -> Chart:
     """The upper bound on every attack's ROC curve, a line per release, and the line of guessing."""
     floor = min(row["fpr"] for row in rows)
     x, y, _ = draw.log_rates(floor, "outsiders accused", "members found, at most")
@@ -81,11 +81,11 @@ def figures(
         releases: those of the statement.
         curves: variant -> its proven curve; None where it has none. That of a release without a promise is not drawn.
     """
-    words, promised = plain(releases), [release["variant"] for release in releases if release["meaning"]]
+    words, promised = _plain(releases), [release["variant"] for release in releases if release["meaning"]]
     own = {name: curves[name] for name in promised}
     yield from Figure.of(
         words,
-        lambda rows: plain_chart(rows, unit.many),
+        lambda rows: _plain_chart(rows, unit.many),
         section="Privacy",
         title="What epsilon means",
         caption=f"Of 100 {unit.many}, how many the best possible attack finds while it wrongly accuses 1 in 100 "
@@ -94,8 +94,8 @@ def figures(
         alt="; ".join(f"{row['variant']}, {row['what']}: {row['shown']}" for row in words) + ".",
     )
     yield from Figure.of(
-        limits(own),
-        limits_chart,
+        _limits(own),
+        _limits_chart,
         section="Privacy",
         title="What no attack can pass",
         caption="The most members that any attack finds, for each share of outsiders it accuses. Grey: guessing.",

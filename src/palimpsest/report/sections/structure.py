@@ -11,7 +11,7 @@ from palimpsest.report.results import Metric, Results, measured
 from palimpsest.report.sections.base import Figure, Page, Section
 from palimpsest.report.theme import BLUE, ORANGE
 
-STRUCTURE = Metric(
+_STRUCTURE = Metric(
     "structure", StructureAudit.from_json, lambda params: () if params.dataset.json_schema is None else measured(params)
 )
 
@@ -23,13 +23,13 @@ def structure(results: Results) -> Rows:
     return [
         {"variant": variant, "what": what, "count": rate.count, "total": rate.n, "share": rate.rate}
         | {"low": rate.low, "high": rate.high}
-        for variant, audit in results.of(STRUCTURE).items()
+        for variant, audit in results.of(_STRUCTURE).items()
         for what, rate in ((PARSED, audit.parsed), (VALID, audit.valid))
         if rate.n
     ]
 
 
-def chart(rows: Rows) -> Chart:
+def _chart(rows: Rows) -> Chart:
     """Per variant, the share of rows that are JSON and of those that conform to the schema."""
     base = alt.Chart(draw.data(rows)).encode(
         y=draw.by_line(rows, "variant"),
@@ -48,7 +48,7 @@ def _figures(page: Page) -> Iterator[Figure]:
     rows = structure(page.results)
     return Figure.of(
         rows,
-        chart,
+        _chart,
         section="Structure",
         title="Rows that are JSON, and rows that conform",
         caption="Synthetic rows that are a JSON object, and those that conform to the public schema, of all rows. "
@@ -57,4 +57,4 @@ def _figures(page: Page) -> Iterator[Figure]:
     )
 
 
-SECTION = Section("structure", (STRUCTURE,), figures=_figures, heading="Structure")
+SECTION = Section("structure", (_STRUCTURE,), figures=_figures, heading="Structure")

@@ -161,7 +161,7 @@ def frontier(summary: Summary, evaluator: str) -> Rows:
     ]
 
 
-def public_scores(scores: Mapping[str, Any], releases: Sequence[Mapping[str, Any]]) -> dict[str, Rows]:
+def _public_scores(scores: Mapping[str, Any], releases: Sequence[Mapping[str, Any]]) -> dict[str, Rows]:
     """Evaluator -> the rows of its frontier: accuracy on the declared public test file, no epsilon for public text."""
     series = {name: {"variant": name, "series": name, "epsilon": None} for name in BASELINES} | {
         one["variant"]: {"variant": one["variant"], "series": one["method"], "epsilon": one["epsilon"]}
@@ -175,7 +175,7 @@ def public_scores(scores: Mapping[str, Any], releases: Sequence[Mapping[str, Any
     return frontiers
 
 
-def frontier_chart(rows: Rows) -> Chart:
+def _frontier_chart(rows: Rows) -> Chart:
     """Utility against proven epsilon, a line per method, with the variants that have no epsilon as level lines."""
     dots, levels = draw.split(rows, lambda row: isinstance(row["epsilon"], float))
     methods, lines = draw.names(dots, "series"), draw.names(levels, "series")
@@ -214,7 +214,7 @@ def _around(dots: Rows) -> list[float]:
     return [min(values) / 2, max(values) * 2]
 
 
-def per_class(results: Results, evaluator: str) -> Rows:
+def _per_class(results: Results, evaluator: str) -> Rows:
     """label, variant, f1, support: one row per class and variant; empty where the task has no classes."""
     audits = results.of(UTILITY)
     return [
@@ -225,7 +225,7 @@ def per_class(results: Results, evaluator: str) -> Rows:
     ]
 
 
-def classes_chart(rows: Rows) -> Chart:
+def _classes_chart(rows: Rows) -> Chart:
     """F1 per class: one mark per variant, joined."""
     base = alt.Chart(draw.data(rows)).encode(y=alt.Y("label:N", title=None, sort=None, axis=alt.Axis(labelLimit=150)))
     near = alt.Scale(zero=False, padding=10)
@@ -248,14 +248,14 @@ def _figures(page: Page) -> Iterator[Figure]:
             "intervals over test rows, for the classifiers as trained. Level lines: the real rows, what was made of "
             "public text alone, and runs without noise.",
             alt=draw.listed("Accuracy", rows, "variant", value="accuracy"),
-            chart=frontier_chart(rows),
+            chart=_frontier_chart(rows),
             rows=_in_words(rows, summary),
         )
     for evaluator in summary.evaluators:
-        rows = per_class(page.results, evaluator)
+        rows = _per_class(page.results, evaluator)
         yield from Figure.of(
             rows,
-            classes_chart,
+            _classes_chart,
             section="Utility",
             title=f"Every class, by {evaluator}",
             caption="Each mark is one variant; the bar joins the best and the worst.",
@@ -271,10 +271,10 @@ def _in_words(rows: Rows, summary: Summary) -> Rows:
 
 def public_figures(scores: Mapping[str, Any], releases: Sequence[Mapping[str, Any]]) -> Iterator[Figure]:
     """The frontier on a test file that was declared public: the card's."""
-    for evaluator, rows in public_scores(scores, releases).items():
+    for evaluator, rows in _public_scores(scores, releases).items():
         yield from Figure.of(
             rows,
-            frontier_chart,
+            _frontier_chart,
             section="Utility",
             title=f"Usefulness for its privacy, by {evaluator}",
             caption=f"{_TRAINED.get(evaluator, _CLASSIFIER)} on the rows and tested on a file that was "
