@@ -1,6 +1,7 @@
 # On a fresh machine with Python 3.11 to 3.13: `make demo`, `make test`; `make help` lists the rest.
 PYTHON ?= python3
 VENV ?= .venv
+EXTRAS ?= embedded
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
 COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true  # as pip would, on all cores; some files are no Python of today
@@ -57,7 +58,7 @@ sbom: $(DEMO) $(TOOLS)  ## what is installed with palimpsest, as CycloneDX, in b
 audit: $(DEMO) $(TOOLS)  ## known vulnerabilities of what is installed; needs the service that pip-audit asks, and fails where it is not reached
 	build/tools/bin/pip-audit --strict --skip-editable --path $$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 
-install: $(DEMO)  ## into .venv, with what the demo needs
+install: $(DEMO)  ## into .venv, with what the demo needs, or more: EXTRAS=embedded,prefect,pandas
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -65,7 +66,7 @@ $(BIN)/python:
 
 $(DEMO): pyproject.toml constraints.txt | $(BIN)/python
 	$(INSTALL) torch
-	$(INSTALL) --editable '.[embedded,prefect]'
+	$(INSTALL) --editable '.[$(EXTRAS)]'
 	$(COMPILE)
 	touch $@
 

@@ -36,6 +36,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple, NoReturn
@@ -48,9 +49,10 @@ LIBRARIES = (
     "torch", "transformers.modeling_utils", "transformers.models.auto.modeling_auto",
     "transformers.models.gpt2.modeling_gpt2", "transformers.models.bert.modeling_bert", "sentence_transformers",
     "sklearn.cluster", "sklearn.ensemble", "sklearn.feature_extraction.text", "sklearn.linear_model", "scipy.stats",
-    "numba", "pandas", "pyarrow.parquet", "dp_accounting.pld", "sqlalchemy.orm", "pydantic.main", "jsonschema",
+    "numba", "pyarrow.parquet", "dp_accounting.pld", "sqlalchemy.orm", "pydantic.main", "jsonschema",
     "cryptography.hazmat.primitives.ciphers", "ruamel.yaml", "threadpoolctl", "psutil",
 )  # fmt: skip
+_EXTRA = ("pandas",)  # read by pyarrow at its first table, where it is installed
 _LIGHT = "stages.inputs"  # runs even where nothing else does, and needs none of them
 _OURS = {"palimpsest", "stages", "flows"}
 _KEPT_OUT = ("opendp",)  # native code kept out as a precaution, as files that a process has mapped
@@ -190,7 +192,7 @@ def serve(listener: socket.socket) -> None:
     if not _is_asked(listener):
         return
     given = dict(os.environ)  # libraries add to it
-    for name in LIBRARIES:
+    for name in (*LIBRARIES, *filter(find_spec, _EXTRA)):
         import_module(name)
     import_module("numba").njit(lambda: 0)()  # at its first function it reads tables that take half a second
     _require_fit()

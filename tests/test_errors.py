@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from bench.errors import ROOT, Template, render, templates
+from palimpsest.api import PricedPlan
 from palimpsest.audit.membership import bag_of_words_control
 from palimpsest.cli.checks import check_files
 from palimpsest.errors import PalimpsestError
@@ -101,6 +102,12 @@ def without_peft(path: Path) -> None:
         add_adapters(SimpleNamespace(), 2, 0)  # type: ignore[arg-type]
 
 
+def without_pandas(path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "pandas", None)
+        str(PricedPlan(SimpleNamespace(lines=())))  # type: ignore[arg-type]
+
+
 def without_room(path: Path) -> None:
     params = load(ROOT)
     with pytest.MonkeyPatch.context() as patch:
@@ -139,6 +146,7 @@ PROVOKED: dict[str, Callable[[Path], object]] = {
     "The installed code of method select was not examined": lambda _: refuse(attacks(["select"], {})),
     "The embedded encoder has no weights": without_weights,
     "lora_rank needs the library peft": without_peft,
+    "pandas is not installed": without_pandas,
     "The disk is nearly full": without_room,
     "no test file was declared public": lambda _: public_test(changed("dataset", public_test=None)),
     "utility.in_context is null": lambda _: incontext_eval.settings_of(changed("utility", in_context=None)),

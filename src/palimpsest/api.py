@@ -295,8 +295,10 @@ def _write(frame: "DataFrame", path: Path, name: str) -> None:
 
 
 def _frame(rows: Iterable[Mapping[str, Any]]) -> "DataFrame":
-    from pandas import DataFrame
-
+    try:
+        from pandas import DataFrame
+    except ModuleNotFoundError:
+        raise ParamsError("pandas is not installed.", "Install the extra: pip install palimpsest[pandas].") from None
     return DataFrame(list(rows))
 
 

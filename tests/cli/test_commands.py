@@ -621,9 +621,10 @@ def test_heavy_packages_wait_until_they_are_needed(place: Place, arguments: list
     assert run_python(code, place).stdout.splitlines()[-1] == "loaded: []"
 
 
-@pytest.mark.parametrize("module", ["run", "synth", "sweep", "reproduce"])
+@pytest.mark.parametrize("module", ["cli.run", "cli.synth", "cli.sweep", "_lab.commands.reproduce"])
 def test_what_starts_stages_loads_nothing_that_trains(place: Place, module: str) -> None:
-    code = f"import sys, palimpsest.cli.{module}\nprint({{'torch', 'transformers', 'sklearn'}} & set(sys.modules))"
+    name = f"palimpsest{'' if module.startswith('_') else '.'}{module}"
+    code = f"import sys, {name}\nprint({{'torch', 'transformers', 'sklearn'}} & set(sys.modules))"
     assert run_python(code, place).stdout == "set()\n"
 
 

@@ -69,6 +69,11 @@ def sleep():
 ends = {"fail": lambda: 1 / 0, "kill": lambda: os.kill(os.getpid(), signal.SIGKILL), "leave": lambda: sys.exit(3)}
 print(libraries) if sys.argv[1] == "libraries" else {**globals(), **ends}[sys.argv[1]]()
 """
+WITHOUT_PANDAS = """
+from importlib.machinery import PathFinder
+found = PathFinder.find_spec
+PathFinder.find_spec = lambda name, *rest: None if name == "pandas" else found(name, *rest)
+"""
 WARM, COLD = "['numpy', 'torch']\n", "[]\n"
 
 
@@ -127,6 +132,14 @@ def test_a_stage_starts_where_the_libraries_are_imported_and_nothing_of_ours(
 ) -> None:
     assert probe.run("libraries", **served)[1] == WARM
     assert probe.run("libraries")[1] == COLD
+
+
+def test_a_stage_starts_warm_where_pandas_is_not_installed(probe: Probe, tmp_path: Path) -> None:
+    """Python finds no pandas, as `sitecustomize` has it, which each process reads at its start."""
+    (tmp_path / "sitecustomize.py").write_text(WITHOUT_PANDAS)
+    place = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{probe.cold['PYTHONPATH']}"}
+    with warm.serving({**probe.cold, **place}) as variables:
+        assert probe.run("libraries", **variables, **place)[1] == WARM
 
 
 @pytest.mark.parametrize("how", ["see", "late", "leave", "fail", "kill"])

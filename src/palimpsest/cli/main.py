@@ -93,7 +93,8 @@ class Commands(TyperGroup):
 
     def _brought(self, ctx: Any) -> Mapping[str, EntryPoint]:
         """The commands that packages bring: they stand beside ours, in no group of them."""
-        return {} if ctx.parent else extensions.named(extensions.COMMANDS)
+        inner = ctx is not None and ctx.parent is not None
+        return {} if inner else extensions.named(extensions.COMMANDS)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that is named; of an option that is there twice the last would count, in silence."""

@@ -41,7 +41,7 @@ def expected(workspace: Path, names: Iterable[str]) -> dict[str, float]:
         stage, _, name = full.partition("@")
         with suppress(OSError, ValueError, KeyError, TypeError, ZeroDivisionError):  # it was not measured, or edited
             known = declared[stage]
-            kept = read_json(workspace / place(known.code, name))
+            kept = read_json(workspace / place(known.code.rpartition(".")[2], name))
             if kept["cores"] == os.cpu_count():
                 grown = _work(known, name, now).beside(_work(known, name, kept["sizes"]))
                 minutes[full] = kept["seconds"] / 60.0 * grown
