@@ -58,7 +58,7 @@ MADE = {
     EVOLVED: ["class_means", "label_histogram", "vote rounds"],
     DEEP: ["depth_picks", "label_histogram"],
 }  # fmt: skip
-MODELLED = {"mia": "membership", "shadow_mia": "shadow_membership"}
+MODELLED = {"stages.mia": "membership", "palimpsest_lab.stages.shadow_mia": "shadow_membership"}
 BY_ROWS = {
     "text_mia": "text_membership", "anonymity_audit": "anonymity", "memorisation_audit": "memorisation",
     "ngram_audit": "ngrams", "fidelity_audit": "fidelity",
@@ -126,7 +126,7 @@ def leak(params: Params) -> None:
 def metrics(place: Place) -> dict[str, dict[str, Any]]:
     """Metric file -> what the audits wrote."""
     for name in MODELLED:
-        assert place.stage(import_module(f"stages.{name}"), LEAK, LEAK)[0] == 0
+        assert place.stage(import_module(name), LEAK, LEAK)[0] == 0
     for name in BY_ROWS:
         code, output = place.stage(import_module(f"stages.{name}"), LEAK)
         assert code == 0, output
