@@ -244,7 +244,7 @@ def rounded_probability(value: int, std: float) -> float:
     return float(stats.norm.sf(low) - stats.norm.sf(low + 1 / std))
 
 
-ENUMERATED = [(0.1, 3, 2), (0.8, 2, 4), (2.5, 3, 2), (0.4, 4, 2)]
+ENUMERATED = [(0.1, 3, 2), (0.8, 2, 4), (2.5, 3, 2), (0.4, 4, 1)]
 
 
 def check_enumeration(std: float, width: int, depth: int) -> None:

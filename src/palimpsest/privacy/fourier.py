@@ -100,7 +100,7 @@ def _epsilon(body: str, at_delta: float) -> Bracket | None:
     parts = list(leaves(events.from_json(json.loads(body))))
     if not parts:
         return Bracket(0.0, 0.0)
-    directions = (True, False) if any(map(_has_two_directions, parts)) else (True,)
+    directions = (True, False) if any(map(_has_two_directions, parts)) else (False,)
     ways = [[(_loss(leaf, adding), count) for leaf, count in parts] for adding in directions]
     if not all(_tail(way, -math.log(at_delta), 1.0) <= _MOST_EPSILON for way in ways):
         return None
@@ -139,7 +139,8 @@ def _gaussian(sigma: float, rate: float, adding: bool) -> _Loss:
 
     def inverse(y: np.ndarray) -> np.ndarray:  # -infinity for a loss below all that occur
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-            ratio = np.where(y > 0, y + np.log1p(-(1.0 - rate) * np.exp(-np.abs(y))), np.log(np.expm1(y) + rate))
+            below = y if rate == 1.0 else np.log(np.expm1(y) + rate)  # expm1 + 1 is 0 of a loss below -37
+            ratio = np.where(y > 0, y + np.log1p(-(1.0 - rate) * np.exp(-np.abs(y))), below)
         return 0.5 + sigma**2 * (np.where(np.isnan(ratio), -np.inf, ratio) - math.log(rate))
 
     def mixed(y: np.ndarray) -> np.ndarray:
