@@ -207,7 +207,7 @@ class TooDeep(Exception):
 
 def enumerated(std: float, width: int, depth: int) -> tuple[dict[tuple[int, int], Fraction], list[int]]:
     """The probability of every pair that `depth` words of `width` bits decide, and how many they decide at each."""
-    mass: dict[tuple[int, int], Fraction] = defaultdict(Fraction)
+    mass: dict[tuple[int, int], int] = defaultdict(int)
     ended = [0] * depth
     words = list(itertools.product(range(2**width), repeat=2))
 
@@ -230,12 +230,12 @@ def enumerated(std: float, width: int, depth: int) -> tuple[dict[tuple[int, int]
                     walk([*path, following], octant)
             return
         assert next(left, None) is None  # nothing was drawn in vain
-        mass[int(first), int(second)] += Fraction(1, 8 * 4 ** (width * len(path)))
+        mass[int(first), int(second)] += 4 ** (width * (depth - len(path)))
         ended[len(path) - 1] += 1
 
     for word, octant in itertools.product(words, range(8)):
         walk([word], octant)
-    return mass, ended
+    return {pair: Fraction(paths, 8 * 4 ** (width * depth)) for pair, paths in mass.items()}, ended
 
 
 def rounded_probability(value: int, std: float) -> float:
@@ -244,7 +244,7 @@ def rounded_probability(value: int, std: float) -> float:
     return float(stats.norm.sf(low) - stats.norm.sf(low + 1 / std))
 
 
-ENUMERATED = [(0.1, 3, 2), (0.8, 2, 4), (2.5, 3, 2), (0.4, 4, 2)]
+ENUMERATED = [(0.1, 3, 2), (0.8, 2, 4), (2.5, 3, 2), (0.4, 4, 1)]
 
 
 def check_enumeration(std: float, width: int, depth: int) -> None:

@@ -155,6 +155,13 @@ def test_a_large_epsilon_has_a_bracket_and_one_beyond_the_quadratures_no_opinion
         assert fourier.epsilon(event, 1e-6) is None
 
 
+def test_noise_without_a_sample_is_the_same_in_both_directions_however_large_its_losses():
+    adding, removing = (fourier._gaussian(0.05, 1.0, adding) for adding in (True, False))  # noqa: SLF001
+    at = np.linspace(-100.0, 400.0, 101)
+    assert adding.cdf(at) == pytest.approx(removing.cdf(at), abs=1e-15)
+    assert 0.4 < adding.cdf(np.array([200.0]))[0] < 0.6
+
+
 def test_a_delta_below_the_rounding_leaves_no_upper_end():
     assert fourier.epsilon(training(1.0, 0.01, 1000), 1e-13).high == math.inf
 

@@ -188,6 +188,7 @@ def best_attack(asset: Asset, strengths: tuple[float, ...], telling: float, most
     unit = strengths[0]
     costs = [taken(strength) for strength in strengths]
 
+    @functools.cache
     def fits(squares: float, told: int) -> bool:
         used = (squares,)
         return Balance(used, asset.spent(used), asset.epsilon, told * telling, asset.beside_delta).fits

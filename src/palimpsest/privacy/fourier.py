@@ -100,11 +100,18 @@ def _epsilon(body: str, at_delta: float) -> Bracket | None:
     parts = list(leaves(events.from_json(json.loads(body))))
     if not parts:
         return Bracket(0.0, 0.0)
-    ways = [[(_loss(leaf, adding), count) for leaf, count in parts] for adding in (True, False)]
+    directions = (True, False) if any(map(_has_two_directions, parts)) else (False,)
+    ways = [[(_loss(leaf, adding), count) for leaf, count in parts] for adding in directions]
     if not all(_tail(way, -math.log(at_delta), 1.0) <= _MOST_EPSILON for way in ways):
         return None
     ends = [_composed(way, at_delta) for way in ways]
     return Bracket(max(low for low, _ in ends), max(high for _, high in ends))
+
+
+def _has_two_directions(part: tuple[dpa.DpEvent, int]) -> bool:
+    """Whether adding and removing a record may have different losses: without a sample noise is symmetric."""
+    leaf, _ = part
+    return isinstance(leaf, dpa.PoissonSampledDpEvent) and leaf.sampling_probability < 1
 
 
 # --- the loss of one mechanism ---------------------------------------------------------------------------------------
@@ -132,7 +139,8 @@ def _gaussian(sigma: float, rate: float, adding: bool) -> _Loss:
 
     def inverse(y: np.ndarray) -> np.ndarray:  # -infinity for a loss below all that occur
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-            ratio = np.where(y > 0, y + np.log1p(-(1.0 - rate) * np.exp(-np.abs(y))), np.log(np.expm1(y) + rate))
+            below = y if rate == 1.0 else np.log(np.expm1(y) + rate)  # expm1 + 1 is 0 of a loss below -37
+            ratio = np.where(y > 0, y + np.log1p(-(1.0 - rate) * np.exp(-np.abs(y))), below)
         return 0.5 + sigma**2 * (np.where(np.isnan(ratio), -np.inf, ratio) - math.log(rate))
 
     def mixed(y: np.ndarray) -> np.ndarray:
