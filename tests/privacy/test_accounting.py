@@ -5,7 +5,6 @@ import math
 import dp_accounting as dpa
 import numpy as np
 import pytest
-from dp_accounting.pld import privacy_loss_distribution
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
@@ -38,21 +37,6 @@ def test_trainings_cost_what_both_accountants_are_known_to_say(noise, rate, step
     assert accounting.epsilon(event, delta) == pytest.approx(loss, rel=2e-4)
     if renyi is not None:
         assert accounting.epsilon(event, delta, "rdp") == pytest.approx(renyi, rel=2e-4)
-
-
-@pytest.mark.parametrize(("noise", "rate"), [(0.6, 0.0032), (0.4, 0.5), (5.0, 0.999), (2.0, 1.0), (0.02, 1.0)])
-def test_the_losses_of_a_sampled_gaussian_are_those_of_the_library(noise, rate):
-    grid = 0.05 if noise < 0.1 else 2e-3
-    theirs = privacy_loss_distribution.from_gaussian_mechanism(
-        noise, value_discretization_interval=grid, log_mass_truncation_bound=-100, sampling_prob=rate
-    )
-    (own, _), *_ = accounting.pld(dpa.PoissonSampledDpEvent(rate, dpa.GaussianDpEvent(noise)), grid).ways[0].parts
-    (back, _), *_ = accounting.pld(dpa.PoissonSampledDpEvent(rate, dpa.GaussianDpEvent(noise)), grid).ways[-1].parts
-    for law, pmf in ((own, theirs._pmf_remove), (back, theirs._pmf_add)):  # noqa: SLF001
-        places = {law.first + place: mass for place, mass in enumerate(law.masses)}
-        for place, mass in zip(pmf._lower_loss + np.arange(len(pmf._probs)), pmf._probs, strict=True):  # noqa: SLF001
-            assert places.get(place, 0.0) == pytest.approx(mass, abs=1e-12)
-        assert law.infinite == pytest.approx(pmf._infinity_mass, rel=1e-9)  # noqa: SLF001
 
 
 # Aug-PE (Xie et al. 2024), ten rounds, delta 1 / (n ln n), epsilon 1, 2 and 4; the sigmas are exact.

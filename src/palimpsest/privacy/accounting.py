@@ -23,7 +23,7 @@ from dp_accounting.privacy_accountant import NeighboringRelation, UnsupportedEve
 from palimpsest import validate
 from palimpsest.privacy import events
 from palimpsest.privacy.events import BoundedRangeDpEvent, DiscreteGaussianDpEvent
-from palimpsest.privacy.losses import Law, Losses, Way, connected, law_of
+from palimpsest.privacy.losses import Law, Losses, Way
 
 if TYPE_CHECKING:  # heavy: accountants are imported where they count
     from dp_accounting.pld.pld_pmf import PLDPmf
@@ -217,28 +217,17 @@ def _summed(part: tuple[dpa.DpEvent, int]) -> tuple[dpa.DpEvent, int]:
 @functools.lru_cache(maxsize=256)
 def _laws(body: str, grid: float) -> tuple[Law, Law]:
     """Of one mechanism, for removing and for adding a record; one object where both are the same."""
-    leaf = events.from_json(json.loads(body))
-    inner, rate = _unsampled(leaf)
-    if isinstance(inner, dpa.GaussianDpEvent) and rate > 0:
-        removing = _gaussian_law(inner.noise_multiplier, rate, grid, adding=False)
-        return removing, removing if rate == 1 else _gaussian_law(inner.noise_multiplier, rate, grid, adding=True)
-    if isinstance(leaf, BoundedRangeDpEvent):
-        return (_range_law(leaf.range, grid),) * 2
-    loss = _distribution(leaf, grid)
+    loss = _distribution(events.from_json(json.loads(body)), grid)
     removing = _law(loss._pmf_remove)  # noqa: SLF001
     return removing, removing if loss._symmetric else _law(loss._pmf_add)  # noqa: SLF001
-
-
-def _unsampled(leaf: dpa.DpEvent) -> tuple[dpa.DpEvent, float]:
-    """The mechanism that sees a Poisson sample, and the rate of that."""
-    sampled = isinstance(leaf, dpa.PoissonSampledDpEvent)
-    return (leaf.event, leaf.sampling_probability) if sampled else (leaf, 1.0)
 
 
 def _law(pmf: "PLDPmf") -> Law:
     dense = pmf.to_dense_pmf()
     masses = np.asarray(dense._probs, dtype=float)  # noqa: SLF001
-    return law_of(dense._lower_loss, masses, float(dense._infinity_mass))  # noqa: SLF001
+    some = np.flatnonzero(masses > 0.0)
+    least, most = int(some[0]), int(some[-1])
+    return Law(dense._lower_loss + least, masses[least : most + 1], float(dense._infinity_mass))  # noqa: SLF001
 
 
 def _distribution(
@@ -250,7 +239,10 @@ def _distribution(
     of: dict[str, Any] = {"value_discretization_interval": grid, "use_connect_dots": True}
     if isinstance(leaf, DiscreteGaussianDpEvent):
         return library.from_discrete_gaussian_mechanism(leaf.sigma, **of)
-    inner, rate = _unsampled(leaf)
+    if isinstance(leaf, BoundedRangeDpEvent):
+        return _range_pld(leaf.range, grid)
+    sampled = isinstance(leaf, dpa.PoissonSampledDpEvent)
+    inner, rate = (leaf.event, leaf.sampling_probability) if sampled else (leaf, 1.0)
     if isinstance(leaf, dpa.NoOpDpEvent) or rate == 0:
         return library.identity(value_discretization_interval=grid)
     if isinstance(inner, dpa.GaussianDpEvent):
@@ -290,41 +282,14 @@ def range_deltas(eta: float, at_epsilon: np.ndarray) -> np.ndarray:
     return np.where(at_epsilon <= -eta, -np.expm1(at_epsilon), inside)
 
 
-def _gaussian_law(sigma: float, rate: float, grid: float, adding: bool) -> Law:
-    """Of a Gaussian on a Poisson sample: what the library makes of it, sooner, for it takes the deltas one by one."""
-    from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPrivacyLoss
+def _range_pld(eta: float, grid: float) -> "PrivacyLossDistribution":
+    """Of a choice of bounded range: between its points the dots are connected, which only adds."""
+    from dp_accounting.pld.pld_pmf import create_pmf_pessimistic_connect_dots_fixed_gap
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
-    way = AdjacencyType.ADD if adding else AdjacencyType.REMOVE
-    loss = GaussianPrivacyLoss(sigma, log_mass_truncation_bound=_CUT, sampling_prob=rate, adjacency_type=way)
-    ends = loss.connect_dots_bounds()
-    first, last = math.floor(ends.epsilon_lower / grid), math.ceil(ends.epsilon_upper / grid)
-    return connected(first, sampled_deltas(sigma, rate, np.arange(first, last + 1) * grid, adding), grid)
-
-
-def sampled_deltas(sigma: float, rate: float, at_epsilon: np.ndarray, adding: bool) -> np.ndarray:
-    """delta(epsilon) of a Gaussian on a Poisson sample at each epsilon, for adding or for removing one unit.
-
-    With the unit the output is M = (1 - q) N(0, sigma^2) + q N(1, sigma^2), without it N(0, sigma^2). M / N(0) grows
-    with the output, so where the loss passes epsilon there is a half-line. `ratio` is log N(1) / N(0) at its end.
-    M / N(0) is above 1 - q everywhere: below that there is no such end, and each output counts for removing, none for
-    adding.
-    """
-    side, loss = (1.0, -at_epsilon) if adding else (-1.0, at_epsilon)
-    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-        share = np.ones_like(loss) if rate == 1 else rate * np.exp(-loss) - np.expm1(-loss)  # of q N(1) in M
-        ends = share > 0
-        ratio = loss + np.log(np.where(ends, share, 1.0)) - math.log(rate)
-        log_plain, log_moved = (scipy.special.log_ndtr(side * (sigma * ratio + half / sigma)) for half in (0.5, -0.5))
-        log_mixed = np.logaddexp(np.log1p(-rate) + log_plain, math.log(rate) + log_moved)
-        above, below = (log_plain, log_mixed) if adding else (log_mixed, log_plain)
-        deltas = np.exp(above) - np.exp(at_epsilon + below)
-    return np.clip(np.where(ends, deltas, 0.0 if adding else -np.expm1(np.minimum(at_epsilon, 0.0))), 0.0, 1.0)
-
-
-def _range_law(eta: float, grid: float) -> Law:
-    """Of a choice of bounded range, in both directions."""
     top = max(1, math.ceil(eta / grid))
-    return connected(-top, range_deltas(eta, np.arange(-top, top + 1) * grid), grid)
+    deltas = range_deltas(eta, np.arange(-top, top + 1) * grid)
+    return PrivacyLossDistribution(create_pmf_pessimistic_connect_dots_fixed_gap(grid, -top, top, deltas))
 
 
 def rdp(event: dpa.DpEvent, orders: tuple[float, ...] = ORDERS) -> np.ndarray:

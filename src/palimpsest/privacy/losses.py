@@ -49,25 +49,6 @@ class Law(NamedTuple):
     infinite: float
 
 
-def law_of(first: int, masses: np.ndarray, infinite: float) -> Law:
-    """The law with these masses from loss `first` on, of which those at the ends may be 0."""
-    some = np.flatnonzero(masses > 0.0)
-    least, most = int(some[0]), int(some[-1])
-    return Law(first + least, masses[least : most + 1], infinite)
-
-
-def connected(first: int, deltas: np.ndarray, grid: float) -> Law:
-    """The law on the grid with these deltas from `first` on; between them the dots are connected, which only adds.
-
-    Algorithm 1 of Doroshenko, Ghazi, Kamath, Kumar and Manurangsi 2022 ("Connect the dots"), for steps of one size.
-    """
-    lowered = np.minimum.accumulate(deltas)  # they fall, but for rounding
-    falls = np.diff(lowered) / math.expm1(grid)
-    masses = np.append(falls, 0.0) - math.exp(grid) * np.insert(falls, 0, 0.0)
-    masses[0] += 1.0 - lowered[0]
-    return law_of(first, np.maximum(0.0, masses), float(lowered[-1]))
-
-
 class _Tilted(NamedTuple):
     """The law of a sum of losses under one tilt, summed up from above; (losses,) each.
 
