@@ -1,5 +1,6 @@
 """Settings of a test's workspace: params.yaml as a person writes it, and the file with every value beside it."""
 
+import copy
 import functools
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,13 +18,13 @@ FULL = Path(__file__).parents[1] / "params.full.yaml"
 
 
 @functools.cache
-def _resolved() -> str:
-    return rendered(loads(FULL.read_text(encoding="utf-8")))
+def _resolved() -> dict[str, Any]:
+    return dict(YAML(typ="safe", pure=True).load(rendered(loads(FULL.read_text(encoding="utf-8")))))
 
 
 def demo() -> dict[str, Any]:
     """Every value of the demo at its full size, to be changed."""
-    return dict(YAML(typ="safe", pure=True).load(_resolved()))
+    return copy.deepcopy(_resolved())
 
 
 def write_settings(folder: Path, content: Mapping[str, Any]) -> None:
