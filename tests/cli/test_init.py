@@ -510,11 +510,7 @@ def test_a_method_that_there_is_not_is_named() -> None:
         check_source(source(wanted="magic"))
 
 
-@pytest.mark.parametrize(
-    "task",
-    [{"chosen": "span", "labels": {}, "wanted": None}, JSON],
-    ids=["span", "json"],
-)
+@pytest.mark.parametrize("task", [{"chosen": "span", "labels": {}, "wanted": None}, JSON], ids=["span", "json"])
 def test_without_classes_nothing_is_classified(task: dict[str, object]) -> None:
     classified, measured = {"encode_public", "embedding_audit"}, {"public_only", "baseline_eval", "downstream_eval"}
     assert classified | measured <= stages().keys()

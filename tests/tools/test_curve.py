@@ -11,13 +11,7 @@ from scipy.stats import binom, norm
 
 from palimpsest.audit.statistics import Rate, clopper_pearson
 from palimpsest.privacy import accounting
-from tools.curve import (
-    CurveTest,
-    curve_test,
-    event_curve,
-    independent_epsilon,
-    zcdp_curve,
-)
+from tools.curve import CurveTest, curve_test, event_curve, independent_epsilon, zcdp_curve
 
 
 def gaussian_curve(mu: float):
