@@ -4,6 +4,7 @@ import os
 import signal
 import uuid
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -51,7 +52,18 @@ def _witnesses_of_a_test(witnesses: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give all tests of a costly fixture to one worker, so that the others need not make it again."""
+    """Give all tests of a costly fixture, or of one that their module makes, to one worker: no other makes it again."""
     for item in items:
         for name in set(COSTLY) & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.xdist_group(name))
+        module = item.nodeid.partition("::")[0]
+        if item.get_closest_marker("xdist_group") is None and module in _made_by(item):
+            item.add_marker(pytest.mark.xdist_group(module))
+
+
+def _made_by(item: pytest.Item) -> set[str]:
+    """Where the fixtures of a test are defined that are made once for a module."""
+    if not isinstance(item, pytest.Function):
+        return set()
+    found = chain.from_iterable(item._fixtureinfo.name2fixturedefs.values())  # noqa: SLF001
+    return {fixture.baseid for fixture in found if fixture.scope == "module"}

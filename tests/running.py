@@ -1,6 +1,10 @@
-"""Whether a run is at work."""
+"""Whether a run, a process or anything else is at work, and waiting until it is or no longer is."""
 
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
+
+import psutil
 
 from palimpsest.cli.alone import alone
 from palimpsest.errors import DataError
@@ -12,3 +16,15 @@ def is_free(workspace: Path) -> bool:
             return True
     except DataError:
         return False
+
+
+def at_work(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
+    """Those that have not ended."""
+    return [one for one in processes if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 300
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

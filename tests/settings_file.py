@@ -1,7 +1,7 @@
 """Settings of a test's workspace: params.yaml as a person writes it, and the file with every value beside it."""
 
+import copy
 import functools
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,6 @@ from ruamel.yaml import YAML
 
 from palimpsest.errors import ParamsError
 from palimpsest.graph import render as graph
-from palimpsest.graph.stage import Feature
 from palimpsest.params.file import FILE, RESOLVED
 from palimpsest.params.load import loads, parse, read, rendered, texts
 from palimpsest.workspace import GRAPH
@@ -19,13 +18,13 @@ FULL = Path(__file__).parents[1] / "params.full.yaml"
 
 
 @functools.cache
-def _resolved() -> str:
-    return rendered(loads(FULL.read_text(encoding="utf-8")))
+def _resolved() -> dict[str, Any]:
+    return dict(YAML(typ="safe", pure=True).load(rendered(loads(FULL.read_text(encoding="utf-8")))))
 
 
 def demo() -> dict[str, Any]:
     """Every value of the demo at its full size, to be changed."""
-    return dict(YAML(typ="safe", pure=True).load(_resolved()))
+    return copy.deepcopy(_resolved())
 
 
 def write_settings(folder: Path, content: Mapping[str, Any]) -> None:
@@ -54,11 +53,4 @@ def render_settings(folder: Path) -> None:
         return
     (folder / RESOLVED).write_text(rendered(params), encoding="utf-8")
     if (folder / GRAPH).is_file():
-        text = _graph(graph.features(params), json.dumps(graph.authored(params)), params.stores.private)
-        (folder / GRAPH).write_text(text, encoding="utf-8")
-
-
-@functools.cache
-def _graph(has: frozenset[Feature], writers: str, remote: str | None) -> str:
-    """As `graph.rendered` has it; most edits leave it as it is."""
-    return graph.render(has, json.loads(writers), remote)
+        (folder / GRAPH).write_text(graph.rendered(params), encoding="utf-8")

@@ -216,10 +216,9 @@ def test_another_key_of_the_asset_makes_another_run(place: Place):
     assert not set(before.values()) & set(place.split().values())
 
 
-@pytest.mark.parametrize("edit", SAME_ROWS.values(), ids=SAME_ROWS)
-def test_a_setting_that_changes_no_row_changes_no_run(place: Place, edit: Edit):
+def test_a_setting_that_changes_no_row_changes_no_run(place: Place):
     before = place.split()
-    assert place.split(edit) == before
+    assert [name for name, edit in SAME_ROWS.items() if place.split(edit) != before] == []  # each beside those before
 
 
 @pytest.mark.parametrize("edit", SAME_ROWS.values(), ids=SAME_ROWS)

@@ -364,21 +364,10 @@ def test_git_never_holds_what_tells_of_private_files(tmp_path: Path, inside: boo
     project = home if inside else work
 
     def ran(*command: str, folder: Path = work) -> str:
-        identity = {
-            "GIT_AUTHOR_NAME": "a",
-            "GIT_AUTHOR_EMAIL": "a",
-            "GIT_COMMITTER_NAME": "a",
-            "GIT_COMMITTER_EMAIL": "a",
-        }
+        identity = {f"GIT_{who}_{what}": "a" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
         program = [sys.executable, "-m", "dvc"] if command[0] == "dvc" else ["git"]
-        done = subprocess.run(
-            [*program, *command[1:]],
-            cwd=folder,
-            env=environment() | identity,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        own = environment() | identity
+        done = subprocess.run([*program, *command[1:]], cwd=folder, env=own, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -455,31 +444,25 @@ def test_span_names_a_column_and_no_model_that_would_lose_it() -> None:
     assert (params.run.dp_train, params.run.dp_lm, params.run.evaluate) == ((), {}, ("predict3",))
 
 
-@pytest.mark.parametrize("task", [{}, {"label": None, "labels": {}}], ids=["classify", "text"])
-def test_the_first_variant_is_written_from_private_contexts_where_that_is_wanted(task: dict[str, Any]) -> None:
-    params = settings(wanted="predict", **task)
-    assert (params.run.dp_train, params.run.dp_lm, params.run.evaluate) == ((), {}, ("predict3",))
-    assert (params.run.teach_similar, params.run.private_predict) == (("similar",), {"predict3": "taught/similar"})
-    assert params.variants["predict3"].method == "predict"
+TEXT = {"label": None, "labels": {}}
+JSON = {"chosen": "json", "json_schema": ODD_SCHEMA, **TEXT}
+FIRST = {  # method -> what runs for its first variant, besides that it is evaluated
+    "predict": {"teach_similar": ("similar",), "private_predict": {"predict3": "taught/similar"}},
+    "evolve": {"private_evolve": {"evolve3": "base"}},
+    "embed": {"decoder_pretrain": ("small",), "eda_evolve": {"embed3": "small"}},
+}
 
 
-JSON = {"chosen": "json", "json_schema": ODD_SCHEMA, "label": None, "labels": {}}
-
-
-@pytest.mark.parametrize("task", [{}, {"label": None, "labels": {}}, JSON], ids=["classify", "text", "json"])
-def test_the_first_variant_is_evolved_where_that_is_wanted(task: dict[str, Any]) -> None:
-    params = settings(wanted="evolve", **task)
-    assert (params.run.dp_train, params.run.dp_lm, params.run.evaluate) == ((), {}, ("evolve3",))
-    assert params.run.private_evolve == {"evolve3": "base"}
-    assert (params.variants["evolve3"].evolve.class_means is None) == bool(task)
-
-
-@pytest.mark.parametrize("task", [{}, {"label": None, "labels": {}}], ids=["classify", "text"])
-def test_the_first_variant_is_evolved_as_embeddings_where_that_is_wanted(task: dict[str, Any]) -> None:
-    params = settings(wanted="embed", **task)
-    assert (params.run.dp_train, params.run.evaluate) == ((), ("embed3",))
-    assert (params.run.decoder_pretrain, params.run.eda_evolve) == (("small",), {"embed3": "small"})
-    assert (params.variants["embed3"].embed.class_means is None) == bool(task)
+@pytest.mark.parametrize(
+    ("wanted", "task"), [*((wanted, task) for wanted in FIRST for task in ({}, TEXT)), ("evolve", JSON)]
+)
+def test_the_first_variant_is_of_the_method_that_is_wanted(wanted: str, task: dict[str, Any]) -> None:
+    params = settings(wanted=wanted, **task)
+    assert (params.run.dp_train, params.run.dp_lm, params.run.evaluate) == ((), {}, (f"{wanted}3",))
+    assert {key: getattr(params.run, key) for key in FIRST[wanted]} == FIRST[wanted]
+    row = params.variants[f"{wanted}3"]
+    assert row.method == wanted
+    assert wanted == "predict" or (getattr(row, wanted).class_means is None) == bool(task)
 
 
 @pytest.mark.parametrize("wanted", ["select", None])
@@ -510,11 +493,7 @@ def test_a_method_that_there_is_not_is_named() -> None:
         check_source(source(wanted="magic"))
 
 
-@pytest.mark.parametrize(
-    "task",
-    [{"chosen": "span", "labels": {}, "wanted": None}, JSON],
-    ids=["span", "json"],
-)
+@pytest.mark.parametrize("task", [{"chosen": "span", "labels": {}, "wanted": None}, JSON], ids=["span", "json"])
 def test_without_classes_nothing_is_classified(task: dict[str, object]) -> None:
     classified, measured = {"encode_public", "embedding_audit"}, {"public_only", "baseline_eval", "downstream_eval"}
     assert classified | measured <= stages().keys()

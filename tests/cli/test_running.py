@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
@@ -25,7 +24,7 @@ from palimpsest.cli.repro import BUSY, STOPPED, reproduce
 from palimpsest.errors import DataError
 from palimpsest.privacy.ledger import again
 from palimpsest.workspace import READING, RUNNING
-from tests.running import is_free
+from tests.running import at_work, is_free, wait_until
 
 HOLD = """
 import pathlib, time
@@ -86,24 +85,17 @@ def held(folder: Path) -> bool:
     return (folder / "held").exists()
 
 
-def soon(holds: Callable[[], object]) -> None:
-    until = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < until
-        time.sleep(0.05)
-
-
 @pytest.mark.parametrize(
     ("code", "number", "tidy"), [(HOLD, signal.SIGINT, True), (HOLD, signal.SIGHUP, True), (DEAF, signal.SIGINT, False)]
 )
 def test_a_stop_ends_everything_with_one_line(make: Callable[[str], Path], code: str, number: int, tidy: bool) -> None:
     folder = make(code)
     run = start(folder, "-c", RUN)
-    soon(lambda: held(folder))
+    wait_until(lambda: held(folder))
     family = psutil.Process(run.pid).children(recursive=True)
     run.send_signal(number)
     assert run.wait(60) == STOPPED
-    assert not [child for child in family if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
+    assert not at_work(family)
     said = (folder / "output").read_text().splitlines()
     assert said[-1] == "closing"
     assert [line for line in said if line not in ("Running stage 'first':", "> python first.py")] == ["closing"]
@@ -217,7 +209,7 @@ def test_a_second_run_is_told_who_runs(tmp_path: Path) -> None:
 def test_a_run_that_was_killed_holds_the_workspace_while_its_stage_lives(make: Callable[[str], Path]) -> None:
     folder = make(HOLD)
     run = start(folder, "-c", RUN)
-    soon(lambda: held(folder))
+    wait_until(lambda: held(folder))
     family = psutil.Process(run.pid).children(recursive=True)
     run.kill()
     run.wait()
@@ -226,7 +218,7 @@ def test_a_run_that_was_killed_holds_the_workspace_while_its_stage_lives(make: C
     for child in family:
         with contextlib.suppress(psutil.NoSuchProcess):  # what holds nothing may have ended by itself
             child.kill()
-    soon(lambda: is_free(folder))
+    wait_until(lambda: is_free(folder))
 
 
 # Second charges.

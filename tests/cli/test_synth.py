@@ -190,10 +190,7 @@ def test_rows_that_are_not_private_are_shown_on_the_owners_terminal_alone(
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    [
-        (["dp4"], "VARIANT is 'dp4'"),
-        (["dp3", "--label", "c"], "--label is 'c': no row of dp3 has it"),
-    ],
+    [(["dp4"], "VARIANT is 'dp4'"), (["dp3", "--label", "c"], "--label is 'c': no row of dp3 has it")],
 )
 def test_what_there_is_not_is_named(sampled: Place, arguments: list[str], said: str) -> None:
     done = sampled.call("sample", *arguments)

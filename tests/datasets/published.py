@@ -62,11 +62,7 @@ CASES: list[tuple[str, Mapping[str, str], Mapping[str, list[Item]]]] = [
         {"train.csv": 'id,keyword,location,text,target\n1,,,Fire!,1\n4,ablaze,"York, UK",I am fire,0\n'},
         {"train": [Item("Fire!", ("disaster",)), Item("I am fire", ("other",))]},
     ),
-    (
-        "yelp",
-        {"yelp/train.csv": YELP, "yelp/test.csv": YELP},
-        {"train": [Item('Good, "really"', ("Bars", "4.0"))]},
-    ),
+    ("yelp", {"yelp/train.csv": YELP, "yelp/test.csv": YELP}, {"train": [Item('Good, "really"', ("Bars", "4.0"))]}),
     (
         "yelp_reviews",
         {
@@ -126,11 +122,7 @@ CASES: list[tuple[str, Mapping[str, str], Mapping[str, list[Item]]]] = [
         },
         {"train": [Item(json.dumps(FILM)), Item(json.dumps(FILM | {"year": 2001}))]},
     ),
-    (
-        "wikimovies",
-        {"wikimovies_json.jsonl": json.dumps(FILM) + "\n"},
-        {"train": [Item(json.dumps(FILM))]},
-    ),
+    ("wikimovies", {"wikimovies_json.jsonl": json.dumps(FILM) + "\n"}, {"train": [Item(json.dumps(FILM))]}),
 ]
 
 

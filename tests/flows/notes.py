@@ -1,8 +1,7 @@
 """A workspace whose one stage waits for the test, as a schedule or a worker runs it."""
 
 import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -63,10 +62,3 @@ def held_env(home: Path) -> dict[str, str]:
     (home / "sitecustomize.py").write_text(HOLD)
     path = os.pathsep.join([str(home), os.environ["PYTHONPATH"]])
     return {**os.environ, "PYTHONPATH": path, "PREFECT_RUNNER_POLL_FREQUENCY": "1"}
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 300
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)

@@ -23,7 +23,8 @@ from palimpsest.workspace import FAULT
 from tests.artifacts import read_artifacts
 from tests.chromium import press
 from tests.flows.conftest import log_in
-from tests.flows.notes import PLANTED, STAGE, held_env, made, wait_until, write_private
+from tests.flows.notes import PLANTED, STAGE, held_env, made, write_private
+from tests.running import wait_until
 
 pytestmark = pytest.mark.usefixtures("api")
 

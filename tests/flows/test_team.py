@@ -24,8 +24,8 @@ from palimpsest.privacy.ledger.ledger import Ledger
 from tests.artifacts import read_artifacts
 from tests.chromium import press
 from tests.flows.conftest import log_in
-from tests.flows.notes import STAGE, held_env, made, wait_until
-from tests.running import is_free
+from tests.flows.notes import STAGE, held_env, made
+from tests.running import is_free, wait_until
 
 ROOT = Path(__file__).parents[2]
 SECRET = "hunter2"

@@ -15,7 +15,7 @@ import pytest
 from dvc.repo import Repo
 
 from palimpsest.cli.context import environment
-from palimpsest.graph.closure import DYNAMIC, code, digest
+from palimpsest.graph.closure import DYNAMIC, Look, code, digest
 from palimpsest.methods.registry import METHODS
 from palimpsest.methods.shared.method import Method
 from palimpsest.params.file import FILE, RESOLVED
@@ -27,6 +27,12 @@ PROGRAMS = inputs.programs()
 BROUGHT = [entry for group in ("pages", "attacks") for entry in entry_points(group=f"palimpsest.{group}")]
 # What reaches code or a file otherwise than by an import statement.
 CALLS = {"import_module", "__import__", "find_spec", "run_module", "run_path", "exec", "eval", "files", "PackageLoader"}
+
+
+@pytest.fixture(scope="module")
+def look() -> Look:
+    """The project as it is: each file is read once for all tests that change none."""
+    return Look()
 
 
 @pytest.fixture(scope="module")
@@ -58,17 +64,17 @@ def modules(files: dict[str, Path]) -> set[str]:
 
 
 @pytest.mark.parametrize("stage", PROGRAMS)
-def test_the_code_of_a_stage_is_all_that_it_imports_and_no_more(imports: grimp.ImportGraph, stage: str):
-    assert modules(code(*PROGRAMS[stage])) == reached(PROGRAMS[stage], imports)
+def test_the_code_of_a_stage_is_all_that_it_imports_and_no_more(imports: grimp.ImportGraph, look: Look, stage: str):
+    assert modules(look.code(*PROGRAMS[stage])) == reached(PROGRAMS[stage], imports)
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
-def test_an_edit_in_one_method_leaves_the_runs_of_every_other(method: Method):
+def test_an_edit_in_one_method_leaves_the_runs_of_every_other(look: Look, method: Method):
     """Between a method's folder and the others are `shared` and what reads params.yaml alone."""
-    own = [name for name in code(*spenders.modules(method)) if re.match(r"palimpsest(_lab)?/methods/", name)]
+    own = [name for name in look.code(*spenders.modules(method)) if re.match(r"palimpsest(_lab)?/methods/", name)]
     folder = method.module.rpartition(".")[0].replace(".", "/")
     parents = {f"{parent}/__init__.py" for parent in Path(folder).parents}
-    reads = code("palimpsest.params.schema").keys()
+    reads = look.code("palimpsest.params.schema").keys()
     others = {name for name in own if not name.startswith((f"{folder}/", "palimpsest/methods/shared/"))} - reads
     assert others <= parents
     assert {f"{folder}/plan.py", f"{folder}/fit.py"} & set(own)  # where its plan is made
@@ -81,13 +87,17 @@ def test_an_edit_starts_the_stages_of_its_own_method(tmp_path: Path, monkeypatch
     monkeypatch.setattr("palimpsest.graph.closure._homes", lambda: dict.fromkeys(roots, tmp_path))
 
     def digests() -> dict[str, str]:
-        return {method.name: digest.__wrapped__(*spenders.modules(method)) for method in METHODS}
+        look = Look()
+        return {method.name: look.fingerprint(look.code(*spenders.modules(method))) for method in METHODS}
+
+    before = digests()
 
     def changed(path: str) -> set[str]:
-        before = digests()
         with (tmp_path / path).open("a") as file:
             file.write("\nEDITED = True\n")
-        return {name for name, now in digests().items() if now != before[name]}
+        last, now = before.copy(), digests()
+        before.update(now)
+        return {name for name in now if now[name] != last[name]}
 
     assert changed("palimpsest/methods/select/fit.py") == {"select"}
     assert changed("palimpsest_lab/methods/custext/fit.py") == {"custext"}

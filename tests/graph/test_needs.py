@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Iterator, Mapping
-from itertools import product
+from itertools import chain, product
 from typing import Any
 
 import pytest
@@ -107,10 +107,12 @@ def spending(params: Params) -> dict[str, tuple[Any, ...]]:
 
 
 def kinds() -> Iterator[tuple[str, str, Params]]:
-    files = [{}, {"test": "test.csv"}, {"public_test": "seen.csv"}, {"test": "test.csv", "public_test": "seen.csv"}]
-    for (name, variants), task, world, named in product(ALONE.items(), TASKS, (False, True), files):
-        if able(variants, task):
-            yield name, f"{name}, {task}, {world}, {sorted(named)}", settings(variants, task, world, **named)
+    """Each method with each task, its files own or invented; which files there are asks no method anything."""
+    files = [{"test": "test.csv"}, {"public_test": "seen.csv"}, {"test": "test.csv", "public_test": "seen.csv"}]
+    every = product(ALONE, TASKS, (False, True), [{}])
+    for name, task, world, named in chain(every, product(("dp_lm",), TASKS, (False, True), files)):
+        if able(ALONE[name], task):
+            yield name, f"{name}, {task}, {world}, {sorted(named)}", settings(ALONE[name], task, world, **named)
 
 
 def test_whatever_runs_reads_what_a_stage_that_runs_makes_and_a_public_model_is_there_only_to_be_read() -> None:

@@ -170,20 +170,14 @@ REFUSED = {
         ["variants.a.from", "base"],
     ),
     "a model of no name": ({"variants": {"a": {"method": "dp_lm"}}}, ["variants.a.from", "'a'"]),
-    "a judge behind nothing": (
-        {"discriminators": {"judge": {"epsilon": 3}}},
-        ["discriminators.judge.from is missing"],
-    ),
+    "a judge behind nothing": ({"discriminators": {"judge": {"epsilon": 3}}}, ["discriminators.judge.from is missing"]),
     "a model of nothing": ({"runs": {"fit": ["other"]}}, ["runs.fit", "other"]),
     "an audit of nothing": ({"runs": {"evaluate": ["other"]}}, ["runs.evaluate", "other"]),
     "a shadow of nothing": ({"runs": {"shadow_mia": ["select3"]}}, ["runs.shadow_mia", "select3"]),
     "unknown key": ({"sed": 3}, ["sed is not a key of params.yaml"]),
     "the old section": ({"run": {}}, ["run is not a key of params.yaml"]),
     "a missing section": ({"privacy": None}, ["privacy is null"]),
-    "wrong setting": (
-        {"variants": {"a": {"method": "select", "epsilon": 1, "rows": 0}}},
-        ["variants.a.rows is 0"],
-    ),
+    "wrong setting": ({"variants": {"a": {"method": "select", "epsilon": 1, "rows": 0}}}, ["variants.a.rows is 0"]),
     "unknown setting": (
         {"variants": {"a": {"method": "select", "epsilon": 1, "row": 1}}},
         ["variants.a.row is not a key"],
@@ -194,10 +188,7 @@ REFUSED = {
     ),
     "missing epsilon": ({"variants": {"a": {"method": "select"}}}, ["variants.a.epsilon is missing"]),
     "wrong setting of a model": ({"lms": {**body()["lms"], "dp3": {"epsilon": 2, "batch": 0}}}, ["lms.dp3.batch is 0"]),
-    "wrong setting of an author": (
-        {"authors": {"own": {"kind": "base", "masked": 2}}},
-        ["authors.own.masked is 2"],
-    ),
+    "wrong setting of an author": ({"authors": {"own": {"kind": "base", "masked": 2}}}, ["authors.own.masked is 2"]),
     "wrong data set": ({"dataset": {**body()["dataset"], "n_public": 1}}, ["dataset.n_public is 1"]),
 }
 

@@ -22,10 +22,20 @@ from tests.receipts import a_receipt
 pytestmark = [pytest.mark.xdist_group("pipeline"), pytest.mark.timeout(900)]  # they share the workspace that has run
 
 
+Tables = tuple[pandas.DataFrame, pandas.DataFrame]
+LETTERS = {"text": "body", "label": "team", "labels": ["bills", "parcels"], "n_public": 30, "asset": "letters"}
+
+
 @pytest.fixture(scope="module")
-def tables() -> tuple[pandas.DataFrame, pandas.DataFrame]:
+def tables() -> Tables:
     rows = [{"body": f"invoice {n} is wrong", "team": "bills"} for n in range(30)]
     return pandas.DataFrame(rows), pandas.DataFrame({"body": [f"parcel {n} came" for n in range(30)]})
+
+
+@pytest.fixture(autouse=True)
+def _ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test's own, where it enters no workspace."""
+    monkeypatch.setenv(LEDGER_VARIABLE, str(tmp_path / "ledger.db"))
 
 
 class Dataset:
@@ -38,16 +48,10 @@ class Dataset:
         return self._frame
 
 
-def test_a_table_becomes_a_workspace_that_the_commands_know(
-    tables: tuple[pandas.DataFrame, pandas.DataFrame], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_becomes_a_workspace_that_the_commands_know(tables: Tables, tmp_path: Path) -> None:
     """From values, a DataFrame and a data set; nothing is spent, and the private table is its owner's alone."""
-    monkeypatch.setenv(LEDGER_VARIABLE, str(tmp_path / "ledger.db"))
     private, public = tables
-    work = p.create(
-        tmp_path / "work", private, Dataset(public), text="body", label="team", labels=["bills", "parcels"],
-        n_public=30, asset="letters", method="select",
-    )  # fmt: skip
+    work = p.create(tmp_path / "work", private, Dataset(public), **LETTERS, method="select")
     given = work.folder / "data" / "given" / "data.parquet"
     assert given.stat().st_mode & 0o077 == 0
     plan = work.plan()
@@ -62,13 +66,7 @@ def test_a_table_becomes_a_workspace_that_the_commands_know(
         work.audit()
 
 
-LETTERS = {"text": "body", "label": "team", "labels": ["bills", "parcels"], "n_public": 30, "asset": "letters"}
-
-
-def test_a_table_is_never_written_over_another_workspace_s(
-    tables: tuple[pandas.DataFrame, pandas.DataFrame], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(LEDGER_VARIABLE, str(tmp_path / "ledger.db"))
+def test_a_table_is_never_written_over_another_workspace_s(tables: Tables, tmp_path: Path) -> None:
     private, public = tables
     work = p.create(tmp_path / "work", private, public, **LETTERS)
     before = (work.folder / "data" / "given" / "data.parquet").read_bytes()
@@ -81,11 +79,8 @@ def contents(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_what_is_refused_leaves_no_table_and_no_other_one(
-    tables: tuple[pandas.DataFrame, pandas.DataFrame], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_refused_leaves_no_table_and_no_other_one(tables: Tables, tmp_path: Path) -> None:
     """Git ignores a table from the first moment that it stays, and a table that is there stays with its settings."""
-    monkeypatch.setenv(LEDGER_VARIABLE, str(tmp_path / "ledger.db"))
     private, public = tables
     for wrong in ({"text": "bodyy"}, {"public_test": private}):
         with pytest.raises(DataError):
@@ -105,10 +100,7 @@ def test_what_is_refused_leaves_no_table_and_no_other_one(
     assert {path.name for path in given.iterdir()} == {"data.parquet", "public.parquet"}
 
 
-def test_a_plan_is_refused_where_private_rows_are_named_as_public(
-    tables: tuple[pandas.DataFrame, pandas.DataFrame], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(LEDGER_VARIABLE, str(tmp_path / "ledger.db"))
+def test_a_plan_is_refused_where_private_rows_are_named_as_public(tables: Tables, tmp_path: Path) -> None:
     work = p.create(tmp_path / "work", *tables, **LETTERS)
     settings = work.folder / "params.yaml"
     settings.write_text(settings.read_text().replace("given/public.parquet", "given/data.parquet"))
@@ -116,13 +108,9 @@ def test_a_plan_is_refused_where_private_rows_are_named_as_public(
         work.plan()
 
 
-def test_rows_are_of_a_variant_and_private_ones_need_a_word(
-    tables: tuple[pandas.DataFrame, pandas.DataFrame], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_are_of_a_variant_and_private_ones_need_a_word(tables: Tables, tmp_path: Path) -> None:
     """By the receipt, as the command has it."""
-    monkeypatch.setenv(LEDGER_VARIABLE, str(tmp_path / "ledger.db"))
-    told = {"text": "body", "label": "team", "labels": ["bills", "parcels"], "n_public": 30, "asset": "letters"}
-    work = p.create(tmp_path / "work", *tables, **told, method="select")
+    work = p.create(tmp_path / "work", *tables, **LETTERS, method="select")
     for path in (SYNTHETIC / "select3", PRIVATE / "train"):
         write_synthetic([Record("bill", "bills")], work.folder / path, "body", "team")
     with pytest.raises(ParamsError, match=r"params\.yaml does not have"):
@@ -136,36 +124,30 @@ def test_rows_are_of_a_variant_and_private_ones_need_a_word(
     assert len(work.samples("select3")) == 1
 
 
-def test_a_decision_is_a_known_one_and_a_file_is_named_by_a_path_or_a_text(
-    tables: tuple[pandas.DataFrame, pandas.DataFrame], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(LEDGER_VARIABLE, str(tmp_path / "ledger.db"))
+def test_a_decision_is_a_known_one_and_a_file_is_named_by_a_path_or_a_text(tables: Tables, tmp_path: Path) -> None:
     tables[0].to_csv(tmp_path / "test.csv", index=False)
-    told = {"text": "body", "label": "team", "labels": ["bills", "parcels"], "n_public": 30, "asset": "letters"}
     with pytest.raises(ParamsError, match="epsilom"):
-        p.create(tmp_path / "work", *tables, **told, epsilom=1.0)
+        p.create(tmp_path / "work", *tables, **LETTERS, epsilom=1.0)
     with pytest.raises(ParamsError, match="asset, n_public: this is not decided"):
         p.create(tmp_path / "work", *tables, text="body")
-    work = p.create(tmp_path / "work", *tables, **told, method="select", test=str(tmp_path / "test.csv"))
+    work = p.create(tmp_path / "work", *tables, **LETTERS, method="select", test=str(tmp_path / "test.csv"))
     assert read(work.folder).dataset.test == str(tmp_path / "test.csv")
 
 
 def test_whole_numbers_beside_an_empty_cell_stay_whole_and_no_error_has_a_value(tmp_path: Path) -> None:
     public = pandas.DataFrame({"body": ["parcel came"] * 30})
     private = pandas.DataFrame({"body": ["bill"] * 30, "team": [1] * 29 + [None]})
-    said = {"text": "body", "label": "team", "labels": ["0", "1"], "n_public": 30, "asset": "letters"}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(LEDGER_VARIABLE, str(tmp_path / "ledger.db"))
-        work = p.create(tmp_path / "work", private, public, **said, check=False)
-        written = pandas.read_parquet(work.folder / "data" / "given" / "data.parquet")
-        assert str(written["team"].dtype) == "Int64"
-        with pytest.raises(DataError, match="mixed types") as told:
-            p.create(tmp_path / "other", private.assign(team=[1, "a secret"] * 15), public, **said)
+    said = LETTERS | {"labels": ["0", "1"]}
+    work = p.create(tmp_path / "work", private, public, **said, check=False)
+    written = pandas.read_parquet(work.folder / "data" / "given" / "data.parquet")
+    assert str(written["team"].dtype) == "Int64"
+    with pytest.raises(DataError, match="mixed types") as told:
+        p.create(tmp_path / "other", private.assign(team=[1, "a secret"] * 15), public, **said)
     assert "secret" not in str(told.value)
     assert told.value.__context__ is None
 
 
-def test_columns_of_one_name_are_said_to_be(tables: tuple[pandas.DataFrame, pandas.DataFrame], tmp_path: Path) -> None:
+def test_columns_of_one_name_are_said_to_be(tables: Tables, tmp_path: Path) -> None:
     private, public = tables
     twice = pandas.concat([private, private[["body"]]], axis=1)
     with pytest.raises(DataError, match="'data' has two columns of one name"):

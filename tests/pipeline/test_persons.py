@@ -28,16 +28,7 @@ from palimpsest.records.record import Record
 from palimpsest.records.write import read_split, write_synthetic
 from palimpsest.report.release import keys, word
 from palimpsest.report.statement import STATEMENT_VERSION
-from palimpsest.workspace import (
-    BASE_LM,
-    CLASSIFIER_METRICS,
-    METRICS,
-    MODEL_RECEIPTS,
-    MODELS,
-    PAGE,
-    RECEIPTS,
-    SYNTHETIC,
-)
+from palimpsest.workspace import BASE_LM, CLASSIFIER_METRICS, METRICS, MODEL_RECEIPTS, MODELS, PAGE, RECEIPTS, SYNTHETIC
 from palimpsest_lab.stages.shadow_mia import prompted
 from stages.audited import guessed, one_row_each, records_of
 from tests.pipeline.conftest import MOST_ROWS, N_PUBLIC, PERSONS

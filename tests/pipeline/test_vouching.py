@@ -100,12 +100,6 @@ SOURCES: dict[str, tuple[Callable[[Place, str], None], str, Callable[[Params], A
 }  # fmt: skip
 
 
-@pytest.fixture(params=SOURCES)
-def key(request: pytest.FixtureRequest) -> str:
-    """A key of params.yaml that names a source."""
-    return str(request.param)
-
-
 def own(place: Place, key: str) -> Path:
     """What is private and could be named there."""
     return REFERENCE.absolute() if SOURCES[key][1] == "models" else place.private
@@ -123,35 +117,39 @@ def linked(place: Place, key: str) -> Path:
 
 
 PLACES = {"itself": own, "a link": linked, "a copy": elsewhere}
+# Each key once; how it comes to something private is found out by one code for all models, and one for all rows.
+NAMED = [("itself", key) for key in SOURCES]
+NAMED += [(how, key) for how in ("a link", "a copy") for key in ("models.lm", "dataset.public")]
 
 
-@pytest.fixture(params=PLACES)
-def named(request: pytest.FixtureRequest, place: Place, key: str) -> Place:
-    """A workspace whose params.yaml names something private there."""
-    SOURCES[key][0](place, str(PLACES[request.param](place, key)))
-    return place
+@pytest.fixture(params=NAMED, ids="-".join)
+def key(request: pytest.FixtureRequest, place: Place) -> str:
+    """A key of params.yaml, which names something private in the workspace of the test."""
+    how, key = request.param
+    SOURCES[key][0](place, str(PLACES[how](place, key)))
+    return str(key)
 
 
-def test_the_commands_refuse_it_before_anything_is_charged(named: Place, key: str, monkeypatch: pytest.MonkeyPatch):
-    head = named.ledger.head()
+def test_the_commands_refuse_it_before_anything_is_charged(place: Place, key: str, monkeypatch: pytest.MonkeyPatch):
+    head = place.ledger.head()
     monkeypatch.delattr("palimpsest.cli.run.forget_failed")  # with which `run` begins once its checks have passed
     for command in ("run", "plan"):
-        done = CliRunner().invoke(app, [command, "--workspace", str(named.workspace)])
+        done = CliRunner().invoke(app, [command, "--workspace", str(place.workspace)])
         assert done.exit_code == 1
         assert done.stderr.startswith(f"error: {key} in params.yaml points at ")
         assert "\n  what to do: " in done.stderr
-    assert named.ledger.head() == head
-    assert not named.files("data", "reports")
+    assert place.ledger.head() == head
+    assert not place.files("data", "reports")
 
 
-def test_the_stage_that_loads_it_refuses_it(named: Place, key: str):
+def test_the_stage_that_loads_it_refuses_it(place: Place, key: str):
     with pytest.raises(DataError, match=f"{key} in params.yaml points at"):
         SOURCES[key][2](load())
-    assert not named.files("data/public", "models/base")
+    assert not place.files("data/public", "models/base")
 
 
-def test_the_first_stage_refuses_it(named: Place, key: str):
-    code, output = named.stage(stages.inputs)
+def test_the_first_stage_refuses_it(place: Place, key: str):
+    code, output = place.stage(stages.inputs)
     assert code == 1
     assert f"error: {key} in params.yaml points at" in output
 

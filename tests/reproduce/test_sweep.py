@@ -55,9 +55,7 @@ def test_a_long_name_is_cut_and_stays_one_of_its_own() -> None:
 def test_a_way_of_drawing_shares_the_fitted_model_and_a_nested_key_keeps_its_neighbours() -> None:
     point, _ = points(WRITTEN, "filtered", [axis("filters.label=0.1,0.2")])
     assert point.settings == {
-        "variants": {
-            point.name: {**WRITTEN["variants"]["filtered"], "filters": {"floor": 0.5, "label": 0.1}},
-        }
+        "variants": {point.name: {**WRITTEN["variants"]["filtered"], "filters": {"floor": 0.5, "label": 0.1}}}
     }
     drawn, _ = points(WRITTEN, "dp3", [axis("top_p=0.8,0.9")])
     assert drawn.settings["variants"][drawn.name]["from"] == "dp3"  # which went without saying under the old name

@@ -1,6 +1,8 @@
 """dvc.yaml, as it follows from the declarations and from what params.yaml tells of the data set."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -104,7 +106,12 @@ def _started_from(params: Params, variant: str) -> Path:
 
 def rendered(params: Params) -> str:
     """The text of the workspace's dvc.yaml."""
-    return render(features(params), authored(params), params.stores.private)
+    return _text(features(params), json.dumps(authored(params)), params.stores.private)
+
+
+@cache  # to lay it out takes longer than all else that `init` does, and most settings change nothing in it
+def _text(has: frozenset[Feature], writers: str, remote: str | None) -> str:
+    return render(has, json.loads(writers), remote)
 
 
 def render(has: frozenset[Feature], writers: Authored = _NOBODY, remote: str | None = None) -> str:

@@ -93,6 +93,7 @@ def rendered(template: str, drawn: Sequence[Figure], *, coming: Mapping[str, str
     )
 
 
+@cache  # a template is compiled once
 def environment() -> Environment:
     """The templates, with every value from data escaped."""
     made = Environment(

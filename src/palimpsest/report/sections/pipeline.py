@@ -3,7 +3,9 @@
 A stage stands in the column of its longest path, and in it near the average row of what it needs.
 """
 
+import json
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import altair as alt
@@ -99,6 +101,12 @@ def _place(
 
 def figure(stages: Sequence[Mapping[str, Any]]) -> Figure:
     """The DAG with its zones."""
+    return _figure(json.dumps(stages))
+
+
+@cache  # the page and the card have the same, and no other figure takes so long
+def _figure(told: str) -> Figure:
+    stages = json.loads(told)
     drawn = nodes(stages)
     table = [{key: row[key] for key in ("name", "zone", "description", "needs")} for row in drawn]
     counts = ", ".join(f"{sum(row['zone'] == zone for row in drawn)} {zone}" for zone in ("private", "dp", "public"))
