@@ -167,5 +167,6 @@ def test_no_one_defaults_to_a_count() -> None:
 
 
 def test_nothing_else_is_printed() -> None:
-    found = {path for path, _ in calls("print") if not path.startswith(("src/palimpsest/cli/", "src/palimpsest_lab/commands/"))}
+    commands = ("src/palimpsest/cli/", "src/palimpsest_lab/commands/")
+    found = {path for path, _ in calls("print") if not path.startswith(commands)}
     assert found == set(PRINTS)
