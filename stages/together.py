@@ -20,7 +20,7 @@ _PATIENCE = 30.0  # seconds that a process has to end by itself once it is told 
 def launch(count: int, module: str, arguments: Sequence[str]) -> None:
     """Run `python -m module` in so many processes of a team; return when all have ended.
 
-    They find each other by a file that only their user can reach, and speak over the loopback: nobody else reaches them.
+    They find each other by a file that only their user can reach, and speak over the loopback: nobody else can join.
 
     Raises:
         TeamError: one of them was lost.
