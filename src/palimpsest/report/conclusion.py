@@ -23,7 +23,7 @@ def conclusions(summary: Summary, later: Collection[str] = ()) -> dict[str, str]
 def public_conclusions(scores: Mapping[str, Any] | None, releases: Sequence[str]) -> dict[str, str]:
     """Return release -> how its rows do beside public text alone, on a test file that was declared public.
 
-    Guarantee: made of publishable scores alone.
+    Guarantee: made only of publishable scores.
     """
     variants = scores["variants"] if scores else {}
     public = variants.get(PUBLIC_ONLY, {})

@@ -58,38 +58,38 @@ def keyed(channel: Callable[..., Channel], column: str, values: Mapping[Any, Any
 
 
 def by_color(rows: Rows, column: str = "variant") -> alt.Color:
-    """A colour for each variant, the same in every chart."""
+    """Return a colour for each variant, the same in every chart."""
     return keyed(alt.Color, column, colors(names(rows, column)), legend=alt.Legend(symbolOpacity=1))
 
 
 def by_shape(rows: Rows, column: str = "variant") -> alt.Shape:
-    """A shape for each variant."""
+    """Return a shape for each variant."""
     return keyed(alt.Shape, column, looks(names(rows, column), SHAPES))
 
 
 def by_dash(rows: Rows, column: str = "variant") -> alt.StrokeDash:
-    """A dash for each variant, the first one solid."""
+    """Return a dash for each variant, the first one solid."""
     return keyed(alt.StrokeDash, column, looks(names(rows, column), DASHES))
 
 
 def by_line(rows: Rows, column: str, **axis: Any) -> alt.Y:
-    """A line of a horizontal chart for each value of a column, in their order."""
+    """Return an axis with a line of a horizontal chart for each value of a column, in their order."""
     return alt.Y(f"{column}:N", title=None, sort=names(rows, column), axis=alt.Axis(**(axis or {"labelLimit": 150})))
 
 
 def height_of(rows: Rows, column: str, each: int = ROW) -> int:
-    """The height of a chart with a line for each value of a column."""
+    """Return the height of a chart with a line for each value of a column."""
     return each * len(names(rows, column)) + 20
 
 
 def level(value: float, channel: str = "y") -> alt.Chart:
-    """A dashed line across the chart."""
+    """Draw a dashed line across the chart."""
     place: dict[str, Any] = {channel: "level:Q"}
     return alt.Chart(data([{"level": value}])).mark_rule(color=GREY, strokeDash=[4, 3]).encode(**place)
 
 
 def points(base: alt.Chart, size: int, **channels: Any) -> alt.Chart:
-    """One mark for each row."""
+    """Draw one mark for each row."""
     return base.mark_point(filled=True, size=size, opacity=1).encode(**channels)
 
 

@@ -66,7 +66,7 @@ class Written:
 
 @dataclass(frozen=True)
 class Removal:
-    """What one filter removed; `rows` are some of `count`."""
+    """The rows that one filter removed; `rows` are some of `count`."""
 
     filter: str
     count: int

@@ -31,27 +31,30 @@ class TradeOff:
     delta: float
 
     def false_negatives(self, fpr: np.ndarray | float) -> np.ndarray:
-        """Bound the false-negative rate from below at these false-positive rates (any shape, same shape back)."""
+        """Return a lower bound on the false-negative rate at these false-positive rates.
+
+        They may have any shape; the result has the same shape.
+        """
         fpr = np.asarray(fpr, dtype=float)
         bound = np.maximum(1 - self.delta - np.exp(self.epsilon) * fpr, (1 - self.delta - fpr) * np.exp(-self.epsilon))
         return np.asarray(np.clip(np.maximum(bound, self._between(fpr)), 0.0, 1.0))
 
     def true_positives(self, fpr: float) -> float:
-        """Bound the share of members that an attack finds at this false-positive rate from above."""
+        """Return an upper bound on the share of members that an attack finds at this false-positive rate."""
         return float(1 - self.false_negatives(fpr))
 
     def advantage(self) -> float:
-        """Bound true-positive minus false-positive rate, over all attacks, from above."""
+        """Return an upper bound on true-positive minus false-positive rate, over all attacks."""
         grid = np.linspace(0, 1, _FINE)
         return float(np.max(1 - self.false_negatives(grid[1:]) - grid[:-1]))
 
     def belief(self, prior: float, fpr: float) -> float:
-        """Bound the probability of membership after the attack accuses from above, starting from `prior` (Bayes)."""
+        """Return an upper bound on the probability of membership after an accusation, starting from `prior` (Bayes)."""
         found = prior * self.true_positives(fpr)
         return found / (found + (1 - prior) * fpr)
 
     def _between(self, fpr: np.ndarray) -> np.ndarray:
-        """Evaluate the curve; between two points, by the higher of the neighbouring lines and the right-hand point."""
+        """Return the curve at its points; between them, the higher of neighbouring lines and the right-hand point."""
         slope = np.diff(self.beta) / np.diff(self.alpha)
         last = len(self.alpha) - 1
         right = np.clip(np.searchsorted(self.alpha, fpr), 1, last)

@@ -1,4 +1,4 @@
-"""Membership attacks: what the model and the rows alone give away, and the attacks that packages bring."""
+"""Membership attacks on the model and on only the rows, and the attacks that packages bring."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -237,7 +237,7 @@ def phantoms(results: Results) -> Rows:
 
 
 def _phantom_chart(rows: Rows, units: str) -> Chart:
-    """Draw the share given away by n-grams that they alone have: members beside `units` never read, per n."""
+    """Draw the share given away by n-grams that only they have: members beside `units` never read, per n."""
     base = alt.Chart(draw.data(rows)).encode(
         y=draw.by_line(rows, "variant"),
         yOffset=alt.YOffset("order:O"),
@@ -254,7 +254,7 @@ def _phantom_chart(rows: Rows, units: str) -> Chart:
 
 
 def _phantoms(page: Page) -> Iterator[Figure]:
-    """Draw what the rows alone give away, whatever wrote them."""
+    """Draw what the rows by themselves give away, whatever wrote them."""
     unit, rows = page.summary.unit, phantoms(page.results)
     return Figure.of(
         rows,
