@@ -170,7 +170,7 @@ class Reader:
 
 
 def batches(texts: Sequence[str], name: str) -> Iterator[Sequence[str]]:
-    """Yield the texts in parts, the first of which may be empty."""
+    """Yield the texts in parts; the first may be empty."""
     parts = [texts[start : start + _AT_ONCE] for start in range(0, max(1, len(texts)), _AT_ONCE)]
     return track(parts, name=name, total=len(parts), private=True)
 

@@ -180,7 +180,7 @@ class Artifacts:
 
     @property
     def _read(self) -> frozenset[Reads]:
-        """What the method reads here: its author may spare it some."""
+        """The artifacts that the method reads here; its author may make some of them unnecessary."""
         known = self.spender.method
         if Reads.AUTHOR not in known.reads:
             return known.reads

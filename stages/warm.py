@@ -56,7 +56,7 @@ _EXTRA = ("pandas",)  # read by pyarrow at its first table, where it is installe
 _LIGHT = "stages.inputs"  # runs even where nothing else does, and needs none of them
 _OURS = {"palimpsest", "stages", "flows"}
 _KEPT_OUT = ("opendp",)  # native code kept out as a precaution, as files that a process has mapped
-_DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dxg")  # open once a GPU is in use: importing torch maps its driver alone
+_DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dxg")  # open once a GPU is in use: importing torch maps only its driver
 _FORKS_WELL = {"jemalloc_bg_thd"}  # threads that a library starts anew in a fork
 _THREADS = "OMP_NUM_THREADS"
 # Variables that may differ between a fork and the server: no library reads them at its import, or `_become` sets them.
