@@ -59,7 +59,7 @@ class Projection(Plain):
 
     @classmethod
     def of(cls, points: np.ndarray, labels: Sequence[str]) -> "Projection":
-        """Round points of shape (n, 2)."""
+        """Build a drawing from points of shape (n, 2)."""
         x, y = np.round(points, _DECIMALS).T
         return cls(x, y, labels)
 

@@ -311,7 +311,7 @@ def _planned_row(lot: Lot, cell: Cell) -> list[str]:
 
 
 def _state(lot: Lot, cell: Cell) -> str:
-    """Say whether a cell is finished, to be run, or why it cannot be; or what the plan alone says."""
+    """Say whether a cell is finished, will run, or cannot and why; a cell that only needs the plan gets its value."""
     if target(cell, lot.models) in lot.finished and not planned(cell) and not lot.never[cell.name]:
         return "finished"
     if why := lot.why_not(cell):
