@@ -1,4 +1,4 @@
-"""Evidence on singling out, linkability and inference, from the released rows of one variant."""
+"""Measures singling out, linkability and inference, from the released rows of one variant."""
 
 from palimpsest.audit.anonymity import audit_anonymity
 from palimpsest.audit.units import Released

@@ -1,4 +1,4 @@
-"""Score the rows that every variant is compared with: the real rows, public ones, those of the public model alone."""
+"""Scores the rows that every variant is compared with: real rows, public rows, and rows of only the public model."""
 
 from dataclasses import replace
 
@@ -31,7 +31,7 @@ def run() -> None:
 
 
 def kept(audit: UtilityAudit, real: UtilityAudit, draws: Bootstrap) -> UtilityScores:
-    """The scores of a baseline, with what it keeps of the real rows' accuracy; it has no gap to close."""
+    """Return the scores of a baseline, with its share of the real rows' accuracy; it has no gap to close."""
 
     def compared(evaluator: str, evaluation: Evaluation) -> Scored:
         share = retention(evaluation.item_accuracy, real.evaluations[evaluator].item_accuracy, draws)
@@ -41,7 +41,7 @@ def kept(audit: UtilityAudit, real: UtilityAudit, draws: Bootstrap) -> UtilitySc
 
 
 def answers(audit: UtilityAudit) -> dict[str, list[float]]:
-    """Evaluator -> share of seeds that got each test row right: what paired intervals need."""
+    """Return evaluator -> share of seeds that got each test row right, for paired intervals."""
     return {name: evaluation.item_accuracy.tolist() for name, evaluation in audit.evaluations.items()}
 
 

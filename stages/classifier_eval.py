@@ -1,4 +1,4 @@
-"""Score a classifier that was trained with DP-SGD on the real test rows: what private rows teach without any text."""
+"""Scores a classifier trained with DP-SGD on the real test rows, to show what private rows teach without any text."""
 
 from palimpsest.audit.classifier import ClassifierAudit, answers
 from palimpsest.audit.next_token_settings import NEXT_TOKEN
@@ -31,7 +31,7 @@ def run(name: str) -> None:
 
 
 def evaluator_beside(params: Params) -> str | None:
-    """Whose scores of real and public rows it is compared with: the one that reads the encoder, if there is one."""
+    """Name the evaluator whose scores of real and public rows it is compared with: the encoder's, if there is one."""
     known = [name for name in params.utility.evaluators if name != NEXT_TOKEN]
     return next(iter(sorted(known, key=lambda name: name != "minilm_lr")), None)
 

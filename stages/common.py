@@ -1,4 +1,4 @@
-"""What every stage shares: how it starts, and how it fails without a word of private text."""
+"""Starts every stage, and reports its failures without a word of private text."""
 
 import logging
 import os
@@ -19,8 +19,8 @@ from palimpsest.shards import RUNNER, closing
 from stages.runner import alone, end_with_launcher, end_with_runner
 from stages.warm import STOPPED
 
-PROCESSES = "PALIMPSEST_PROCESSES"  # the environment's, because it is a fact about the machine
-LAUNCHED = "PALIMPSEST_LAUNCHED"  # set by `start_processes` for those that it starts
+PROCESSES = "PALIMPSEST_PROCESSES"  # from the environment, because it is a fact about the machine
+LAUNCHED = "PALIMPSEST_LAUNCHED"  # set by `start_processes` for the processes that it starts
 _LONGEST_NAME = 60  # of a lock: a sign takes up to four bytes, and file systems stop at 255
 LOST = 3  # exit status of a process that has lost another one
 
@@ -28,8 +28,8 @@ LOST = 3  # exit status of a process that has lost another one
 def start(stage: Callable[..., None]) -> None:
     """Run a stage with the command line's arguments; errors become two lines and exit status 1.
 
-    Guarantee: what it writes is its user's alone, whatever the umask was. An unexpected error is shown by its type and
-    its place in the code only, and what libraries warn of is not shown: either might quote a private row or number.
+    Guarantee: only its user has access to what it writes, whatever the umask was. An unexpected error is shown only by
+    its type and place in the code, and warnings of libraries are not shown: either might quote a private row or number.
     """
     with _told():
         if "RANK" in os.environ:
@@ -45,9 +45,9 @@ def start(stage: Callable[..., None]) -> None:
 
 
 def start_processes(stage: Callable[..., None]) -> None:
-    """The same, in as many processes as the environment asks for, one for each accelerator say.
+    """Run a stage like `start`, in as many processes as the environment asks for, one for each accelerator, say.
 
-    This one starts the others and ends with them: all when it is stopped, and the rest when one of them is lost.
+    This process starts the others and ends with them: all when it is stopped, and the rest when one of them is lost.
     """
     with _told():
         count = processes()
@@ -65,7 +65,7 @@ def start_processes(stage: Callable[..., None]) -> None:
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Tell errors in two lines, or by their type and place alone, and exit."""
+    """Report errors in two lines, or only by their type and place, and exit."""
     with owner_only(), _silent_libraries():
         try:
             yield
@@ -84,27 +84,27 @@ def _told() -> Iterator[None]:
 
 
 def _alone() -> AbstractContextManager[None]:
-    """Be the only process at this stage; of processes that train together, the first one is for all."""
+    """Be the only process at this stage; of processes that train together, the first one locks for all."""
     name = _lock_name(Path(sys.argv[0]).stem, sys.argv[1:])
     return alone(name) if os.environ.get("RANK", "0") == "0" else nullcontext()
 
 
 def _lock_name(program: str, arguments: Sequence[str]) -> str:
-    """One for each stage with its arguments; many arguments are named by a hash, as no file's name may be long."""
+    """Name the lock of a stage with its arguments; long names become a hash, as no file's name may be long."""
     name = "-".join([program, *arguments]).replace(os.sep, "_")
     return name if len(name) <= _LONGEST_NAME else f"{program}-{sha256(name.encode()).hexdigest()[:16]}"
 
 
 def _choose_where() -> None:
-    """Have all that computes in this process do so where params.yaml says, or whoever started it."""
-    # Stages need them; who only looks at this module does not.
+    """Make this process compute where params.yaml says, or where its starter says."""
+    # Stages need these imports; a reader of this module does not.
     from palimpsest.params.load import device_of, runner_of
 
     os.environ |= {VARIABLE: device_of(), RUNNER: runner_of()}
 
 
 def _keep_time(seconds: float) -> None:
-    """Keep it for `palimpsest plan`. It is told and no more: nothing fails where it cannot be kept."""
+    """Keep the stage's time for `palimpsest plan`. It is only informative: nothing fails where it cannot be kept."""
     with suppress(Exception):
         from stages.timing import note
 
@@ -124,7 +124,7 @@ def _silent_libraries() -> Iterator[None]:
 
 
 def processes() -> int:
-    """How many processes train together, as the environment says."""
+    """Read from the environment how many processes train together."""
     text = os.environ.get(PROCESSES, "1")
     count = int(text) if text.strip().isdecimal() else 0
     if count < 1:
@@ -141,7 +141,7 @@ def _fail(error: PalimpsestError) -> NoReturn:
 
 
 def _say(words: str) -> None:
-    """Tell what ended all processes of a team, unless who started them does."""
+    """Report what ended all processes of a team, unless their starter does."""
     if LAUNCHED not in os.environ or "RANK" not in os.environ:
         print(words, file=sys.stderr, flush=True)
 

@@ -1,7 +1,7 @@
-"""An audit of private rows always concludes: with a result, or with why there is none. It never ends a run.
+"""Makes an audit of private rows always conclude, with a result or the reason for having none. It never ends a run.
 
 Guarantee: a run goes on whatever the rows are. On two data sets that differ by one record an audit may come to a result
-on one and to none on the other. If that ended the run, whether there is a release would tell of the record.
+on one and to none on the other. If that ended the run, the existence of a release would tell of the record.
 """
 
 import sys
@@ -18,9 +18,9 @@ P = ParamSpec("P")
 
 
 def concluding(writes: Callable[..., Iterable[Path]]) -> Callable[[Callable[P, None]], Callable[P, None]]:
-    """Make an audit write `Inconclusive` into its files where it raises an error, whichever, and end well.
+    """Make an audit write `Inconclusive` into its files when it raises any error, and end normally.
 
-    What stops a process from without still does: Ctrl-C, a signal, a disk that takes not even that.
+    Stops from outside still stop it: Ctrl-C, a signal, a disk that does not take even that.
 
     Args:
         writes: the audit's arguments -> all files that it writes.
@@ -48,5 +48,5 @@ def conclude(why: Inconclusive, files: Iterable[Path]) -> None:
 
 
 def of_each(kind: str) -> Callable[..., Iterable[Path]]:
-    """What an audit writes whose first argument names what is audited: a metric file of that."""
+    """Return the file that an audit writes whose first argument is a subject: that subject's metric file."""
     return lambda name, *_: [metric(name, kind)]

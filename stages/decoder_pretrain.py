@@ -1,4 +1,4 @@
-"""Train an embedding decoder on public sentences: it writes down what a sentence embedding says. Free."""
+"""Trains an embedding decoder on public sentences: it writes the text of a sentence embedding. Free."""
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from stages.encoding import OF_PUBLIC, StoredEncoders, encoders
 from stages.filters import heldout_limit, public_losses
 from stages.public import half_trained, heldout_texts, public_texts
 
-_READABLE = 0.95  # of the held-out public texts, by which the share of readable texts is measured
+_READABLE = 0.95  # of the held-out public texts; sets the limit for a readable text
 _BATCH = 256
 _AT_ONCE = 64  # public texts that the encoder reads together
 
@@ -45,7 +45,7 @@ def measured(
     vectors: np.ndarray,
     parameters: int,
 ) -> DecoderScores:
-    """How well it writes down held-out public sentences.
+    """Measure how well the decoder writes down held-out public sentences.
 
     Args:
         vectors: of the sentences that it learned.
@@ -70,7 +70,7 @@ def measured(
 
 
 def readable_share(params: Params, found: Reconstruction, max_tokens: int) -> float:
-    """Share of the written texts that the public language model finds as likely as most held-out public texts."""
+    """Return the share of the written texts that the public model finds as likely as most held-out public texts."""
     losses = public_losses(params, max_tokens, _BATCH)
     return float(np.mean(np.asarray(losses(found.texts)) <= heldout_limit(losses, _READABLE)))
 

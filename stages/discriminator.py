@@ -1,4 +1,4 @@
-"""Fit a discriminator behind a fitted language model: a stage that spends budget.
+"""Fits a discriminator on a fitted language model: a stage that spends budget.
 
 Started by `torchrun`, or with PALIMPSEST_PROCESSES=n in the environment, n processes share every batch.
 """

@@ -1,4 +1,4 @@
-"""Train classifiers, or a language model, on synthetic rows and score them on the real test rows."""
+"""Trains classifiers, or a language model, on synthetic rows and scores them on the real test rows."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -44,23 +44,23 @@ Labels = tuple[str, ...]
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Rows to train on, or to be scored on."""
+    """Rows for training, or for scoring."""
 
     rows: Sequence[Record]
     asset: bool  # private rows of the asset, not synthetic or public ones
 
     @property
     def texts(self) -> Texts:
-        """Their texts."""
+        """The rows' texts."""
         return [row.text for row in self.rows]
 
     @property
     def labels(self) -> Texts:
-        """Their labels."""
+        """The rows' labels."""
         return [row.label or "" for row in self.rows]
 
     def of(self, place: int, column: str | None) -> "Part":
-        """The same rows with the label of one of several label columns."""
+        """Return the same rows with the label of one of several label columns."""
         rows = [Record(row.text, attributes.parts(row.label, column)[place]) for row in self.rows]
         return replace(self, rows=rows)
 
@@ -89,14 +89,14 @@ class Judges:
     others: Path = OF_MEASURED
 
     def part(self, rows: Sequence[Record] | Sequence[SplitRow], asset: bool) -> Part:
-        """Rows, or as many of them as evaluators may read: the same ones whenever the rows are the same."""
+        """Choose the rows that evaluators may read, at most `utility.most_rows`: equal rows give an equal choice."""
         some = Chosen[Record | SplitRow](rows, drawn(len(rows), self.params.utility.most_rows, self.params.seed))
         return Part([Record(row.text, row.label) for row in some], asset)
 
     def score(self, train: Part, test: Part) -> UtilityAudit:
-        """Train on these rows and score on those.
+        """Train on the rows of `train` and score on those of `test`.
 
-        Where records have several labels, classifiers learn the joined one, and each apart: `minilm_lr: stars`.
+        Where records have several labels, classifiers learn the joined one, and each separately: `minilm_lr: stars`.
         """
         evaluators: Mapping[str, Callable[[Part, Part, Labels], Evaluation]] = {
             "minilm_lr": self._minilm,
@@ -113,9 +113,9 @@ class Judges:
         return UtilityAudit(len(train.rows), len(test.rows), evaluations)
 
     def label_fit(self, real: Part, rows: Part, test: Part) -> LabelFit | None:
-        """How often `rows` bear the label that `tfidf_lr`, which learned from `real`, gives them; None without labels.
+        """Measure how often `rows` bear the label that `tfidf_lr`, trained on `real`, gives them; None without labels.
 
-        It shares nothing with what wrote the rows. Test rows are asked about beside them.
+        The classifier shares nothing with the writer of the rows. Test rows are asked about beside them.
         """
         if not self.params.dataset.labels:
             return None
@@ -123,7 +123,7 @@ class Judges:
         return LabelFit.of(self._tfidf(real, both, tuple(self.params.dataset.labels)).item_accuracy, len(rows.rows))
 
     def groups(self, rows: Part, test: Part, audit: UtilityAudit) -> dict[str, GroupScores]:
-        """The declared groups among these rows, and what the classifiers that learned from them make of each."""
+        """Score the declared groups among these rows by the classifiers that learned from them."""
         told = {name: one.item_accuracy for name, one in audit.evaluations.items() if one.scored.per_class}
         return group_scores(self.params.utility.groups, rows.texts, test.texts, told)
 
@@ -167,7 +167,7 @@ class Judges:
 
 
 def compared(evaluation: Evaluation, baselines: Mapping[str, Any], evaluator: str, seed: int) -> Scored:
-    """With retention and gap closed against the baselines' answers on the same test rows."""
+    """Add retention and gap closed, against the baselines' answers on the same test rows."""
     own = evaluation.item_accuracy
     real, public = (np.array(baselines[row][evaluator]) for row in (REAL, PUBLIC_ONLY))
     draws = Bootstrap(resamples=RESAMPLES, seed=seed)

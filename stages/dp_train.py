@@ -1,4 +1,4 @@
-"""Fit one language model of `dp_lm` to the private rows: a stage that spends budget.
+"""Fits one language model of `dp_lm` to the private rows: a stage that spends budget.
 
 Started by `torchrun`, or with PALIMPSEST_PROCESSES=n in the environment, n processes share every batch.
 """
@@ -37,7 +37,7 @@ from stages.vouching import vouched
 def run(name: str, artifacts: Callable[..., Artifacts] = Artifacts) -> None:
     """data/private/train.parquet, models/base -> models/<name>, reports/receipts/models/<name>.json.
 
-    `artifacts` makes what the method is built with: an `Artifacts`, or one that can hand over more.
+    `artifacts` makes the artifacts of the method: an `Artifacts`, or a class that can hand over more.
     """
     params = load()
     model = spender(params, name)
@@ -53,14 +53,14 @@ def run(name: str, artifacts: Callable[..., Artifacts] = Artifacts) -> None:
 
 @dataclass(frozen=True)
 class Fitting:
-    """What is fitted.
+    """A model to fit.
 
     Attributes:
-        run: what makes a retry the same plan; its variant names the model.
+        run: identifies a retry as the same plan; its variant names the model.
         ask: asks the plan's queries and returns the fitted model.
-        provenance: what tells the public sources of the base model from others.
+        provenance: distinguishes the public sources of the base model.
         code: digest of the code.
-        assumptions: what this training assumes of the machine, ids of `privacy.assumptions`.
+        assumptions: assumptions of this training about the machine, ids of `privacy.assumptions`.
     """
 
     run: Run
@@ -72,15 +72,15 @@ class Fitting:
 
     @property
     def shared(self) -> tuple[str, str, str]:
-        """What processes that train together must have in common."""
+        """The values that processes that train together must have in common."""
         return self.run.key, self.provenance, self.code
 
 
 def fit(params: Params, fitting: Fitting, before: Receipt | None = None) -> None:
-    """Reserve, ask, save and write the receipt, in as many processes as there are.
+    """Reserve, ask, save and write the receipt, in all processes of the team.
 
     Args:
-        before: the receipt of the model it builds on; what that assumed of the machine is assumed here, too.
+        before: the receipt of the model it builds on; its assumptions about the machine hold here, too.
 
     Raises:
         LedgerError: before a row is read: the budget does not allow it, `before` is not this ledger's, or a process is
@@ -91,7 +91,7 @@ def fit(params: Params, fitting: Fitting, before: Receipt | None = None) -> None
         if not team.leads:
             told = team.share(None)  # once the leader has reserved
             if not told:
-                return  # it put back what a run before this had written
+                return  # it put back the model of an earlier run
             key, leading = told
             _require_same(fitting, leading)
             rows = verified(private_rows(), run, key)
@@ -115,7 +115,7 @@ def fit(params: Params, fitting: Fitting, before: Receipt | None = None) -> None
 
 
 def _require_same(fitting: Fitting, leading: Sequence[str]) -> None:
-    """A process that follows has in common with the one that leads what it must.
+    """Check that a following process shares with the leading one what it must.
 
     Raises:
         LedgerError: it has other settings, code, public models or rows.
@@ -128,7 +128,7 @@ def _require_same(fitting: Fitting, leading: Sequence[str]) -> None:
 
 
 def _fitted(params: Params, ledger: Ledger, fitting: Fitting, team: Team) -> finished.Again:
-    """Reserve, train together, save the model; what is known of it then."""
+    """Reserve, train together and save the model; return what is known of it then."""
     run, provenance = fitting.run, fitting.provenance
     folder = MODELS / run.variant
     with charged(params, ledger, run, fitting.plan, continues, provenance) as session:
@@ -143,7 +143,7 @@ def _fitted(params: Params, ledger: Ledger, fitting: Fitting, team: Team) -> fin
 
 
 def continues(charge: Charge, workspace: Path = Path()) -> bool:
-    """Whether a training that began and was stopped can go on in this workspace, under the same charge."""
+    """Tell whether a stopped training can go on in this workspace, under the same charge."""
     if charge.steps is None or charge.noise_fixed:
         return False
     if charge.steps_begun == 0:  # it was stopped before its first step, and needs nothing to begin with

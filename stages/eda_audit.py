@@ -1,4 +1,4 @@
-"""How far each round's embeddings are from the private rows, and how exact votes spread over them: private zone."""
+"""Measures how far each round's embeddings are from the private rows, and how exact votes spread: private zone."""
 
 from collections.abc import Mapping
 
@@ -26,7 +26,7 @@ def run(name: str) -> None:
 
 
 def by_label(encode: KeptVectors, part: str) -> Mapping[str, np.ndarray]:
-    """The embeddings of a private split's rows, one of each unit; those without a label are under ""."""
+    """Embed the rows of a private split, one of each unit, by label; rows without a label are under ""."""
     texts: dict[str, list[str]] = {}
     for row in one_row_each(part):
         texts.setdefault(row.label or "", []).append(row.text)

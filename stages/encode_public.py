@@ -1,4 +1,4 @@
-"""Embed the public texts and the labels' public descriptions: who else needs them reads the file."""
+"""Embeds the public texts and the labels' public descriptions; other stages read the file."""
 
 from collections.abc import Callable, Sequence
 
@@ -13,7 +13,7 @@ from stages.common import start
 from stages.encoding import OF_PUBLIC, encoders
 from stages.public import public_texts
 
-_AT_ONCE = 1024  # texts handed to the memory: what a stopped encode loses at most
+_AT_ONCE = 1024  # texts handed to the memory: a stopped encode loses at most these
 
 
 def run() -> None:
@@ -32,7 +32,7 @@ def run() -> None:
 
 
 def public_vectors(params: Params, texts: Sequence[str], encode: Callable[[Sequence[str]], np.ndarray]) -> np.ndarray:
-    """Vectors of the public training texts, (texts, d): the kept ones where there are labels and this stage runs."""
+    """Embed the public training texts, (texts, d): the stored vectors where there are labels and this stage runs."""
     if not params.dataset.labels:
         return encode(texts)
     return np.asarray(np.load(EMBEDDINGS)["texts"])

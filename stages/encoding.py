@@ -16,20 +16,20 @@ from palimpsest.records.vouched import fingerprint_of
 from palimpsest.workspace import CHECKPOINTS, PRIVATE
 from stages.vouching import vouched
 
-# All are outside DVC's outputs, so that a stopped stage leaves them. A text that is read together with others has the
-# last bits of its vector from them. So texts of references and of audits never meet those of what may leave, and these
-# never reach a public file.
+# All are outside DVC's outputs, so that a stopped stage leaves them. The last bits of a text's vector depend on the
+# texts that are read together with it. So texts of references and of audits never meet those of what may leave, and
+# they never reach a public file.
 OF_ROWS = PRIVATE / "vectors"
-OF_MEASURED = PRIVATE / "other_vectors"  # what audits read, and what runs without noise write
-OF_PAID = CHECKPOINTS / "vectors"  # what the ledger paid for, and the public texts beside it
-OF_PUBLIC = CHECKPOINTS / "public_vectors"  # what public stages read
+OF_MEASURED = PRIVATE / "other_vectors"  # the texts of audits, and of runs without noise
+OF_PAID = CHECKPOINTS / "vectors"  # the texts that the ledger paid for, and the public texts beside them
+OF_PUBLIC = CHECKPOINTS / "public_vectors"  # the texts of public stages
 _AT_ONCE = 64  # public and synthetic texts
-_HALF = " bf16"  # behind the fingerprint: such vectors are another encoder's
+_HALF = " bf16"  # behind the fingerprint: such vectors belong to another encoder
 
 
 @dataclass(frozen=True)
 class StoredEncoders:
-    """One sentence encoder with two memories, so that what is kept of private texts meets no other text.
+    """One sentence encoder with two memories, so that stored vectors of private texts meet no other text.
 
     Attributes:
         rows: for private texts.
@@ -50,31 +50,31 @@ class StoredEncoders:
 
 
 def memory_of(*, leaves: bool) -> Path:
-    """The memory for public and synthetic texts of a stage that makes rows which may leave, or others."""
+    """Return the memory for public and synthetic texts, by whether the stage makes rows that may leave."""
     return OF_PAID if leaves else OF_MEASURED
 
 
 def measuring(params: Params, others: Path = OF_MEASURED) -> StoredEncoders:
-    """The encoder of what only compares texts, and reads all of them by it: in `compute.precision`."""
+    """Return the encoder of stages that only compare texts, and encode all of them with it: in `compute.precision`."""
     return encoders(params, _AT_ONCE, others, half=True) if in_half(params) else encoders(params, others=others)
 
 
 def in_half(params: Params) -> bool:
-    """Whether that is half precision here."""
+    """Tell whether vectors are in half precision here."""
     return params.compute.precision != "float32" and halves()
 
 
 def encoders(
     params: Params, batch: int | None = None, others: Path = OF_MEASURED, half: bool = False
 ) -> StoredEncoders:
-    """The configured encoder; private texts that are new are read `batch` at once.
+    """Return the configured encoder; new private texts are read in batches of `batch`.
 
     Guarantee: with `others` `OF_PAID` or `OF_PUBLIC`, vectors of other texts are functions of public texts and of what
     the ledger paid for, to the last bit; with `OF_PUBLIC`, of public texts.
 
-    Without a `batch` no guarantee rests on the last bits of the vectors. What is new is then read alone, so that every
-    other stage can take it; what another one read together is taken, too. With `half` vectors are in half precision,
-    and those of float32 are neither taken nor given.
+    Without a `batch` no guarantee rests on the last bits of the vectors. Then each new text is read by itself, so that
+    every other stage can take its vector; vectors of texts that other stages read together are taken, too. With `half`,
+    vectors are in half precision, and float32 vectors are neither taken nor given.
     """
     folder = vouched(params, "models.encoder")
     encoder, mark = Encoder(folder, half=half), f"{fingerprint_of(folder)}{_HALF * half}"
@@ -82,7 +82,7 @@ def encoders(
 
 
 def remembered(encoder: ReadsTexts, mark: str, batch: int | None, others: Path) -> StoredEncoders:
-    """Any encoder of texts with its memories; see `encoders`. `mark` tells it from all others."""
+    """Give an encoder of texts its memories; see `encoders`. `mark` distinguishes it from all others."""
     stored = partial(KeptVectors, encoder.encode_batch, encoder.dimension)
     rows = stored(OF_ROWS, mark, batch or 1, takes_together=batch is None)
 

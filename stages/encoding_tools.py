@@ -1,4 +1,4 @@
-"""The artifacts that a method is built with, the sentence encoder with its memories among them."""
+"""The artifacts of a method, including the sentence encoder with its memories."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,32 +10,33 @@ from stages.encoding import encoders, memory_of, remembered
 from stages.spenders import Spender
 from stages.tools import Artifacts
 
-# As the memories of vectors (`stages.encoding`): a local model's answer has its last bits from what is asked beside it.
+# As the memories of vectors (`stages.encoding`): the last bits of a local model's answer depend on what is asked beside
+# it.
 OF_PAID_ASKS, OF_OTHER_ASKS = CHECKPOINTS / "answers", PRIVATE / "answers"
 
 
 @dataclass(frozen=True)
 class EncodingTools(Artifacts):
-    """What a method is built with that reads texts by embedding."""
+    """The artifacts of a method that reads texts by embedding."""
 
     spender: Spender
 
     @property
     def leaves(self) -> bool:
-        """Whether the rows may leave: neither a reference's nor made under noise that a seed fixes."""
+        """True if the rows may leave: they are no reference's and not made under noise that a seed fixes."""
         return self.spender.target.purpose == "release" and self.params.testing.noise_seed is None
 
     @property
     def answers(self) -> Path:
-        """What language models answered for these rows; what they wrote beside exact counts meets no release."""
+        """The file of language models' answers for these rows; answers beside exact counts meet no release."""
         return (OF_PAID_ASKS if self.leaves else OF_OTHER_ASKS) / f"{self.spender.name}.sqlite"
 
     def encoders(self, batch: int) -> Encoders:
-        """The configured encoder; private texts that are new are read `batch` at once."""
+        """Return the configured encoder; new private texts are read in batches of `batch`."""
         self.require(Reads.ENCODER)
         return encoders(self.params, batch, memory_of(leaves=self.leaves))
 
     def inner(self, reader: ReadsTexts, told: str, batch: int) -> Encoders:
-        """A public language model's own reader of texts; private texts that are new are read `batch` at once."""
+        """Return a public language model's own reader of texts; new private texts are read in batches of `batch`."""
         mark = f"{fingerprint_of(self.base())} {told}"
         return remembered(reader, mark, batch, memory_of(leaves=self.leaves))

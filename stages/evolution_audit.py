@@ -1,4 +1,4 @@
-"""How far the texts of each round are from the private rows, beside how far those are from each other: private zone."""
+"""Measures how far each round's texts are from the private rows, and those from each other: private zone."""
 
 from palimpsest.audit.rounds import EvolutionAudit, per_round
 from palimpsest.params.load import load

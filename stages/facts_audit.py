@@ -1,4 +1,4 @@
-"""Look for the invented world's facts in the synthetic rows."""
+"""Looks for the invented world's facts in the synthetic rows."""
 
 from palimpsest.audit.facts import audit_facts
 from palimpsest.params.load import load
@@ -14,7 +14,7 @@ def run(name: str) -> None:
     """Synthetic rows, data/raw/facts.json -> facts.json of the variant."""
     params = load()
     audit = audit_facts(load_facts(FACTS), [row.text for row in written(params, name)])
-    unit = params.schema_of_data.unit  # what the answer key counts
+    unit = params.schema_of_data.unit  # the unit that the answer key counts
     save(name, "facts", audit.to_json(name) | {"unit": unit})
 
 

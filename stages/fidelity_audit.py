@@ -1,4 +1,4 @@
-"""Measure how like the private texts the synthetic rows are, as sets, each value beside its floor: private zone."""
+"""Measures how like the private texts the synthetic rows are, as sets, each value beside its floor: private zone."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,7 +23,7 @@ def run(name: str) -> None:
     rows: dict[str, Sequence[Record | SplitRow]] = {"synthetic": written(params, name)}
     rows |= {part: one_guessed_each(part) for part in ("train", "holdout")}
     texts = {side: [row.text for row in own] for side, own in rows.items()}
-    # The kept vectors of public texts are in float32: all sides are read alike.
+    # The stored vectors of public texts are in float32: all sides are read alike.
     of_public = encode.others(public) if in_half(params) else public_vectors(params, public, encode.others)
     sides = Sides(
         synthetic=EmbeddedTexts(encode.others(texts["synthetic"]), texts["synthetic"]),

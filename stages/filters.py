@@ -1,4 +1,4 @@
-"""The filters that a variant names: free post-processing of written texts, with the public model as their measure."""
+"""The filters that a variant names: free post-processing of written texts, measured by the public model."""
 
 from palimpsest.methods.shared import filters, postprocess
 from palimpsest.methods.shared.settings import Filters
@@ -7,17 +7,17 @@ from stages.public import heldout_texts
 
 
 def chain(params: Params, wanted: Filters, max_tokens: int, batch: int) -> postprocess.FilterChain:
-    """The filters, in their order; that of perplexity reads `max_tokens` of a text, and `batch` texts at once."""
+    """Make the filters, in order; the perplexity filter reads `max_tokens` of a text, and `batch` texts at once."""
     return filters.chain(
         wanted, lambda: filters.perplexity(public_losses(params, max_tokens, batch), heldout_texts(), wanted.quantile)
     )
 
 
 def public_losses(params: Params, max_tokens: int, batch: int) -> filters.Losses:
-    """Texts -> mean token loss of each in nats by the public model."""
+    """Return a function from texts to the mean token loss of each, in nats, by the public model."""
     return filters.public_losses(params.untouched, max_tokens, batch)
 
 
 def heldout_limit(losses: filters.Losses, quantile: float) -> float:
-    """The loss that this share of the held-out public texts does not exceed."""
+    """Return the loss that this share of the held-out public texts does not exceed."""
     return postprocess.perplexity_limit(losses(heldout_texts()), quantile)

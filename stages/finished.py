@@ -1,8 +1,8 @@
-"""Fitted models that were paid for, kept for good: a fit that is started again is put back, and not charged again.
+"""Keeps fitted models that were paid for: a fit that is started again is put back, and not charged again.
 
-A model cannot be made again from answers, as rows can. So what a training wrote is kept beside the checkpoints before
-the ledger commits it, under the run's key. It is put back after a stage that was killed between the commit and DVC's
-note of it, which would remove the model, and after a change of code, which makes DVC start the stage anew.
+Unlike rows, a model cannot be made again from answers. So the outputs of a training are kept beside the checkpoints
+before the ledger commits it, under the run's key. They are put back after a stage that was killed between the commit
+and DVC's note of it, which would remove the model, and after a change of code, which makes DVC start the stage anew.
 """
 
 import json
@@ -20,24 +20,24 @@ from palimpsest.records.vouched import sha256
 from palimpsest.workspace import CHECKPOINTS
 
 _FOLDER = CHECKPOINTS / "finished"
-_DIGITS = 16  # of a key
+_DIGITS = 16  # digits of a key
 _BODY, _FILES = "run.json", "files"
 
 
 class Again(NamedTuple):
-    """A finished run whose outputs were put back, and what was told of it."""
+    """A finished run whose outputs were put back, and the facts kept with it."""
 
     session: Closed
     facts: Mapping[str, Any]
 
 
 def keep(run: Run, paths: Iterable[Path], facts: Mapping[str, Any], provenance: str, code: str) -> None:
-    """Keep what a run wrote, right before it is committed.
+    """Keep the outputs of a run, right before it is committed.
 
     Args:
         paths: files and folders of the workspace.
         facts: plain values that its receipt needs beside the ledger.
-        provenance: what tells the public sources of the run from others.
+        provenance: distinguishes the public sources of the run.
         code: digest of the code that made it.
     """
     with atomic_path(_of(run)) as draft:
@@ -50,14 +50,14 @@ def keep(run: Run, paths: Iterable[Path], facts: Mapping[str, Any], provenance: 
 
 
 def restored(run: Run, charges: Collection[Charge], provenance: str, code: str) -> Again | None:
-    """Put back what a committed run wrote; None where there is no such run, or it is not kept whole.
+    """Put back the outputs of a committed run; None where there is no such run, or it is not kept whole.
 
-    Guarantee: nothing is asked. What is put back is what the committed charges of this very run paid for, behind the
-    same public sources. A run that is not put back is left to `reserve`, which charges a second look with the owner's
-    word alone.
+    Guarantee: nothing is asked. The outputs put back are those that the committed charges of this very run paid for,
+    behind the same public sources. A run that is not put back is left to `reserve`, which charges a second look only
+    with the owner's word.
 
     Args:
-        charges: all of the asset.
+        charges: all charges of the asset.
     """
     own = committed(run.key, charges)
     body = _whole(_of(run)) if own else None
@@ -74,7 +74,7 @@ def restored(run: Run, charges: Collection[Charge], provenance: str, code: str) 
 
 
 def is_kept(run: Run, workspace: Path = Path()) -> bool:
-    """Whether what a run wrote is kept, by names alone: `restored` looks into the files."""
+    """Tell whether a run's outputs are kept, only by their names: `restored` looks into the files."""
     folder = workspace / _of(run)
     try:
         return all((folder / _FILES / name).is_file() for name in read_json(folder / _BODY)["files"])
@@ -83,7 +83,7 @@ def is_kept(run: Run, workspace: Path = Path()) -> bool:
 
 
 def _whole(folder: Path) -> Mapping[str, Any] | None:
-    """What is noted of a kept run; None where one of its files is not as it was kept."""
+    """Read the notes on a kept run; None where one of its files is not as it was kept."""
     try:
         body = dict(read_json(folder / _BODY))
         return body if all(sha256(folder / _FILES / name) == told for name, told in body["files"].items()) else None
@@ -92,12 +92,12 @@ def _whole(folder: Path) -> Mapping[str, Any] | None:
 
 
 def _of(run: Run) -> Path:
-    """Each run has a place of its own: one with other settings takes nothing away that was paid for."""
+    """Return the folder of a run. Each run has its own: one with other settings removes nothing that was paid for."""
     return _FOLDER / f"{run.stage}@{run.variant}" / run.key[:_DIGITS]
 
 
 def _link(source: Path, target: Path) -> None:
-    """The same file under another name, or a copy where the disk has no second names."""
+    """Link the same file under another name, or copy it where the disk has no links."""
     make_folder(target.parent)
     target.unlink(missing_ok=True)
     try:

@@ -1,4 +1,4 @@
-"""Make the rows of one variant: a stage that spends, whichever its method is."""
+"""Makes the rows of one variant: the stage that spends for every method with rows."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -29,7 +29,7 @@ from stages.vouching import vouched
 def run(name: str, *_origin: str) -> None:
     """data/private/train.parquet, what the method reads -> data/synthetic/<variant>.*, its receipt, generation.json.
 
-    Methods in rounds write what each round selected to data/evolved/<variant>.* besides.
+    Methods in rounds also write each round's selection to data/evolved/<variant>.*.
 
     Raises:
         ParamsError: the plan cannot work; nothing is asked then.
@@ -50,7 +50,7 @@ def run(name: str, *_origin: str) -> None:
 def _made(
     params: Params, who: Spender, ledger: Ledger, identity: Run, plan: Plan, tools: EncodingTools
 ) -> tuple[Closed, Mapping[str, Any]]:
-    """Make the rows, from answers that were paid for or, where there are none, from new ones; the run and its facts."""
+    """Make the rows, from paid answers or, where there are none, from new ones; return the run and its facts."""
     method, provenance = who.method, tools.provenance()
     kept = resuming.folder(method, identity, plan, params.testing.noise_seed is not None)
     fit = method.build(who.settings, plan, replace(tools, kept=kept))
@@ -64,9 +64,9 @@ def _made(
 def _replayed(
     params: Params, ledger: Ledger, identity: Run, plan: Plan, fit: Fit[Any], provenance: str
 ) -> tuple[Closed, Mapping[str, Any]] | None:
-    """Make the rows of a run that was paid for from its answers, free; None where they are not all kept, or do not fit.
+    """Make the rows of a paid run from its answers, free; None where they are not all kept, or do not fit.
 
-    A fit that asks otherwise than its answers say goes on to `charged`, which asks for the owner's word.
+    A fit that asks something else than its answers say goes on to `charged`, which asks for the owner's word.
     """
     session = replayed(ledger, params.schema_of_data, identity, plan.queries, provenance)
     if session is None:
@@ -81,7 +81,7 @@ def _replayed(
 
 
 def _write(params: Params, name: str, made: Made) -> Mapping[str, Any]:
-    """Write the rows, and what each round selected; what is told of them."""
+    """Write the rows, and each round's selection; return the facts about them."""
     write_synthetic(made.rows, SYNTHETIC / name, params.dataset.text, params.dataset.label)
     if made.rounds is not None:
         made.rounds(EVOLVED / name)
@@ -91,7 +91,7 @@ def _write(params: Params, name: str, made: Made) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class _Behind:
-    """What a variant builds on: public facts of it, its charges, and what was assumed for them."""
+    """The basis of a variant: public facts of it, its charges, and the assumptions made for them."""
 
     basis: Basis
     charges: tuple[str, ...] = ()
@@ -99,7 +99,7 @@ class _Behind:
 
 
 def _behind(params: Params, who: Spender, ledger: Ledger) -> _Behind:
-    """As it was charged: another variant's rows are paid for together with the choice among them."""
+    """Return the basis as it was charged: another variant's rows are paid for together with the choice among them."""
     if Reads.AUTHOR in who.method.reads:
         return _Behind(Basis(author=params.authors[str(who.origin)]))
     if not who.method.reads & {Reads.SOURCE, Reads.SOURCES}:

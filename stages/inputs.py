@@ -1,6 +1,6 @@
-"""Write down what the other stages run on that no stage makes: the code of each, and the public models.
+"""Writes down the inputs of the other stages that no stage makes: the code of each, and the public models.
 
-The graph runs it every time, and what it writes is small: a stage that reads the same facts as before stays cached.
+The graph runs it every time, and its output is small: a stage that reads the same facts as before stays cached.
 """
 
 import functools
@@ -47,17 +47,17 @@ def run() -> None:
 
 
 def contents(workspace: Path = Path()) -> dict[str, bytes]:
-    """Path from the workspace, as dvc.yaml names it, -> what the file says now."""
+    """Return path from the workspace, as dvc.yaml names it, -> the file's content as of now."""
     return facts(load(workspace), workspace)
 
 
 def facts(params: Params, workspace: Path) -> dict[str, bytes]:
-    """The same, for settings that are not yet, or already, the workspace's."""
+    """Return the same for settings that are not yet, or already, the workspace's."""
     return as_files(codes(), dict(sources_of(params, workspace)))
 
 
 def as_files(codes: Mapping[str, object], sources: Mapping[str, object]) -> dict[str, bytes]:
-    """The files about the code of each stage, and about the public models."""
+    """Return the files about the code of each stage, and about the public models."""
     bodies = {CODE / name: body for name, body in codes.items()} | {
         SOURCES / key: body for key, body in sources.items()
     }
@@ -66,26 +66,26 @@ def as_files(codes: Mapping[str, object], sources: Mapping[str, object]) -> dict
 
 @functools.cache
 def codes() -> dict[str, dict[str, object]]:
-    """Stage -> what its code is. A process looks once: what it has imported stays as it is."""
+    """Return stage -> the fingerprint of its code. A process looks once: imported code stays as it is."""
     look = Look()
     return {name: _code(look, *modules) for name, modules in programs().items()}
 
 
 def outdated(workspace: Path, now: Mapping[str, bytes] | None = None) -> bool:
-    """Whether the stage would change what lies in the workspace; `now` is its contents where they are known."""
+    """Tell whether the stage would change the files in the workspace; `now` is its contents where they are known."""
     told = contents(workspace) if now is None else now
     files = [(workspace / path, content) for path, content in told.items()]
     return any(not path.is_file() or path.read_bytes() != content for path, content in files)
 
 
 def _code(look: Look, *modules: str) -> dict[str, object]:
-    """What a stage's own code is, and all that this can import."""
+    """Describe a stage's own code, and all that it can import."""
     found = look.code(*modules)
     return {"modules": list(modules), "files": len(found), "sha256": look.fingerprint(found)}
 
 
 def programs() -> dict[str, tuple[str, ...]]:
-    """Stage -> the modules whose code it is held to: its program, and of methods those that it runs."""
+    """Return stage -> the modules whose code it depends on: its program, and the methods that it runs."""
     held: dict[str, tuple[str, ...]] = {stage.name: (stage.code,) for stage in STAGES if not stage.always}
     for stage in stages_that_spend():
         run = [spenders.modules(method) for method in METHODS if method.stage == stage]
@@ -94,9 +94,9 @@ def programs() -> dict[str, tuple[str, ...]]:
 
 
 def sources_of(params: Params, workspace: Path) -> Iterator[tuple[str, dict[str, object]]]:
-    """A file's name, and the model that it is about, by its name as written and its content; one for each that may be.
+    """Yield each possible model: the name of its file, and the model's name as written and its content.
 
-    Text files are no models: stages depend on them as they are.
+    Text files are no models: stages depend on them directly.
     """
     sources = named(params)
     keys = (

@@ -1,4 +1,4 @@
-"""What every membership attack on a variant shares: whom it may guess about, its control, and the claim it tests."""
+"""Shared parts of every membership attack on a variant: the guessed records, the control, and the tested claim."""
 
 import secrets
 from collections.abc import Mapping
@@ -25,13 +25,13 @@ class Target:
 
     @classmethod
     def of(cls, name: str) -> "Target":
-        """The variant of that name in params.yaml."""
+        """Read the variant of that name in params.yaml."""
         params, guess = load(), guessed()
         control = bag_of_words_control(*guess.documents, seed=params.seed)
         return cls(params, read_receipt(RECEIPTS / f"{name}.json"), guess, control)
 
     def judged(self, attacks: Mapping[str, Scores], sides: Literal["both", "members"] = "both") -> MembershipAudit:
-        """The claim, judged by all attacks together; guesses are of both sides, or of members alone."""
+        """Judge the claim by all attacks together; guesses are of both sides, or only of members."""
         return audit_membership(
             attacks,
             self.control,
@@ -39,7 +39,7 @@ class Target:
             delta=self.params.delta,
             guess_share=self.params.audit.guesses,
             alpha=self.params.audit.alpha,
-            seed=secrets.randbits(32),  # of ties: with a fixed one their order would hang on how many members there are
+            seed=secrets.randbits(32),  # of ties: with a fixed one their order would depend on the number of members
             guessed=sides,
             units=self.guess.units,
         )

@@ -1,4 +1,4 @@
-"""Count what the synthetic rows repeat of single private records, beside what they share with records no one read."""
+"""Counts what the synthetic rows repeat of single private records, beside what they share with records no one read."""
 
 from palimpsest.audit.memorisation import LikenessRules, Secrets, memorisation
 from palimpsest.audit.units import Released
@@ -25,7 +25,7 @@ def run(name: str) -> None:
 
 
 def planted_secrets(params: Params) -> Secrets | None:
-    """The canaries of the invented world, and as many as needed that were never planted; None for another data set."""
+    """Return the canaries of the invented world, and as many as needed never planted; None for another data set."""
     if params.world is None:
         return None
     planted = tuple(canary.value for canary in load_facts(FACTS).canaries)

@@ -45,7 +45,7 @@ def run(name: str, model: str) -> None:
 
 
 def losses(fitted: DpLmArtifact, model: ConditionalLm, sides: Sequence[Sequence[Record]]) -> Scores:
-    """The loss of each record, serialised as in training."""
+    """Measure the loss of each record, serialised as in training."""
     rows = fitted.serialiser()
     model.to(device())
     return record_losses(lambda records: likelihood.record_losses(model, rows, records, _BATCH), *sides)
@@ -53,7 +53,7 @@ def losses(fitted: DpLmArtifact, model: ConditionalLm, sides: Sequence[Sequence[
 
 @torch.no_grad()
 def token_scores(model: ConditionalLm, rows: Serialiser, records: Sequence[Record]) -> list[np.ndarray]:
-    """How likely each counted token is beside what the model expects there: for Min-K%++ (Zhang et al. 2024).
+    """Measure each counted token's likelihood beside the model's expectation: for Min-K%++ (Zhang et al. 2024).
 
     Returns:
         For each record (log p(token) - mean) / deviation, mean and deviation of log p over the model's own next
@@ -72,7 +72,7 @@ def token_scores(model: ConditionalLm, rows: Serialiser, records: Sequence[Recor
 
 
 def standardised(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """(log p(target) - mean) / deviation of log p under p itself, (n,); from logits (n, vocabulary), targets (n,)."""
+    """Return (log p(target) - mean) / deviation of log p under p, (n,); logits are (n, vocabulary), targets (n,)."""
     log_p = functional.log_softmax(logits.float(), dim=-1)
     p = log_p.exp()
     mean = (p * log_p).sum(dim=-1)

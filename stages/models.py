@@ -1,4 +1,4 @@
-"""What ties a fitted model's weights to its receipt, and what is noted of weights that are here no more."""
+"""Ties a fitted model's weights to its receipt, and keeps the hashes of weights that are here no more."""
 
 import os
 from pathlib import Path
@@ -9,14 +9,14 @@ from palimpsest.privacy.receipt import Receipt, read_receipt
 from palimpsest.records.vouched import sha256, weights, weights_of
 from palimpsest.workspace import MODEL_RECEIPTS, MODELS, PRIVATE
 
-FITTED = PRIVATE / "fitted"  # no stage's output: a model that is fitted anew must not wipe out what was noted of it
+FITTED = PRIVATE / "fitted"  # no stage's output: fitting a model anew must not wipe out its notes
 
 
 def receipt_of(model: str) -> Receipt:
-    """The receipt of a fitted model.
+    """Read the receipt of a fitted model.
 
     Raises:
-        LedgerError: if it is not whole, or not of the weights that lie in the model's folder.
+        LedgerError: if it is not whole, or not of the weights in the model's folder.
     """
     receipt = read_receipt(MODEL_RECEIPTS / f"{model}.json")
     if receipt.weights != weights(MODELS / model):
@@ -37,6 +37,6 @@ def note_fitted(folder: Path) -> None:
 
 
 def fitted_here(workspace: Path = Path()) -> frozenset[str]:
-    """The hashes that `note_fitted` wrote."""
+    """Read the hashes that `note_fitted` wrote."""
     path = workspace / FITTED
     return frozenset(path.read_text(encoding="utf-8").split()) if path.is_file() else frozenset()

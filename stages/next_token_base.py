@@ -1,4 +1,4 @@
-"""The language model that goes on learning on rows and reads real texts: one of public text alone."""
+"""Trains, on public text only, the language model that later learns on rows and reads real texts."""
 
 from palimpsest.models.lm import load_lm, pretrain_lm, save_lm
 from palimpsest.params.load import load

@@ -1,4 +1,4 @@
-"""Count the n-grams that synthetic rows share with what trained, with what did not, and with public text."""
+"""Counts the n-grams that synthetic rows share with rows that trained, with rows that did not, and with public text."""
 
 from palimpsest.audit.ngrams import ngram_audit
 from palimpsest.audit.statistics import Bootstrap

@@ -1,4 +1,4 @@
-"""Write the synthetic rows of one variant: post-processing of a fitted model, free."""
+"""Writes the synthetic rows of one variant: post-processing of a fitted model, free."""
 
 import hashlib
 import shutil
@@ -46,17 +46,17 @@ def run(name: str, model: str) -> None:
 
 
 def shard_folder(name: str, wanted: str) -> Path:
-    """Where a stopped run of the same settings left its shards; those of other settings are removed."""
+    """Return the folder of shards that a stopped run of the same settings left; remove those of other settings."""
     folder = SHARDS / name
     for path in folder.glob("*"):
         if path.name != wanted:
             shutil.rmtree(path)
-    make_folder(folder / wanted)  # for the owner alone: a reference's rows are not private
+    make_folder(folder / wanted)  # for the owner only: a reference's rows are not private
     return folder / wanted
 
 
 def digest(params: Params, name: str, model: str, encoder: str) -> str:
-    """What the shards of a stopped run must have in common with this one."""
+    """Return the digest that the shards of a stopped run must share with this run."""
     known = hashlib.sha256(closure.digest("stages.pplm_generate").encode())
     known.update(repr((params.seed, encoder, params.variants[name].model_dump_json())).encode())
     known.update(contents_of(MODELS / model).encode())

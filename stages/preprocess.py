@@ -1,4 +1,4 @@
-"""Read the private and the public file, draw the audit subset, and write the splits."""
+"""Reads the private and the public file, draws the audit subset, and writes the splits."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -56,16 +56,16 @@ def run() -> None:
     write_json(ROWS_REPORT, done.report)
     manifest = {"zone": Zone.PRIVATE, "fingerprint": fingerprint(done.split.train, asset.key)}
     write_json(MANIFEST, manifest)
-    # Always: whether there are warnings is a function of the rows.
+    # Always: the presence of warnings is a function of the rows.
     print(f"preprocess: what the data's owner should know is in {ROWS_REPORT} (private zone)")
 
 
 def read_private(params: Params) -> tuple[Sequence[RawRow], Sequence[RawRow] | None]:
-    """The private file's rows, and the test file's where there is one.
+    """Read the private file's rows, and the test file's where there is one.
 
     Raises:
-        DataError: a file, or one of its records, cannot be read. Which record, and why, is in the private zone alone:
-            how many rows are before it would stand in a log.
+        DataError: a file, or one of its records, cannot be read. Only the private zone has the record and the reason:
+            its row number would otherwise stand in a log.
     """
     try:
         return _read_private(params)
@@ -86,7 +86,7 @@ def _read_private(params: Params) -> tuple[Sequence[RawRow], Sequence[RawRow] | 
 
 
 def write_public_rows(params: Params) -> set[int]:
-    """The public file, cut into what models train on and what they are measured on; the marks of its texts."""
+    """Cut the public file into rows to train on and rows to measure on; return the marks of its texts."""
     data = params.dataset
     label = data.label if data.public_labels else None
     columns = ColumnNames(data.text, label, keys=params.schema_of_data.keys, plain=True)
@@ -98,7 +98,7 @@ def write_public_rows(params: Params) -> set[int]:
 
 
 def split_public(rows: Sequence[Record], seed: int) -> tuple[list[Record], list[Record]]:
-    """(train, held-out) of public rows: one row in twenty, at most 2,000, is held out. Empty texts are dropped."""
+    """Split public rows into (train, held-out): one in twenty, at most 2,000, is held out. Empty texts are dropped."""
     kept = [row for row in rows if row.text.strip()]
     order = np.random.default_rng(seed).permutation(len(kept))
     heldout = set(order[: min(_HELDOUT_MOST, int(len(kept) * _HELDOUT_SHARE) + 1)].tolist())

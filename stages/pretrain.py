@@ -1,4 +1,4 @@
-"""The public language model: trained on public text, or fetched from where params.yaml says and left as it is."""
+"""Makes the public language model: trained on public text, or fetched as params.yaml says and left as it is."""
 
 import shutil
 from collections.abc import Sequence
@@ -32,20 +32,20 @@ def run() -> None:
 
 
 def train(params: Params) -> dict[str, float]:
-    """Train the embedded model; its measurements on public text."""
+    """Train the embedded model; return its measurements on public text."""
     with half_trained("pretrain") as kept:
         return pretrain_lm(public_texts(), heldout_texts(), params.models.embedded_lm, params.seed, BASE_LM, kept)
 
 
 def cut(folder: Path, size: int) -> int:
-    """Leave the model in `folder` the tokens that public text uses most; how many it has then."""
+    """Keep only the tokens that public text uses most; return their number."""
     return cut_vocabulary(folder, public_texts(), size, folder)
 
 
 def warm_up(params: Params, folder: Path) -> None:
-    """The model in `folder`, taught what a prompt is -> models/base."""
+    """Teach the model in `folder` prompts -> models/base."""
     rows, settings = read_public(PUBLIC / "train.parquet"), params.models.prompts
-    assert settings is not None  # the caller asked
+    assert settings is not None  # the caller checked
     texts, labels = [row.text for row in rows], guessed_labels(params, rows)
     with half_trained("pretrain") as kept, atomic_path(BASE_LM) as draft:
         shutil.copytree(folder, draft)
@@ -53,7 +53,7 @@ def warm_up(params: Params, folder: Path) -> None:
 
 
 def guessed_labels(params: Params, rows: Sequence[Record]) -> list[str]:
-    """A public row's own label, or the one whose public description is nearest."""
+    """Return each public row's own label, or the one whose public description is nearest."""
     names, embeddings = tuple(params.dataset.labels), public_embeddings(params.dataset.labels)
     guesses = nearest(embeddings["texts"], embeddings["descriptions"])
     return [row.label or names[guess] for row, guess in zip(rows, guesses, strict=True)]

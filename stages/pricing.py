@@ -1,4 +1,4 @@
-"""What everything that spends would ask and cost; reads no row."""
+"""Computes what every spender would ask and cost; reads no row."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,21 +18,21 @@ from stages.spenders import Spender, spender
 
 
 class Prices:
-    """The plans of one params.yaml, each made once: what builds on another asks for that one's too."""
+    """The plans of one params.yaml, each made once: a spender that builds on another needs its plan too."""
 
     def __init__(self, params: Params) -> None:
         self.params = params
         self._plans: dict[str, Plan] = {}
 
     def planned(self, name: str) -> Plan:
-        """The plan of one of them, for itself alone."""
+        """Return the plan of one spender, for itself only."""
         if name not in self._plans:
             self._plans[name] = self._plan(spender(self.params, name))
         return self._plans[name]
 
     def whole(self, name: str) -> tuple[DpEvent, float]:
-        """All that a fitted model, or a variant that is charged, will have been charged, with what it builds on: its
-        event, and the deltas that no event carries, added up."""
+        """Return all that a fitted model, or a charged variant, will have been charged, with what it builds on: its
+        event, and the sum of the deltas that no event carries."""
         return _whole(self._asked(self.chain(name)))
 
     def _plan(self, who: Spender) -> Plan:
@@ -41,16 +41,16 @@ class Prices:
         return who.plan(self.params, Basis(*_whole(below), author))
 
     def _asked(self, chain: Sequence[str]) -> list[tuple[str, PlannedQuery]]:
-        """Each query behind its spender's name, what is built on first: a receipt's order, so both compose alike."""
+        """Return each query with its spender's name, bases first: a receipt's order, so that both compose alike."""
         return [(each, query) for each in chain for query in self.planned(each).queries]
 
     def chain(self, name: str) -> tuple[str, ...]:
-        """What a spender builds on, from the ground up, and itself."""
+        """Return the spenders that a spender builds on, from the ground up, and itself."""
         below = (part for each in self._below(spender(self.params, name)) for part in self.chain(each))
         return (*dict.fromkeys(below), name)
 
     def _below(self, who: Spender) -> tuple[str, ...]:
-        """What was charged before: a fitted model, or by what they are charged the variants that are chosen from."""
+        """Return what was charged before: a fitted model, or what the variants to choose from were charged by."""
         named = who.origins or ((who.origin,) if who.origin else ())
         if Reads.FITTED in who.method.reads:
             return named
@@ -66,12 +66,12 @@ def _whole(asked: Sequence[tuple[str, PlannedQuery]]) -> tuple[DpEvent, float]:
 
 
 def _cell(name: str, partition: tuple[str, str] | None) -> tuple[str, str] | None:
-    """A scheme is one spender's: two that cut the same rows into batches may put a unit into cells of other numbers."""
+    """Name a cell with its spender: two that batch the same rows may put a unit into cells of other numbers."""
     return (f"{name} {partition[0]}", partition[1]) if partition else None
 
 
 def continues(charge: Charge, workspace: Path) -> bool:
-    """Whether what began and was stopped goes on in this workspace, under the same charge."""
+    """Tell whether a stopped run goes on in this workspace, under the same charge."""
     method = next(method for method in METHODS if method.stage == charge.stage)
     if method.resumes is Resumes.CHECKPOINTS:
         from stages import dp_train  # with all that trains: a price needs none of it

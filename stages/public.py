@@ -1,4 +1,4 @@
-"""The public texts, as `preprocess` left them, and where a long training on them keeps its states."""
+"""Reads the public texts, as `preprocess` left them, and keeps the states of long trainings on them."""
 
 import shutil
 from collections.abc import Iterable, Iterator
@@ -12,19 +12,19 @@ from palimpsest.workspace import CHECKPOINTS, EMBEDDINGS, PUBLIC
 
 
 def public_texts() -> list[str]:
-    """Those that may be chosen from and trained on."""
+    """Read the public texts that may be chosen from and trained on."""
     return [row.text for row in read_public(PUBLIC / "train.parquet")]
 
 
 def heldout_texts() -> list[str]:
-    """Those that measure what a model makes of public text."""
+    """Read the public texts that measure a model."""
     return [row.text for row in read_public(PUBLIC / "heldout.parquet")]
 
 
 def public_embeddings(labels: Iterable[str]) -> dict[str, np.ndarray]:
-    """texts (n, d) of the public texts, descriptions (labels, d) of these labels in their order.
+    """Read texts (n, d) of the public texts, descriptions (labels, d) of these labels in their order.
 
-    By their names: DVC compares settings whatever their order, so a file stays where only the order of labels changed.
+    Labels are found by name: DVC ignores the order of settings, so a file stays where only the order of labels changed.
     """
     with np.load(EMBEDDINGS) as kept:
         places = {name: place for place, name in enumerate(kept["labels"].tolist())}
@@ -33,7 +33,7 @@ def public_embeddings(labels: Iterable[str]) -> dict[str, np.ndarray]:
 
 @contextmanager
 def half_trained(stage: str) -> Iterator[Path]:
-    """The folder of the states that a stage's trainings on public text keep, removed once the stage is through."""
+    """Yield the folder of the states of a stage's trainings on public text; remove it once the stage is through."""
     folder = CHECKPOINTS / "public" / stage
     yield folder
     shutil.rmtree(folder, ignore_errors=True)

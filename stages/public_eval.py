@@ -1,4 +1,4 @@
-"""Score the rows that may leave on a test file that was declared public: the only scores that a card shows.
+"""Scores the rows that may leave on a test file that was declared public: the only scores that a card shows.
 
 Guarantee: reads synthetic rows that the ledger covers, and files declared public. The private test rows, the
 holdout and the `real` row are not read.
@@ -35,7 +35,7 @@ def run() -> None:
 
 
 def scores(audits: dict[str, UtilityAudit]) -> dict[str, Any]:
-    """Rows, test rows, and each row's accuracy by each evaluator with its 95 % interval: nothing else."""
+    """Return rows, test rows, and each row's accuracy by each evaluator with its 95 % interval: nothing else."""
     return {
         "rows": {name: audit.rows for name, audit in audits.items()},
         "test_rows": {name: audit.test_rows for name, audit in audits.items()},
@@ -53,7 +53,7 @@ def _interval(accuracy: Estimate) -> dict[str, float]:
 
 
 def public_test(params: Params) -> list[Record]:
-    """The labelled rows of the test file that was declared public.
+    """Read the labelled rows of the test file that was declared public.
 
     Raises:
         ParamsError: none was declared.

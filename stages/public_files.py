@@ -1,4 +1,4 @@
-"""The rows of public files, once it is checked that these are not the workspace's own."""
+"""Reads the rows of public files, once it is checked that these are not the workspace's own."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -11,10 +11,10 @@ from stages.vouching import named, vouched, written
 
 
 def public_rows(params: Params, key: str, columns: ColumnNames) -> Sequence[RawRow]:
-    """The rows of the file that params.yaml names at `key`, for which `vouched` holds when they are read.
+    """Read the rows of the file that params.yaml names at `key`, for which `vouched` holds when they are read.
 
     Raises:
-        DataError: it does not, the file changed meanwhile, or it cannot be read.
+        DataError: it does not hold, the file changed meanwhile, or it cannot be read.
     """
     data, path = params.dataset, written(named(params)[key])
     labels, bad = tuple(data.labels) or None, POLICIES[data.bad_rows]

@@ -1,4 +1,4 @@
-"""The epsilon 0 row of the public language model: what it writes behind public prompts, with no private row read."""
+"""Writes the epsilon 0 row of the public language model: its texts behind public prompts, with no private row read."""
 
 import math
 
@@ -15,7 +15,7 @@ from stages.common import start
 from stages.filters import chain
 from stages.public_only import even
 
-_SPARE = 1.25  # texts that are written for each row, as filters take some
+_SPARE = 1.25  # texts written for each row, as filters take some
 
 
 def run() -> None:
@@ -36,13 +36,13 @@ def run() -> None:
 
 
 def by_prompt(settings: PublicLm) -> Base:
-    """The author that writes behind the prompt alone."""
+    """Return the author that writes behind only the prompt."""
     told = settings.model_dump(include={"prompt", "ends", "temperature", "top_p", "max_tokens", "batch", "precision"})
     return Base(kind="base", start="prompt", **told)
 
 
 def firsts(rows: list[Record], counts: dict[str, int]) -> list[Record]:
-    """The first rows of each label, as many as it counts."""
+    """Return the first rows of each label, as many as `counts` says."""
     own = {label: [row for row in rows if (row.label or "") == label] for label in counts}
     return [row for label, count in counts.items() for row in own[label][:count]]
 

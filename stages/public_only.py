@@ -1,4 +1,4 @@
-"""The epsilon 0 row: public texts, for each label where there are labels, chosen without a look at private rows."""
+"""Writes the epsilon 0 row: public texts, for each label where there are labels, chosen without private rows."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ def run() -> None:
 
 
 def for_labels(params: Params, rows: Sequence[Record]) -> list[Record]:
-    """Public rows for each label, equally many."""
+    """Choose public rows for each label, equally many."""
     labels = params.dataset.labels
     embeddings = public_embeddings(labels)
     return select_public(
@@ -34,7 +34,7 @@ def for_labels(params: Params, rows: Sequence[Record]) -> list[Record]:
 
 
 def even(rows: int, labels: tuple[str, ...]) -> dict[str, int]:
-    """Equal public counts per label; the first labels take what does not divide."""
+    """Return equal public counts per label; the first labels take the remainder."""
     each, rest = divmod(rows, len(labels))
     return {label: each + (index < rest) for index, label in enumerate(labels)}
 

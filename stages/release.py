@@ -1,9 +1,9 @@
-"""Put together what may leave: rows, cards, statement, measurements, ledger extract, provenance, and sign it.
+"""Puts together and signs what may leave: rows, cards, statement, measurements, ledger extract, provenance.
 
-Guarantee: the folder, and whether there is one, is a function of the owner's word, of rows and documents that ledgered
+Guarantee: the folder, and its existence, is a function of the owner's word, of rows and documents that ledgered
 mechanisms, public files and invented canaries explain, and of the keys and the ledger; the taint check holds the graph
 to that. No document made from private rows is read: neither an attack on natural records nor any other audit of them
-can stop a release. What the answer key of an invented world can do is to stop it.
+can stop a release. The answer key of an invented world can only stop it.
 """
 
 import os
@@ -63,7 +63,7 @@ def run() -> None:
     """Rows and receipts of release.variants, publishable metrics, the ledger -> release/."""
     params = load()
     if not params.release.variants:
-        with bundle.swapped(FOLDER):  # empty, for the graph; what was released before is gone
+        with bundle.swapped(FOLDER):  # empty, for the graph; the earlier release is gone
             pass
         print("nothing is released: release.variants names no variant", flush=True)
         return
@@ -102,10 +102,10 @@ def publish(params: Params, settings: ReleaseSettings, target: Path = FOLDER) ->
 
 @dataclass(frozen=True)
 class Collected:
-    """What the workspace and the ledger say of the released variants.
+    """The facts of the workspace and the ledger about the released variants.
 
-    `stages` is the graph as the statement tells it, `flow` as the taint check reads it, `promise` the statement itself.
-    `scores` are those on the declared public test file; None where there is none. Receipts are by variant.
+    `stages` is the graph in the statement's form, `flow` in the taint check's, `promise` the statement itself.
+    `scores` are on the declared public test file; None where there is none. Receipts are by variant.
     """
 
     asset: Asset
@@ -119,7 +119,7 @@ class Collected:
 
 
 def collected(params: Params, variants: Sequence[str]) -> Collected:
-    """What there is to check.
+    """Collect the facts to check.
 
     Raises:
         DataError: dvc.yaml has no stage that writes the release.
@@ -147,7 +147,7 @@ def prepared(
     signer: str,
     world: Facts | None,
 ) -> bundle.Contents:
-    """All that leaves."""
+    """Build everything that leaves."""
     counts = {name: counts_of(records, params.dataset.text) for name, records in rows.items()}
     day = datetime.now(UTC).date().isoformat()
     promise, books, receipts, scores = evidence.promise, evidence.books, evidence.receipts, evidence.scores
@@ -170,12 +170,12 @@ def prepared(
 
 
 def read_lock() -> dict[str, Any]:
-    """The stages of dvc.lock."""
+    """Read the stages of dvc.lock."""
     return dict(report.read_yaml(LOCK).get("stages", {})) if LOCK.is_file() else {}
 
 
 def read_world() -> Facts:
-    """The answer key of the invented world.
+    """Read the answer key of the invented world.
 
     Raises:
         DataError: it is missing, and with it the check for planted secrets.
@@ -186,7 +186,7 @@ def read_world() -> Facts:
 
 
 def sources(variants: Sequence[str]) -> list[str]:
-    """The files that the folder is made of: the allow-list."""
+    """List the files that the folder is made of: the allow-list."""
     of_variant = (
         [SYNTHETIC / f"{name}.parquet", RECEIPTS / f"{name}.json", METRICS / name / "generation.json"]
         for name in variants
@@ -195,7 +195,7 @@ def sources(variants: Sequence[str]) -> list[str]:
 
 
 def graph(variants: Sequence[str], charges: Sequence[Charge], receipts: Mapping[str, Receipt]) -> Flow:
-    """The workspace's graph for the taint check, with the releasing and the scoring stage's own choice of files.
+    """Read the workspace's graph for the taint check, with the releasing and the scoring stage's own choice of files.
 
     A file of the allow-list that no stage makes was put there by hand: it counts as private.
 
@@ -216,7 +216,7 @@ def graph(variants: Sequence[str], charges: Sequence[Charge], receipts: Mapping[
 
 
 def chosen(node: Node, variants: Sequence[str]) -> Node:
-    """The node with the files that its stage chooses among those of a folder."""
+    """Narrow a node to the files that its stage chooses in a folder."""
     if RELEASE in node.writes:
         return narrowed(node, sources(variants))
     if node.name.partition("@")[0] == _SCORED:
@@ -225,7 +225,7 @@ def chosen(node: Node, variants: Sequence[str]) -> Node:
 
 
 def ledgered(charges: Sequence[Charge], receipts: Mapping[str, Receipt]) -> frozenset[str]:
-    """Names of the graph's nodes that spent what the released receipts name, as the ledger has it.
+    """Name the graph's nodes that spent what the released receipts name, according to the ledger.
 
     A node that spent something else, for another release or as a reference, is no meter on the way of these rows.
     """
@@ -236,7 +236,7 @@ def ledgered(charges: Sequence[Charge], receipts: Mapping[str, Receipt]) -> froz
 
 
 def origins(params: Params, evidence: Collected, signer: str, files: Mapping[str, str]) -> dict[str, Any]:
-    """The PROV document of the released rows."""
+    """Build the PROV document of the released rows."""
     paid = {charge for receipt in evidence.receipts.values() for charge in receipt.charges}
     data, marks = params.dataset, {charge.fingerprint for charge in evidence.charges if charge.id in paid}
     # One value, and another for other charges: two that were equal, or one in place of two, would tell that no row
@@ -250,7 +250,7 @@ def origins(params: Params, evidence: Collected, signer: str, files: Mapping[str
 
 
 def inspected(folder: Path, world: Facts | None) -> None:
-    """Look through every text that is about to leave, the pages and documents too, for planted secrets.
+    """Search every text that is about to leave, including pages and documents, for planted secrets.
 
     Raises:
         DataError: a file holds one; the message names the file.

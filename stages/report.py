@@ -1,4 +1,4 @@
-"""The audit page, the public card, the privacy statement, the final table, and the same figures as DVC plots."""
+"""Writes the audit page, the public card, the privacy statement, the final table, and the same figures as DVC plots."""
 
 import platform
 import sys
@@ -49,7 +49,7 @@ T = TypeVar("T")
 def run(*awaited: str) -> None:
     """reports/metrics, reports/receipts, the ledger -> the pages of the private zone.
 
-    With metric files that a run has yet to write, by their paths: the first page and the table alone, which say what is
+    With metric files that a run has yet to write, by their paths: only the first page and the table, which say what is
     to come.
     """
     params = load()
@@ -78,7 +78,7 @@ def run(*awaited: str) -> None:
 
 @dataclass(frozen=True)
 class _Pages:
-    """What the private zone gets: the page as HTML, the final table, and the rows behind each plot."""
+    """The outputs for the private zone: the page as HTML, the final table, and the rows behind each plot."""
 
     page: str
     table: Mapping[str, Any]
@@ -103,10 +103,10 @@ def _private(
 
 
 def drawn(results: Results, draw: Callable[[Results], T]) -> T:
-    """What is drawn of the results, or of all but the kind of which nothing can be drawn: that counts as inconclusive.
+    """Draw from the results, leaving out a kind that cannot be drawn: that kind counts as inconclusive.
 
     Guarantee: no number that an audit of private rows may come to ends this stage, and with it a run before its
-    release. What cannot be drawn without any result still ends it: that is no matter of the rows.
+    release. A drawing that fails without any result still ends it: that does not depend on the rows.
     """
     try:
         return draw(results)
@@ -120,24 +120,24 @@ def drawn(results: Results, draw: Callable[[Results], T]) -> T:
 
 
 def read_scores(params: Params) -> dict[str, Any] | None:
-    """What classifiers score on the declared public test file; None where there is none."""
+    """Read the scores of classifiers on the declared public test file; None where there are none."""
     scores = _read(PUBLIC, params).get(PUBLIC.name, {})
     return scores if scores.get("zone") == PUBLISHABLE else None
 
 
 def read_samples(params: Params, receipts: Mapping[str, Receipt]) -> dict[str, list[Record]]:
-    """Variant -> a few of its rows, of those alone whose receipt lets them be shown."""
+    """Return variant -> a few of its rows, only for variants whose receipt lets them be shown."""
     names = [name for name in params.may_leave if name in receipts and receipts[name].private]
     return {name: samples_of(params, written(params, name)) for name in names}
 
 
 def samples_of(params: Params, records: Sequence[Record]) -> list[Record]:
-    """A few rows for the card, the same each time."""
+    """Select a few rows for the card, the same each time."""
     return few(records, by_label=bool(params.dataset.labels), seed=params.seed)
 
 
 def read_results(params: Params, workspace: Path = Path()) -> Results:
-    """Every metric file of this run that there is; those of settings that were taken back are left out."""
+    """Read every metric file of this run that exists; files of settings since taken back are left out."""
     return Results({metric.name: _read(metric, params, workspace) for metric in sections.METRICS})
 
 
@@ -147,19 +147,19 @@ def _read(metric: Metric[Any], params: Params, workspace: Path = Path()) -> dict
 
 
 def read_receipts(variants: Iterable[str], workspace: Path = Path()) -> dict[str, Receipt]:
-    """Variant -> its receipt."""
+    """Read variant -> its receipt."""
     return {name: read_receipt(workspace / RECEIPTS / f"{name}.json") for name in variants}
 
 
 def read_yaml(path: Path) -> Any:
-    """One YAML document."""
+    """Read one YAML document."""
     return YAML(typ="safe").load(path.read_text(encoding="utf-8"))
 
 
 def read_stages(path: Path) -> list[dict[str, Any]]:
-    """The graph as dvc.yaml writes it, matrices folded: name, desc, zone, and the stages it needs.
+    """Read the graph as dvc.yaml writes it, matrices folded: name, desc, zone, and the stages it needs.
 
-    A stage that is repeated needs what any of its repetitions needs, by the names in the values beside it.
+    A repeated stage needs what any of its repetitions needs, by the names in the values beside it.
     """
     graph, params = read_yaml(path)["stages"], read_yaml(path.with_name(RESOLVED))
     written, repeated = unrepeated(graph, params), expand(graph, params)
@@ -184,7 +184,7 @@ def _needs(read: Sequence[str], made: Sequence[tuple[str, str]], name: str) -> l
 
 
 def provenance() -> dict[str, str]:
-    """Versions of what computed the page."""
+    """Return the versions of what computed the page."""
     packages = {name: version(name) for name in _PACKAGES}
     created = datetime.now(UTC).isoformat(timespec="seconds")
     return {"palimpsest": palimpsest.__version__, "python": platform.python_version(), **packages, "created": created}

@@ -1,4 +1,4 @@
-"""How a stopped run of `fit` goes on under its charge, and what it left to go on with."""
+"""Decides how a stopped run of `fit` goes on under its charge, and finds what it left for that."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,9 +12,9 @@ from palimpsest.workspace import CHECKPOINTS
 
 
 def folder(method: Method, run: Run, plan: Plan, noise_fixed: bool) -> Path | None:
-    """Where a run leaves what it goes on with; None where nothing is kept.
+    """Return where a run keeps its state for going on; None where nothing is kept.
 
-    Exact rounds are not private, and none are kept; nor are rounds under noise that a seed fixes, which never go on.
+    Exact rounds are not private, so none are kept; nor are rounds under noise that a seed fixes, which never go on.
     """
     if method.resumes is Resumes.WAVES:
         return CHECKPOINTS / method.name
@@ -25,7 +25,7 @@ def folder(method: Method, run: Run, plan: Plan, noise_fixed: bool) -> Path | No
 
 
 def continues(method: Method, charge: Charge, workspace: Path = Path()) -> bool:
-    """Whether what began and was stopped goes on in this workspace, under the same charge."""
+    """Tell whether a stopped run goes on in this workspace, under the same charge."""
     if charge.steps is None or charge.noise_fixed:
         return False
     if method.resumes is Resumes.WAVES:
@@ -37,12 +37,12 @@ def continues(method: Method, charge: Charge, workspace: Path = Path()) -> bool:
 
 
 def forget(method: Method, name: str, charges: Iterable[Charge]) -> None:
-    """Remove the unfinished texts that the finished run of a variant, and earlier ones of it, left.
+    """Remove the unfinished texts that the finished run of a variant, and earlier runs of it, left.
 
-    What rounds voted over stays, as their answers do: rows are made again from both.
+    What rounds voted over stays, as do their answers: rows are made again from both.
 
     Args:
-        charges: all of the data set.
+        charges: all charges of the data set.
     """
     if method.resumes is Resumes.WAVES:
         for charge in charges:

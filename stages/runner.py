@@ -1,7 +1,7 @@
-"""A stage ends with what runs it, and is alone at its files.
+"""Ends a stage with the process that runs it, and keeps other processes off its files.
 
-A killed `palimpsest run`, or a killed DVC, would leave its stage at work: that blocks the next run, or commits beside
-it and is charged twice. So each process looks after the one that started it.
+A killed `palimpsest run`, or a killed DVC, would leave its stage at work. The stage would block the next run, or
+commit beside it and be charged twice. So each process watches the one that started it.
 """
 
 import ctypes
@@ -21,14 +21,14 @@ from palimpsest.files import make_folder
 from palimpsest.workspace import STAGES_RUNNING
 from stages.warm import GRACE_SECONDS, PR_SET_PDEATHSIG, STOPPED
 
-VARIABLE = "PALIMPSEST_RUNNER"  # process number and beginning of what runs stages, for all that a stage starts
+VARIABLE = "PALIMPSEST_RUNNER"  # process number and start time of the runner, for all that a stage starts
 LOCK_SECONDS = 10.0  # far longer than an orphan lives
 _POLL_SECONDS = 0.5
 _SHELLS = {"sh", "bash", "dash", "zsh", "ksh"}  # DVC starts a stage through one
 
 
 def end_with_runner() -> None:
-    """Have this process, a stage of DVC, end once what runs the stages is gone, however that ended."""
+    """Make this process, a stage of DVC, end once the runner of the stages is gone, however that ended."""
     told = os.environ.get(VARIABLE)
     if told is None and "DVC_STAGE" not in os.environ:
         return  # started by hand: the terminal ends it
@@ -41,30 +41,30 @@ def end_with_runner() -> None:
 
 
 def name_runner() -> None:
-    """Tell all that this process starts that it is what runs stages."""
+    """Tell all processes that this one starts that it runs stages."""
     os.environ[VARIABLE] = f"{os.getpid()} {_began(os.getpid())}"
 
 
 def end_with_parent() -> None:
-    """Have this process, which runs stages as the leader of its group, end with its parent, and the group with it."""
+    """Make this process, which runs stages as the leader of its group, end with its parent, and the group with it."""
     parent = os.getppid()
     _watch(parent, _began(parent), group=True)
 
 
 def end_with_launcher() -> None:
-    """Have this process, one of several at a stage, end once what started them is gone, however that ended."""
+    """Make this process, one of several at a stage, end once its starter is gone, however that ended."""
     launcher = os.getppid()
     _watch(launcher, _began(launcher), group=False)
 
 
 def end_with_starter() -> None:
-    """In a new process, before it becomes a program that is not ours: have Linux kill it once its starter is gone."""
+    """In a new process, before it becomes a foreign program: make Linux kill it once its starter is gone."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
 
 
 def _runner() -> tuple[int, float]:
-    """The nearest process above that is no shell, and when it began."""
+    """Return the nearest process above that is no shell, and when it began."""
     above = psutil.Process().parents()
     found = next((each for each in above if each.name() not in _SHELLS), None)
     return (found.pid, found.create_time()) if found else (0, 0.0)
@@ -86,7 +86,7 @@ def _wait(number: int, began: float, group: bool) -> None:
 
 
 def _began(number: int) -> float:
-    """When a process that lives began; 0 if none has this number."""
+    """Return when a live process began; 0 if none has this number."""
     try:
         process = psutil.Process(number)
         return 0.0 if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
@@ -96,7 +96,7 @@ def _began(number: int) -> float:
 
 @contextmanager
 def alone(name: str) -> Iterator[None]:
-    """Hold a stage while the block lasts: an earlier process at it is waited for, as it may be about to end.
+    """Hold a stage while the block lasts; wait for an earlier process at it, which may be about to end.
 
     The operating system gives the lock back when the process ends, however it ends.
 

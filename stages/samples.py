@@ -1,7 +1,7 @@
-"""Write the sample browser, a page of the private zone, from what finished stages left.
+"""Writes the sample browser, a page of the private zone, from what finished stages left.
 
-It is started as stages are, so that no library and no error quotes a row. It is none: it holds private rows, and what
-is no output of a stage lies in no cache, is pushed to no remote and is linked from no flow.
+It is started like a stage, so that no library and no error quotes a row. It is no stage: the page holds private rows,
+and a file that is no stage's output lies in no cache, is pushed to no remote and is linked from no flow.
 """
 
 import math
@@ -50,8 +50,8 @@ def run(most: str, *names: str) -> None:
     """data/synthetic, data/private, data/evolved, reports/metrics -> reports/samples.html.
 
     Args:
-        most: rows of a variant that are shown, drawn at random where it has more.
-        names: variants and rows at epsilon 0; none are all that have rows.
+        most: rows shown of a variant, drawn at random where it has more.
+        names: variants and rows at epsilon 0; none means all that have rows.
 
     Raises:
         ParamsError: params.yaml has no such variant.
@@ -67,7 +67,7 @@ def run(most: str, *names: str) -> None:
 
 
 def asked(params: Params, names: Sequence[str]) -> list[str]:
-    """Those that were named, or all that have rows."""
+    """Return the named variants, or all that have rows."""
     known = (*params.run.evaluate, *AT_EPSILON_0)
     if wrong := next((name for name in names if name not in known), None):
         raise ParamsError(
@@ -92,7 +92,7 @@ class Side:
 
 @dataclass(frozen=True, eq=False)
 class Reader:
-    """What is read once for all variants.
+    """Inputs that are read once for all variants.
 
     Attributes:
         train: the rows that methods read.
@@ -106,7 +106,7 @@ class Reader:
 
     @classmethod
     def of(cls, params: Params) -> "Reader":
-        """Read the private splits, and encode of them what no stage has encoded."""
+        """Read the private splits, and encode those of their texts that no stage has encoded."""
         encode = measuring(params)
         train, holdout = (read_split(PRIVATE / f"{part}.parquet") for part in ("train", "holdout"))
         parts = [encode.rows(texts) for texts in batches([row.text for row in (*train, *holdout)], "private rows")]
@@ -114,7 +114,7 @@ class Reader:
         return cls(params, encode, Side(train, own), Side(holdout, others))
 
     def browsed(self, name: str, most: int) -> Browsed:
-        """One variant, with all that is left of it."""
+        """Read one variant, with all that is left of it."""
         rows = written(self.params, name)
         some = picked(rows, most, by_label=False, seed=self.params.seed)
         beside, removed, (rounds, stands) = self._beside(some, name), removals(self.params, name), self._rounds(name)
@@ -129,7 +129,7 @@ class Reader:
         return tuple(_written(*one, self.params.audit.shingle) for one in found)
 
     def _nearest(self, texts: Sequence[str], name: str) -> Iterator[Nearest]:
-        """Among the rows that were read, and among those that were not."""
+        """Find the nearest among the rows that were read, and among those that were not."""
         found: list[list[Nearest]] = []
         for some in batches(texts, f"samples of {name}"):
             vectors = self.encode.others(some)
@@ -139,7 +139,7 @@ class Reader:
             yield Nearest(np.concatenate(places), np.concatenate(cosines))
 
     def _rounds(self, name: str) -> tuple[tuple[Round, ...], bool]:
-        """What each round selected, and whether public texts stand for embeddings there."""
+        """Return what each round selected, and whether public texts stand for embeddings there."""
         kind = method(self.params.variants[name].method).rounds if name in self.params.variants else ""
         path = EVOLVED / f"{name}{kind}"
         if not kind or not path.is_file():
@@ -152,7 +152,7 @@ class Reader:
         return tuple(map(self._standing, told)), True
 
     def _standing(self, one: EvolvedRound) -> Round:
-        """The public texts that stand for the embeddings of a round, which have length 1."""
+        """Return the public texts that stand for the embeddings of a round, which have length 1."""
         texts, vectors = self._public
         before: list[Record] = []
         after: list[Record] = []
@@ -170,13 +170,13 @@ class Reader:
 
 
 def batches(texts: Sequence[str], name: str) -> Iterator[Sequence[str]]:
-    """The texts in parts, the first of which may be empty."""
+    """Yield the texts in parts; the first may be empty."""
     parts = [texts[start : start + _AT_ONCE] for start in range(0, max(1, len(texts)), _AT_ONCE)]
     return track(parts, name=name, total=len(parts), private=True)
 
 
 def role_of(name: str) -> str:
-    """What a variant is, by the receipt that came with its rows: params.yaml may say another purpose since."""
+    """Describe a variant by the receipt that came with its rows: params.yaml may name another purpose since."""
     if name in AT_EPSILON_0:
         return ROLE_WORDS[name]
     receipt = read_receipt(RECEIPTS / f"{name}.json")
@@ -185,7 +185,7 @@ def role_of(name: str) -> str:
 
 
 def removals(params: Params, name: str) -> tuple[Removal, ...]:
-    """What the filters of a variant removed, with what is left of it; nothing of what removed none."""
+    """Return what the filters of a variant removed, with what is left of it; filters that removed none are left out."""
     path = METRICS / name / "generation.json"
     if not path.is_file():
         return ()
@@ -197,7 +197,7 @@ def removals(params: Params, name: str) -> tuple[Removal, ...]:
 
 
 def _filtered_again(params: Params, name: str) -> Mapping[str, Sequence[Record]]:
-    """What the filters removed of the last texts of a method whose rounds select texts: they remove the same again."""
+    """Return what the filters removed of a method's last round of texts: applied again, they remove the same."""
     path = EVOLVED / f"{name}{TEXTS}"
     if name not in params.run.private_evolve or not path.is_file():
         return {}

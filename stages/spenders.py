@@ -1,4 +1,4 @@
-"""Everything that asks private rows something: its method, its settings, and what it is drawn from."""
+"""Lists everything that asks private rows something: its method, its settings, and its origin."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -21,11 +21,11 @@ from palimpsest.records.schema import PublicSchema
 
 @dataclass(frozen=True)
 class Spender:
-    """A model that is fitted, or a variant that is charged.
+    """A fitted model, or a charged variant.
 
     Attributes:
         origin: what it is drawn from, or who writes for it; None where there is nothing of the kind, or several.
-        settings: what the method is told.
+        settings: the settings of the method.
         target: its purpose and its epsilon.
         origins: the variants that it chooses from, where there are several.
     """
@@ -43,7 +43,7 @@ class Spender:
         return f"{self.method.stage}@{self.name}"
 
     def plan(self, params: Params, basis: Basis) -> Plan:
-        """What it asks and costs, given what it builds on; no row is read."""
+        """Plan what it asks and costs, given its basis; no row is read."""
         self.require_protection()
         budget = Budget(self.target.epsilon, params.delta)
         return self.method.plan(self.settings, params.schema_of_data, budget, basis)
@@ -65,13 +65,13 @@ class Spender:
 
 
 def spenders(params: Params) -> list[Spender]:
-    """All that run, each after what it builds on."""
+    """Return all spenders that run, each after those it builds on."""
     stages = dict.fromkeys(known.stage for known in METHODS)
     return [spender(params, name) for stage in stages for name in getattr(params.run, stage)]
 
 
 def spender(params: Params, name: str) -> Spender:
-    """One of them, by its name."""
+    """Return the spender of that name."""
     if name in params.fitted:
         known, settings = method("dp_lm" if name in params.lms else "discriminator"), params.fitted[name].train
     else:
@@ -85,13 +85,13 @@ def spender(params: Params, name: str) -> Spender:
 
 
 def run_of(params: Params, who: Spender, plan: Plan, fingerprint: str) -> Run:
-    """What makes a retry of a plan the same plan: the rows, the settings that are no defaults, and the queries.
+    """Identify a retry of a plan as the same plan: by the rows, the settings that are no defaults, and the queries.
 
     Guarantee: no code and no file but the rows is part of it. So a release of palimpsest that asks the same queries, by
     their names, events and declared versions, is the same run, and so is one in which a setting with a default is new.
-    What an answer refers to beside, as candidates and models, is held against it where it is replayed (`PrivateView`).
+    Other references of an answer, such as candidates and models, are checked on replay (`PrivateView`).
 
-    The settings that choose the rows are not named. They are known by what they chose.
+    The settings that choose the rows are not named. They are known by the rows they chose.
 
     Args:
         fingerprint: keyed hash of the training part after capping and splitting; it is compared with the rows behind
@@ -113,10 +113,10 @@ def _plain(query: PlannedQuery) -> dict[str, Any]:
 
 
 def settings_of(params: Params, who: Spender) -> dict[str, Any]:
-    """The settings that a spender's answers follow from, as a person would write them: those that are no defaults.
+    """Return the settings that determine a spender's answers, as a person would write them: those that are no defaults.
 
-    Its own are among them, those of what it is drawn from or written by, of the models that its method reads, and what
-    is public of the data. How an endpoint is asked is not: a stopped run goes on with another limit.
+    These are its own, those of its origin or author, of the models that its method reads, and the public facts of the
+    data. How an endpoint is asked is not among them: a stopped run goes on with another limit.
     """
     written = shorten(params)
     found = {"own": _entry(written, who)}
@@ -137,7 +137,7 @@ def _entry(written: Mapping[str, Any], who: Spender) -> Any:
 
 
 def _behind(params: Params, written: Mapping[str, Any], name: str, reads: frozenset[Reads]) -> Any:
-    """The settings of what a spender is drawn from or written by; of another variant its name alone says which."""
+    """Return the settings of a spender's origin or author; another variant is identified only by its name."""
     if Reads.AUTHOR in reads and name in params.authors:
         told, means = written.get("authors", {}).get(name, {}), params.authors[name].means
         return {key: value for key, value in told.items() if key not in means}
@@ -147,14 +147,14 @@ def _behind(params: Params, written: Mapping[str, Any], name: str, reads: frozen
 
 
 def _models(known: Method) -> set[str]:
-    """Keys of the section `models` that a method's answers follow from."""
+    """Return the keys of the section `models` that determine a method's answers."""
     encoder = {"encoder"} if known.reads & {Reads.ENCODER, Reads.EMBEDDINGS} else set()
     language = known.reads & {Reads.BASE, Reads.READER, Reads.DECODER, Reads.FITTED, Reads.AUTHOR}
     return encoder | ({"lm", "vocabulary", "embedded_lm", "prompts"} if language else set())
 
 
 def _facts(schema: PublicSchema) -> Iterator[tuple[str, Any]]:
-    """What is public of the data and no default, by name."""
+    """Yield the public facts of the data that are no defaults, by name."""
     for one in fields(schema):
         value = getattr(schema, one.name)
         plain = one.default if one.default_factory is MISSING else one.default_factory()
@@ -163,12 +163,12 @@ def _facts(schema: PublicSchema) -> Iterator[tuple[str, Any]]:
 
 
 def _pairs(value: Any) -> Any:
-    """A value whose mappings are lists: the order of labels and of fields counts."""
+    """Return a value with its mappings as lists: the order of labels and of fields counts."""
     if isinstance(value, Mapping):
         return [[key, _pairs(inner)] for key, inner in value.items()]
     return [_pairs(inner) for inner in value] if isinstance(value, (list, tuple)) else value
 
 
 def modules(known: Method) -> tuple[str, str]:
-    """The code of a stage that spends: the program that runs it, and the method's own."""
+    """Return the code of a stage that spends: the program that runs it, and the method's own module."""
     return f"stages.{known.stage}" if known.family is Family.TRAINS else "stages.fit", known.module

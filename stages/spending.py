@@ -1,4 +1,4 @@
-"""What every stage that spends shares: what identifies a run, the rows behind the meter, and what a run says of it."""
+"""Shared parts of every stage that spends: the identity of a run, the rows behind the meter, and its record."""
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ from stages.spenders import Spender, run_of
 
 
 def identify(params: Params, who: Spender, plan: Plan) -> Run:
-    """What makes a retry of a plan the same plan, on the rows that `preprocess` left; see `run_of`."""
+    """Identify a retry of a plan as the same plan, on the rows that `preprocess` left; see `run_of`."""
     return run_of(params, who, plan, read_json(MANIFEST)["fingerprint"])
 
 
@@ -39,8 +39,8 @@ def charged(
     resumable: Callable[[Charge], bool] = never,
     provenance: str = "",
 ) -> Iterator[Session]:
-    """Reserve the plan of a model or a variant, say what that costs, and open the view; see `metered`."""
-    device()  # one that is named and not there is an error before anything is reserved
+    """Reserve the plan of a model or a variant, say what it costs, and open the view; see `metered`."""
+    device()  # a named device that is missing is an error before anything is reserved
     noise, noted = NoiseSource(params.testing.noise_seed), receipt_heads(RECEIPTS, params.dataset.asset)
     asked = ledger, params.schema_of_data, identity, plan.queries
     words, team, invented = again.given(os.environ), os.environ.get(TEAM) or None, params.world is not None
@@ -59,10 +59,10 @@ def record(
     before: Sequence[str] = (),
     assumptions: Collection[str] = (),
 ) -> None:
-    """Write a variant's receipt, and what came of it to generation.json.
+    """Write a variant's receipt, and its outcome to generation.json.
 
     Args:
-        counts: rows and what else the page shows.
+        counts: rows and other numbers that the page shows.
         before: charges behind the variant that it builds on.
         assumptions: what the run and that variant had to assume of the machine; ids of `privacy.assumptions`.
     """
@@ -75,7 +75,7 @@ def record(
 
 
 def private_rows() -> Sequence[PrivateRow]:
-    """The training rows."""
+    """Read the training rows."""
     return read_split(PRIVATE / "train.parquet").to(PrivateRow)
 
 

@@ -1,4 +1,4 @@
-"""Ask how many synthetic rows of task json are JSON and conform to the public schema."""
+"""Counts how many synthetic rows of task json are JSON and conform to the public schema."""
 
 from palimpsest.audit.structure import audit_structure
 from palimpsest.errors import ParamsError

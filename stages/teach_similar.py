@@ -1,4 +1,4 @@
-"""Teach a copy of the public language model, on public pairs, to go on with a text like the one it read. Free."""
+"""Teaches a copy of the public language model, on public pairs, to continue with a text like the one it read. Free."""
 
 import shutil
 

@@ -1,4 +1,4 @@
-"""Membership inference from the released rows of one variant alone, whatever method wrote them."""
+"""Membership inference from only the released rows of one variant, whatever method wrote them."""
 
 from palimpsest.audit.text_membership import Phantom, TextMembershipAudit, embedding_attack, phantom_test, text_attacks
 from palimpsest.audit.units import Released, Scores
@@ -25,13 +25,13 @@ def run(name: str) -> None:
     released = Released(written(params, name), *guess.sides, public_texts(), guess.units)
     splits = (read_split(PRIVATE / f"{part}.parquet") for part in ("train", "holdout"))
     phantom = phantom_test(released, [row.text for rows in splits for row in rows if not row.guess], RARE)
-    # Of most records a release says nothing: that is no sign of a non-member.
+    # A release says nothing of most records: that is no sign of a non-member.
     audit = target.judged(attacks(params, released, phantom), "members")
     save(name, "text_membership", TextMembershipAudit(audit, phantom).to_json(name))
 
 
 def attacks(params: Params, released: Released, phantom: Phantom) -> dict[str, Scores]:
-    """Every attack that the parameters allow; which ones they are does not hang on the rows."""
+    """Return every attack that the parameters allow; the choice of attacks does not depend on the rows."""
     of_words = text_attacks(released, order=NGRAM, labelled=bool(params.dataset.labels), seed=params.seed)
     encode = encoders(params)
     public = public_vectors(params, released.public, encode.others)

@@ -1,7 +1,7 @@
-"""Keep how long a stage took, and what sizes it was told, for `palimpsest plan` to tell what the next run may take.
+"""Keeps how long a stage took, and its sizes, so that `palimpsest plan` can estimate the next run.
 
-It is for the eye alone, as all that lies beside it, in a folder that is closed to others. A size is a setting of
-params.yaml, never a count of private rows. A time may follow from them: it is kept in whole seconds.
+It is only informative, as all that lies beside it, in a folder that is closed to others. A size is a setting of
+params.yaml, never a count of private rows. A time may depend on the rows: it is kept in whole seconds.
 """
 
 import math
@@ -25,19 +25,19 @@ def note(program: str, name: str, seconds: float) -> None:
 
     Args:
         program: its module in `stages`.
-        name: what it is repeated for; empty where it is not.
-        seconds: that it took, without what starting Python took.
+        name: the value it is repeated for; empty where it is not repeated.
+        seconds: how long it took, without starting Python.
     """
     write_json(place(program, name), {"seconds": math.ceil(seconds), "cores": os.cpu_count(), "sizes": sizes(Path())})
 
 
 def place(program: str, name: str) -> Path:
-    """Where it is kept, from the workspace."""
+    """Return the path of a stage's time, from the workspace."""
     return SECONDS / f"{program}@{name}.json"
 
 
 def sizes(workspace: Path) -> dict[str, float]:
-    """Key, as params.yaml resolves it -> each setting that says how much there is to do."""
+    """Return key, as params.yaml resolves it -> each setting that determines the amount of work."""
     values = YAML(typ="safe").load((workspace / RESOLVED).read_text(encoding="utf-8"))
     return dict(_numbers(values, ()))
 

@@ -1,4 +1,4 @@
-"""Start the processes of one machine that train together, and tell which of them was lost."""
+"""Starts the processes of one machine that train together, and finds which of them was lost."""
 
 import os
 import signal
@@ -18,13 +18,13 @@ _PATIENCE = 30.0  # seconds that a process has to end by itself once it is told 
 
 
 def launch(count: int, module: str, arguments: Sequence[str]) -> None:
-    """Run `python -m module` in so many processes of a team; all have ended when this does.
+    """Run `python -m module` in so many processes of a team; return when all have ended.
 
-    They find each other by a file of their user's, and speak over the loopback: nobody else reaches them.
+    They find each other by a file that only their user can reach, and speak over the loopback: nobody else can join.
 
     Raises:
         TeamError: one of them was lost.
-        SystemExit: one has failed, and told why.
+        SystemExit: one has failed, and reported why.
         KeyboardInterrupt: this process was told to end.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -47,7 +47,7 @@ def launch(count: int, module: str, arguments: Sequence[str]) -> None:
 
 
 def _place(rank: int, count: int, folder: Path) -> dict[str, str]:
-    """What tells a process its place, where the others are, and that it has a core to itself unless told otherwise."""
+    """Return the variables that tell a process its place, where the others are, and to use one core by default."""
     loopback = next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
     ranks = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
     spoken = dict.fromkeys(("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"), loopback)
@@ -60,7 +60,7 @@ def _codes(members: Sequence[subprocess.Popen[bytes]]) -> list[int | None]:
 
 
 def _end(members: Sequence[subprocess.Popen[bytes]]) -> dict[int, int]:
-    """How each ended, by rank; those that go on are told to end, and made to where they do not."""
+    """Return how each ended, by rank; those that go on are told to end, and killed if they do not."""
     for each in members:
         if each.poll() is None:
             each.terminate()
@@ -74,7 +74,7 @@ def _end(members: Sequence[subprocess.Popen[bytes]]) -> dict[int, int]:
 
 
 def lost(status: Mapping[int, int]) -> str:
-    """Which process was ended by a signal, and by which one; the rest were ended because of it.
+    """Name the process that a signal ended, and the signal; the rest were ended because of it.
 
     >>> lost({0: -15, 1: -9}), lost({0: -15, 1: 3}), lost({0: 3, 1: 3})
     ('number 1 was ended by SIGKILL', 'number 0 was ended by SIGTERM', 'one could not reach another')

@@ -1,4 +1,4 @@
-"""The public artifacts that methods are built with: where they lie, and what tells their sources from others."""
+"""The public artifacts that methods are built with: their places, and what distinguishes their sources."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,12 +25,12 @@ OF_PUBLIC_ASKS = CHECKPOINTS / "public_answers"
 
 
 def nothing_vouched(_params: Params, key: str) -> Path:
-    """For programs that read no public source of params.yaml."""
+    """Stand in for `vouched` in programs that read no public source of params.yaml."""
     raise ValueError(f"this program does not read {key}")
 
 
 class Reader(Protocol):
-    """Who reads: its name, what it is drawn from or among, or who writes for it, its method and what that is told."""
+    """The reader of artifacts: its name, its origin or author, its method and the method's settings."""
 
     @property
     def name(self) -> str: ...
@@ -50,14 +50,14 @@ class Reader(Protocol):
 
 @dataclass(frozen=True)
 class Artifacts:
-    """What a method may read, each loaded where it is asked for; see `Files`.
+    """Everything that a method may read, loaded on request; see `Files`.
 
     Guarantee: it hands out nothing that its method does not declare, so that the graph has an edge to all of it.
 
     Attributes:
-        spender: who is built.
-        vouched: where a public source lies that params.yaml names, once it is checked (`stages.vouching`).
-        kept: where a stopped run leaves what it goes on with; None keeps nothing.
+        spender: the spender whose method is built.
+        vouched: returns the path of a public source that params.yaml names, once it is checked (`stages.vouching`).
+        kept: where a stopped run leaves its state for going on; None keeps nothing.
     """
 
     params: Params
@@ -67,95 +67,95 @@ class Artifacts:
 
     @property
     def schema(self) -> PublicSchema:
-        """What is public about the data set."""
+        """The public facts about the data set."""
         return self.params.schema_of_data
 
     @property
     def seed(self) -> int:
-        """Governs only what touches no private row."""
+        """The seed of only what touches no private row."""
         return self.params.seed
 
     @property
     def answers(self) -> Path:
-        """What language models answered a public stage, by the hash of what they were asked."""
+        """The file of language models' answers to a public stage, by the hash of what they were asked."""
         return OF_PUBLIC_ASKS / f"{self.spender.name}.sqlite"
 
     def key(self) -> bytes:
-        """The asset's key, for this variant."""
+        """Return the asset's key, for this variant."""
         asset = Ledger.open(ledger_url(self.params)).asset(self.params.dataset.asset)
         return keyed.digest(asset.key, self.spender.method.name, self.spender.name)
 
     def texts(self) -> list[str]:
-        """The public texts."""
+        """Return the public texts."""
         self.require(Reads.TEXTS)
         return public_texts()
 
     def start(self) -> list[Record]:
-        """What first populations are chosen from; the public texts are for any label."""
+        """Return the records that first populations are chosen from; the public texts are for any label."""
         self.require(Reads.START)
         if self._zero_shot is None:
             return [Record(text) for text in public_texts()]
         return read_public(self._begins)
 
     def embeddings(self) -> Mapping[str, np.ndarray]:
-        """Those of the public texts and of the labels' descriptions."""
+        """Return the embeddings of the public texts and of the labels' descriptions."""
         self.require(Reads.EMBEDDINGS)
         labels = self.params.dataset.labels
         return public_embeddings(labels) if labels else {}
 
     def heldout(self) -> list[str]:
-        """Held-out public texts."""
+        """Return held-out public texts."""
         self.require(Reads.HELDOUT)
         return heldout_texts()
 
     def base(self) -> Path:
-        """The public language model."""
+        """Return the public language model."""
         self.require(Reads.BASE)
         return BASE_LM
 
     def untouched(self) -> Path:
-        """The public language model by which texts are judged and filtered."""
+        """Return the public language model by which texts are judged and filtered."""
         self.require(Reads.BASE)
         return self.params.untouched
 
     def reader(self) -> Path:
-        """The public language model that reads prompts."""
+        """Return the public language model that reads prompts."""
         self.require(Reads.READER)
         return MODELS / self._origin
 
     def decoder(self) -> Path:
-        """The public decoder."""
+        """Return the public decoder."""
         self.require(Reads.DECODER)
         return DECODERS / self._origin
 
     def encoder(self) -> Path:
-        """The public sentence encoder."""
+        """Return the public sentence encoder."""
         self.require(Reads.ENCODER)
         return self.vouched(self.params, "models.encoder")
 
     def author(self) -> Any:
-        """The author's settings."""
+        """Return the author's settings."""
         self.require(Reads.AUTHOR)
         return self.params.authors[self._origin]
 
     def author_model(self) -> Path:
-        """The folder of a local author's model."""
+        """Return the folder of a local author's model."""
         self.require(Reads.AUTHOR)
         return self.vouched(self.params, f"authors.{self._origin}.model")
 
     def source(self) -> list[Record]:
-        """The rows of another variant."""
+        """Return the rows of another variant."""
         self.require(Reads.SOURCE)
         return read_synthetic(SYNTHETIC / self._origin, self.params.dataset.text, self.params.dataset.label)
 
     def sources(self) -> dict[str, list[Record]]:
-        """The rows of several other variants, by their names."""
+        """Return the rows of several other variants, by their names."""
         self.require(Reads.SOURCES)
         text, label = self.params.dataset.text, self.params.dataset.label
         return {name: read_synthetic(SYNTHETIC / name, text, label) for name in self.spender.origins}
 
     def fitted(self) -> Path:
-        """A fitted language model."""
+        """Return a fitted language model."""
         self.require(Reads.FITTED)
         return MODELS / self._origin
 
@@ -165,10 +165,10 @@ class Artifacts:
             raise ValueError(f"method {self.spender.method.name} does not declare that it reads {what}")
 
     def provenance(self) -> str:
-        """What tells the public sources of the method's model from others; see `Query.subject`.
+        """Identify the public sources of the method's model; see `Query.subject`.
 
-        They are known by what their owner gave, and not by what our code made of it: a named model, the public texts
-        that the embedded one learns from, a fitted model that was paid for.
+        They are identified by what their owner gave, and not by what our code made of it: a named model, the public
+        texts that the embedded one learns from, a fitted model that was paid for.
         """
         if Reads.FITTED in self._read:
             return fingerprint_of(self.fitted())
@@ -180,7 +180,7 @@ class Artifacts:
 
     @property
     def _read(self) -> frozenset[Reads]:
-        """What the method reads here: its author may spare it some."""
+        """The artifacts that the method reads here; its author may make some of them unnecessary."""
         known = self.spender.method
         if Reads.AUTHOR not in known.reads:
             return known.reads

@@ -1,4 +1,4 @@
-"""The one way to a public model or text file: where it lies, once it is checked that it is not the workspace's own."""
+"""The only way to a public model or text file: its path, once it is checked that it is not the workspace's own."""
 
 import hashlib
 import re
@@ -11,11 +11,11 @@ from palimpsest.params.schema import Params
 from palimpsest.params.sources import public_sources
 from palimpsest.records.vouched import EMBEDDED, Own, PublicSource, fingerprint_of, require_public, sha256
 
-_HUB = re.compile(r"[\w.-]+(/[\w.-]+)?(@[\w./-]+)?")  # a hub name; anything else is a path, and is not told
+_HUB = re.compile(r"[\w.-]+(/[\w.-]+)?(@[\w./-]+)?")  # a hub name; anything else is a path, and is not shown
 
 
 def vouched(params: Params, key: str) -> Path:
-    """The file or folder of what params.yaml names at `key`; a hub model is fetched.
+    """Return the file or folder that params.yaml names at `key`; a hub model is fetched.
 
     Guarantee: it is neither the workspace's own nor a copy of that, as far as `require_public` can see.
 
@@ -35,11 +35,11 @@ def vouched(params: Params, key: str) -> Path:
 
 
 def require_vouched(params: Params, workspace: Path = Path()) -> None:
-    """Check whatever params.yaml names as public, used or not, as far as it is on this machine; nothing is fetched.
+    """Check everything that params.yaml names as public, used or not, as far as it is on this machine; fetch nothing.
 
     Raises:
-        DataError: something of it is the workspace's own, or a copy of that.
-        ModelError: a hub model that anything which runs reads is not pinned to a commit.
+        DataError: some of it is the workspace's own, or a copy of that.
+        ModelError: a hub model that any running stage reads is not pinned to a commit.
     """
     own = own_of(params, workspace)
     for source in named(params).values():
@@ -51,12 +51,12 @@ def require_vouched(params: Params, workspace: Path = Path()) -> None:
 
 
 def named(params: Params) -> dict[str, PublicSource]:
-    """Key of params.yaml -> the source that it names."""
+    """Return key of params.yaml -> the source that it names."""
     return {source.key: source for source in public_sources(params)}
 
 
 def own_of(params: Params, workspace: Path = Path()) -> Own:
-    """What the workspace has that is not public."""
+    """Return what the workspace has that is not public."""
     from stages.models import fitted_here
 
     inputs = tuple(Path(path) for path in (params.dataset.private, params.dataset.test) if path is not None)
@@ -64,7 +64,7 @@ def own_of(params: Params, workspace: Path = Path()) -> Own:
 
 
 def told(params: Params) -> list[dict[str, Any]]:
-    """What a privacy statement tells of each source that anything which runs reads: never where it lies.
+    """Describe each source that any running stage reads, for a privacy statement: never its path.
 
     Returns:
         source: its key; kind; name: a hub's or an endpoint's, else what it is; sha256: of its content, None where it is
@@ -84,29 +84,29 @@ def _name(source: PublicSource) -> str:
 
 
 def _of_hub(source: PublicSource, workspace: Path = Path()) -> bool:
-    """Whether a source is the name of a hub's model, and no file or folder is called so."""
+    """Tell whether a source is the name of a hub's model, and no file or folder has that name."""
     hub = source.kind == "model" and not source.embedded and _HUB.fullmatch(source.name) is not None
     return hub and not written(source, workspace).exists()
 
 
 def digest_of(source: PublicSource, workspace: Path = Path()) -> str | None:
-    """Of a source's content as it is now, 64 hexadecimal digits; None where there is nothing on this machine."""
+    """Hash a source's current content, 64 hexadecimal digits; None where there is nothing on this machine."""
     if source.kind == "prompts":
         return hashlib.sha256(source.name.encode()).hexdigest()
     try:
         place = place_of(source, workspace)
         return None if place is None else fingerprint_of(place) if place.is_dir() else sha256(place)
-    except ModelError:  # whatever loads it says what is wrong with it
+    except ModelError:  # the loader reports what is wrong with it
         return None
 
 
 def written(source: PublicSource, workspace: Path = Path()) -> Path:
-    """The path that a source's name is, whether or not there is something."""
+    """Return the path that a source's name is, whether or not anything is there."""
     return workspace / Path(source.name).expanduser()
 
 
 def place_of(source: PublicSource, workspace: Path) -> Path | None:
-    """Where a source lies on this machine; None where it does not."""
+    """Return where a source lies on this machine; None where it does not."""
     if source.embedded:
         return resolve_encoder(EMBEDDED)
     if not source.on_disk:

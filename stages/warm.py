@@ -1,22 +1,22 @@
-"""Start stages warm: one process reads the large libraries once, and each stage runs in a fork of it.
+"""Starts stages warm: one process reads the large libraries once, and each stage runs in a fork of it.
 
 A stage pays some five seconds of processor time for importing torch, transformers and their like. `serving` starts a
 process, the server, that has imported them, and names its socket in the environment. A stage that is started as
 `python -P -m stages.NAME` hands itself over (`hand_over`): it runs in a fork, with its own folder, environment,
-arguments, open files, signals and exit status. It starts as it is wherever this does not fit: without the variable,
+arguments, open files, signals and exit status. It starts cold wherever this does not fit: without the variable,
 elsewhere than on Linux, with settings in the environment that a library reads at its import, or if the server has died.
 
 Guarantee: a fork is as private, and as random, as a new process.
 
-* The server reads no file of a workspace. It imports libraries alone; palimpsest is imported anew in each fork.
+* The server reads no file of a workspace. It imports only libraries; palimpsest is imported anew in each fork.
 * The operating system's random bytes, from which keys and noise are drawn, have no state in a process.
 * `numpy` and `torch` have generators in the process: each fork seeds them anew from the operating system. `random` and
-  `uuid` need no help: Python itself seeds the one anew, and the other asks the operating system.
+  `uuid` need no help: Python itself seeds the former anew, and the latter asks the operating system.
 * OpenSSL, under `ssl`, `hashlib`, `cryptography` and OpenDP's library, seeds itself anew after a fork.
 * OpenDP's library is not in the server all the same, as a precaution: each fork loads it as a new process would.
 
-`_require_fit` looks whether that holds, before the first fork: also that no thread would be lost, and that no GPU is in
-use. A server that is not fit ends, and all stages start as they are.
+`_require_fit` checks this before the first fork. It also checks that no thread would be lost, and that no GPU is in
+use. A server that is not fit ends, and all stages start cold.
 """
 
 import atexit
@@ -41,7 +41,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple, NoReturn
 
-VARIABLE = "PALIMPSEST_WARM"  # the socket's place; set but empty, all stages start as they are
+VARIABLE = "PALIMPSEST_WARM"  # the socket's place; set but empty, all stages start cold
 GRACE_SECONDS = 1.5  # from an interrupt to a terminate; a Ctrl-C ends all within three seconds
 STOPPED = 130  # the shell's number for Ctrl-C
 
@@ -56,10 +56,10 @@ _EXTRA = ("pandas",)  # read by pyarrow at its first table, where it is installe
 _LIGHT = "stages.inputs"  # runs even where nothing else does, and needs none of them
 _OURS = {"palimpsest", "stages", "flows"}
 _KEPT_OUT = ("opendp",)  # native code kept out as a precaution, as files that a process has mapped
-_DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dxg")  # open once a GPU is in use: importing torch maps its driver alone
+_DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dxg")  # open once a GPU is in use: importing torch maps only its driver
 _FORKS_WELL = {"jemalloc_bg_thd"}  # threads that a library starts anew in a fork
 _THREADS = "OMP_NUM_THREADS"
-# What a fork may have otherwise than the server: read by no library at its import, or seen to in `_become`.
+# Variables that may differ between a fork and the server: no library reads them at its import, or `_become` sets them.
 _MAY_DIFFER = {
     "PATH", "PWD", "OLDPWD", "SHLVL", "_", "NO_PROXY", "no_proxy", "DO_NOT_TRACK", "TOKENIZERS_PARALLELISM",
     "CUDA_VISIBLE_DEVICES", _THREADS,
@@ -77,7 +77,7 @@ _PROCESS = Path("/proc/self")
 
 @contextlib.contextmanager
 def serving(variables: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """What to add to the environment of stages, so that they start warm while this lasts; nothing where they cannot.
+    """Yield what to add to the environment of stages, so that they start warm while this lasts; nothing if they cannot.
 
     Args:
         variables: the environment that stages have otherwise.
@@ -85,7 +85,7 @@ def serving(variables: Mapping[str, str]) -> Iterator[dict[str, str]]:
     if VARIABLE in variables or not _possible():
         yield {}
         return
-    with tempfile.TemporaryDirectory(prefix="warm-") as folder:  # its user's alone, whatever the umask is
+    with tempfile.TemporaryDirectory(prefix="warm-") as folder:  # its user's only, whatever the umask is
         place = str(Path(folder) / "socket")
         with _server(place, {**variables, "PYTHONUNBUFFERED": "1", _THREADS: "1"}):
             yield {VARIABLE: place}
@@ -105,7 +105,7 @@ def _server(place: str, variables: Mapping[str, str]) -> Iterator[None]:
             stderr=subprocess.DEVNULL, pass_fds=[listener.fileno()], cwd="/", env=dict(variables),
             start_new_session=True,  # a Ctrl-C reaches a stage once, through the process that handed it over
         )  # fmt: skip
-    try:  # the socket is now the server's alone: when that dies, stages start as they are
+    try:  # the socket is now only the server's: when that dies, stages start cold
         yield
     finally:
         process.kill()  # a stage that still runs has a keeper of its own
@@ -116,7 +116,7 @@ def _server(place: str, variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def hand_over() -> None:
-    """Run this process's module in a fork of the server and end as it ends; return where it must start as it is."""
+    """Run this process's module in a fork of the server and end as it ends; return where it must start cold."""
     with socket.socket(socket.AF_UNIX) as server:
         if sys.orig_argv[3] == _LIGHT or not _asked(server):
             return
@@ -133,11 +133,11 @@ def hand_over() -> None:
 
 
 def _asked(server: socket.socket) -> bool:
-    """Whether the server has answered, what ever: it may take seconds, and a Ctrl-C then ends the process."""
+    """Tell whether the server has answered at all: it may take seconds, and a Ctrl-C then ends the process."""
     request = Request(os.getcwd(), sys.path, dict(os.environ), sys.orig_argv[3:])
     try:
         server.connect(os.environ[VARIABLE])
-        if _user_of(server) != os.getuid():  # nobody else is told what a stage is told
+        if _user_of(server) != os.getuid():  # nobody else may learn what a stage is told
             return False
         socket.send_fds(server, [b"."], [0, 1, 2])
         server.sendall(f"{json.dumps(request)}\n".encode())
@@ -149,7 +149,7 @@ def _asked(server: socket.socket) -> bool:
 
 
 def _read(server: socket.socket, most: int) -> bytes:
-    """What comes next; nothing once the other side has ended, which is a reset where it had not read all."""
+    """Read what comes next; nothing once the other side has ended, which is a reset if it had not read all."""
     try:
         return server.recv(most)
     except ConnectionResetError:
@@ -179,7 +179,7 @@ def _pass_on(server: socket.socket, number: int, frame: FrameType | None) -> Non
 
 
 class Request(NamedTuple):
-    """What a stage's own process was started with."""
+    """The arguments and surroundings that a stage's own process was started with."""
 
     folder: str
     path: list[str]
@@ -188,7 +188,7 @@ class Request(NamedTuple):
 
 
 def serve(listener: socket.socket) -> None:
-    """Import the libraries once the first stage asks, then answer each that does, until standard input ends."""
+    """Import the libraries once the first stage asks, then answer each that asks, until standard input ends."""
     if not _is_asked(listener):
         return
     given = dict(os.environ)  # libraries add to it
@@ -197,7 +197,7 @@ def serve(listener: socket.socket) -> None:
     import_module("numba").njit(lambda: 0)()  # at its first function it reads tables that take half a second
     _require_fit()
     gc.freeze()  # what all forks share
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are waited for by nobody
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for keepers
     while _is_asked(listener):
         connection = listener.accept()[0]
         if os.fork() == 0:
@@ -208,7 +208,7 @@ def serve(listener: socket.socket) -> None:
 
 
 def _is_asked(listener: socket.socket) -> bool:
-    """Wait for a stage; whether one came before standard input ended."""
+    """Wait for a stage; tell whether one came before standard input ended."""
     return listener.fileno() in select.select([listener.fileno(), 0], [], [])[0]
 
 
@@ -230,19 +230,19 @@ def _open_files() -> Iterator[str]:
 
 
 def keep(connection: socket.socket, given: Mapping[str, str]) -> NoReturn:
-    """Fork the stage that is asked for, pass on the signals that come for it, and tell how it ended.
+    """Fork the requested stage, pass on the signals that come for it, and report how it ended.
 
-    A stage ends with its keeper, and its keeper with it. What a stage raises ends it, and comes out here.
+    A stage ends with its keeper, and its keeper with it. An exception of the stage ends it, and comes out here.
 
     Args:
-        connection: to who asks.
+        connection: to the process that asks.
         given: the environment that the libraries were imported in.
     """
     files = socket.recv_fds(connection, 1, 3)[1]
     line = connection.makefile().readline()
     request = Request(*json.loads(line)) if line else None
     if request is None or not fits(request.variables, given):
-        os._exit(0)  # who asked starts as it is
+        os._exit(0)  # the asking process starts cold
     connection.sendall(_TAKEN)
     stage = os.fork()
     if stage == 0:
@@ -260,7 +260,7 @@ def keep(connection: socket.socket, given: Mapping[str, str]) -> NoReturn:
 
 
 def fits(variables: Mapping[str, str], ours: Mapping[str, str]) -> bool:
-    """Whether libraries that were imported under `ours` are as they would be under `variables`.
+    """Tell whether libraries that were imported under `ours` are as they would be under `variables`.
 
     >>> fits({"PALIMPSEST_LEDGER": "x", "HOME": "/a", "OMP_NUM_THREADS": "4"}, {"HOME": "/a"})
     True
@@ -311,9 +311,9 @@ def _run(request: Request, files: list[int], added: Mapping[str, str]) -> NoRetu
 
 
 def _leave() -> NoReturn:
-    """End as an interpreter does, but for taking its memory apart: that would copy hundreds of megabytes first.
+    """End as an interpreter does, but without freeing its memory: that would copy hundreds of megabytes first.
 
-    So do forks of `multiprocessing`.
+    Forks of `multiprocessing` do the same.
     """
     threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001
     atexit._run_exitfuncs()  # noqa: SLF001
@@ -323,7 +323,7 @@ def _leave() -> NoReturn:
 
 
 def _become(request: Request, added: Mapping[str, str]) -> None:
-    """Have all that a new process would have of its own, and what its imports would have `added` to the environment."""
+    """Set up all that a new process would have of its own, and what imports would have `added` to the environment."""
     os.chdir(request.folder)
     os.environ.clear()
     os.environ.update({**request.variables, **added})

@@ -1,4 +1,4 @@
-"""Unpack the invented world of the embedded data set."""
+"""Unpacks the invented world of the embedded data set."""
 
 from palimpsest.params.load import load
 from palimpsest.records.world.shipped import unpack

@@ -1,4 +1,4 @@
-"""Let an author write, shown no record, what the evolution of embeddings begins with. Free."""
+"""Lets an author write, shown no record, the texts that the evolution of embeddings begins with. Free."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,12 +18,12 @@ from stages.public import public_texts
 from stages.tools import Artifacts
 from stages.vouching import vouched
 
-_TRIES = 4  # times that more is asked for where some texts were equal or empty
+_TRIES = 4  # requests for more where some texts were equal or empty
 
 
 @dataclass(frozen=True)
 class _Writes:
-    """Who reads what an author needs: the same as a variant of `evolve` hands to it."""
+    """Reads what an author needs, and hands it the same as a variant of `evolve` does."""
 
     name: str
     origin: str
@@ -50,7 +50,7 @@ def run(name: str, author: str) -> None:
 
 
 def zero_shot(author: Author, labels: Sequence[str], count: int) -> list[Record]:
-    """`count` different texts of each label, in the order of the labels.
+    """Let the author write `count` different texts of each label, in the order of the labels.
 
     Raises:
         BackendError: the author wrote fewer, or cannot be reached.

@@ -1,6 +1,6 @@
-"""The lab: what a researcher needs, beside what somebody with a file does. The core never imports it.
+"""The lab: the tools of researchers, beside those of somebody with a file. The core never imports it.
 
-It comes in by entry points alone, as any other package does that brings methods, audits or commands:
+It comes in only by entry points, as any other package does that brings methods, audits or commands:
 
 * `methods`: `sentdp`, `custext` and `fewshot`, baselines of the papers; `shots` is the query of the last;
 * `audits`, `stages`, `sections`: exhibits (separation, clipping, familiarity), the judge that answers behind

@@ -9,14 +9,17 @@ from palimpsest.twins.scenes import COINS, NAME, Scene, counterparts, predict, s
 
 
 def fewshot(seed: int) -> Scene:
-    """Each canary is alone with its label, in every prompt: each token goes on from it or from nothing."""
+    """Build a scene in which each canary is the only record of its label, in every prompt.
+
+    Each token continues from the canary or from nothing.
+    """
     scene = predict(seed)
     variants = {NAME: _fewshot(4)}
     return replace(scene, method="fewshot", sections={**scene.sections, "variants": variants}, faults=(NO_NOISE,))
 
 
 def _fewshot(tokens: int) -> settings.Section:
-    """A variant of `fewshot` that writes one row of so many tokens from one prompt of one record."""
+    """Return a variant of `fewshot` that writes one row of so many tokens from one prompt of one record."""
     return settings.variant(
         "fewshot", rows=1, prompts=1, shots=1, top_k=512, max_tokens=tokens, micro_batch=1, checkpoint_tokens=tokens,
         prompt={"head": settings.PROMPT["public"], "text_tokens": settings.PROMPT["text_tokens"]},
@@ -25,7 +28,10 @@ def _fewshot(tokens: int) -> settings.Section:
 
 
 def sentdp(seed: int) -> Scene:
-    """Each canary is alone with its label: the public text that is like it has depth 1, every other one 0."""
+    """Build a scene in which each canary is the only record of its label.
+
+    The public text that is like the canary has depth 1, every other one 0.
+    """
     words = invented_words(2 * COINS + 1, seed)
     labels = words[1 : COINS + 1]
     canaries = of_own_words(words[COINS + 1 :], labels, [(words[0],)] * COINS)
@@ -34,7 +40,7 @@ def sentdp(seed: int) -> Scene:
         method="sentdp",
         words=tuple(words),
         canaries=canaries,
-        public=(words[0], *counterparts(canaries)),  # of equally deep texts the first is picked: that of no canary
+        public=(words[0], *counterparts(canaries)),  # of equally deep texts the first is picked, which is no canary's
         sections=sections(labels, {"sentdp": [NAME]}, n_public=room, variants=variants),
         before=(("encode_public",),),
         steps=(("sentdp", NAME),),

@@ -90,22 +90,22 @@ class LabRun(Settings):
 
 
 def models_of(params: "Params") -> LabModels:
-    """The section `models` with the lab's keys."""
+    """Return the section `models` with the lab's keys."""
     return _part(params.models, LabModels)
 
 
 def utility_of(params: "Params") -> LabUtility:
-    """The section `utility` with the lab's keys."""
+    """Return the section `utility` with the lab's keys."""
     return _part(params.utility, LabUtility)
 
 
 def audit_of(params: "Params") -> LabAudit:
-    """The section `audit` with the lab's keys."""
+    """Return the section `audit` with the lab's keys."""
     return _part(params.audit, LabAudit)
 
 
 def run_of(params: "Params") -> LabRun:
-    """The section `run` with the lab's keys."""
+    """Return the section `run` with the lab's keys."""
     return _part(params.run, LabRun)
 
 
@@ -129,7 +129,7 @@ def _run(runs: Any, run: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _defaults() -> Iterator["Derived"]:
-    """Of demonstrations as of the rows of `predict`."""
+    """Yield the defaults of demonstrations, derived as those of the rows of `predict`."""
     from palimpsest.params.derived import ANY, RECORD, Derived, chain_without, for_json
 
     own = ("variants", ANY, "fewshot")

@@ -30,8 +30,8 @@ class WriteShots(MeteredWriting):
     Guarantee: for adding or removing one unit of privacy, a record or a person with all their rows, this is `steps`
     adaptive Poisson-subsampled Gaussian mechanisms. One keyed row stands for a person (`one_each`), and its label is
     the person's, so labels are disjoint parts of the persons. For each token every row that stands is drawn by a coin
-    of its own and put into one of M prompts by a draw of its own. One unit more changes the distribution of one prompt
-    alone, by at most sqrt(2) in L2, whatever else is in it. The average over the fixed M has noise of `noise_std` on
+    of its own and put into one of M prompts by a draw of its own. One unit more changes only the distribution of one
+    prompt, by at most sqrt(2) in L2, whatever else is in it. The average over the fixed M has noise of `noise_std` on
     each of the public top-k tokens, and the argmax is post-processing. Each token begins after the meter counted it.
     One row of a person is as much as a prompt has room for: more would push out rows of others.
 
@@ -69,7 +69,7 @@ class WriteShots(MeteredWriting):
         return self.sampling.event()
 
     def run_steps(self, rows: Sequence[PrivateRow], noise: NoiseSource, meter: Meter) -> dict[str, Any]:
-        """What was written of the label."""
+        """Return the demonstrations written for the label."""
         mine = [row for row in one_each(rows) if not self.label or row.label == self.label]
         shots = self.prompter.contexts(self.label, [self.prompter.spelt(row.text, row.label) for row in mine])
         kept = Kept(self.checkpoints, meter)
@@ -94,7 +94,7 @@ class WriteShots(MeteredWriting):
 
     @torch.no_grad()
     def _token(self, shots: Sequence[Sequence[int]], text: Sequence[int], noise: NoiseSource) -> int:
-        """One token: sample, spread, average, add noise, take the largest."""
+        """Draw one token: sample, spread, average, add noise, take the largest."""
         sampling = self.sampling
         chosen = noise.bernoulli(len(shots), sampling.rate).nonzero()[0].tolist() if shots else []
         places = noise.integers(len(chosen), sampling.prompts).tolist() if chosen else []
@@ -110,13 +110,13 @@ class WriteShots(MeteredWriting):
         return int(columns[noisy.argmax()])
 
     def _read(self, prompts: Sequence[Sequence[int]]) -> torch.Tensor:
-        """Probabilities of the next token (n, vocabulary); public and private prompts come in passes of their own."""
+        """Return next-token probabilities (n, vocabulary); public and private prompts come in separate passes."""
         shape = replace(self.shape, rows=min(self.shape.rows, len(prompts)))
         hidden = Contexts(self.model, prompts, shape).hidden(0, len(prompts))
         blocks = logits_of(head_of(self.model), hidden, shape.rows)
         return torch.cat([probabilities(logits) for logits in blocks])
 
     def _columns(self, public: torch.Tensor, first: bool) -> torch.Tensor:
-        """The likeliest public tokens; a demonstration does not begin with its end."""
+        """Return the likeliest public tokens; a demonstration does not begin with its end."""
         usable = without_ends(self.allowed, self.ends) if first else self.allowed
         return public.masked_fill(~usable, -1.0).topk(min(self.sampling.top_k, int(usable.sum()))).indices

@@ -54,12 +54,12 @@ def render_card(
     samples: Mapping[str, Sequence[Record]] | None = None,
     fingerprint: str | None = None,
 ) -> str:
-    """The card as HTML text: styles, drawings and the drawing library inside, no address outside.
+    """Render the card as HTML text, with styles, drawings and the drawing library inside and no outside address.
 
     Args:
         provenance: name -> version of everything that matters, and "created".
-        variants: those that are released; the statement's other releases stay in its totals.
-        scores: what classifiers trained on the rows score on a test file declared public; None where there is none.
+        variants: the released ones; the statement's other releases stay in its totals.
+        scores: of classifiers trained on the rows, on a test file declared public; None where there are none.
         samples: variant -> a few of its synthetic rows (`report.shown.few`).
         fingerprint: of the key that signs the release; None for a copy that is not signed.
 
@@ -98,7 +98,7 @@ def render_card(
 
 
 def gates(statement: Mapping[str, Any], releases: Sequence[Mapping[str, Any]]) -> list[Gate]:
-    """What was tried to show that the claim is wrong, the whole first, then one by one."""
+    """Return the attempts to show that the claim is wrong: the whole claim first, then one by one."""
     if statement["status"] == PRIVATE:
         whole = _HOLDS, "Every release has a finite epsilon, fresh noise and a whole ledger."
     else:
@@ -121,7 +121,7 @@ def _accounting_gate(release: Mapping[str, Any]) -> Gate:
 
 
 def _accountants(release: Mapping[str, Any]) -> list[tuple[str, float | None]]:
-    """(name, epsilon) of every accountant that takes the release's mechanisms, the stated one first."""
+    """Return (name, epsilon) of every accountant that takes the release's mechanisms, the stated one first."""
     told = release["accounting"]
     named = [(told["name"], told["epsilon"])]
     named += [("Fourier accountant", told["epsilon_fourier"])] if told.get("epsilon_fourier") is not None else []

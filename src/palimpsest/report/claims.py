@@ -24,7 +24,7 @@ def claims(
     ledger: LedgerSummary,
     statement: Mapping[str, Any],
 ) -> tuple[Claim, ...]:
-    """Every claim of the page, the proved ones first."""
+    """Return every claim of the page, the proved ones first."""
     refuted = {row.variant for row in summary.of("release") if row.verdict == "refuted"}
     sound = statement["status"] == PRIVATE and not refuted
     rows = summary.of("release")
@@ -36,7 +36,7 @@ def claims(
 def public_claims(
     statement: Mapping[str, Any], receipts: Mapping[str, Receipt], ledger: LedgerSummary
 ) -> tuple[Claim, ...]:
-    """The claims that rest on nothing from the private zone: those of a card, the proved ones first."""
+    """Return the claims of a card, which rest on nothing from the private zone, the proved ones first."""
     total = _total(ledger, statement["status"] == PRIVATE)
     return _in_order([*_proved(receipts, statement, set()), total, *_stated(statement)])
 
@@ -48,7 +48,7 @@ def _end_to_end(item: Mapping[str, Any]) -> Claim:
 
 
 def _stated(statement: Mapping[str, Any]) -> list[Claim]:
-    """What the statement itself says is tested end to end, assumed, and not covered."""
+    """Return the statement's own claims: tested end to end, assumed, and not covered."""
     own = [*map(_end_to_end, statement["end_to_end"]), *map(_assumption, statement["assumptions"])]
     return own + [
         Claim(f"N-{item['id']}", item["sentence"], "not covered", "reports/statement.json")
@@ -93,7 +93,7 @@ def _assumption(item: Mapping[str, Any]) -> Claim:
 
 
 def _word(item: Mapping[str, Any]) -> str:
-    """What an assumption without a test rests on."""
+    """Name what an assumption without a test rests on."""
     if item["holds"] == "owner":
         named = (f"{one['source']} ({one['name']}, {(one['sha256'] or 'no hash')[:12]})" for one in item["sources"])
         return "; ".join(["the owner's word", *named])

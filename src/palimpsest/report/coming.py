@@ -1,4 +1,4 @@
-"""What the first page of a run says of the measurements that are still to come."""
+"""Lists the measurements that the first page of a run still lacks."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ class Coming:
 
     Attributes:
         metric: the kind of file.
-        names: whose files.
+        names: the subjects of the files, such as variants.
         section: where the page will show them.
     """
 
@@ -27,12 +27,15 @@ class Coming:
 
     @property
     def words(self) -> str:
-        """What it is, and whose."""
+        """The name of the measurement and its subjects."""
         return f"{self.metric.name.replace('_', ' ')} ({', '.join(self.names)})"
 
 
 def coming(params: Params, files: Collection[str]) -> tuple[Coming, ...]:
-    """What the run asks for whose files, by their paths below the metrics' folder, are still to be written."""
+    """Return the measurements that the run asks for and that are still to be written.
+
+    `files` are paths below the metrics' folder: those of the missing measurements.
+    """
     return tuple(_coming(params, files))
 
 
@@ -45,7 +48,7 @@ def _coming(params: Params, files: Collection[str]) -> Iterator[Coming]:
 
 
 def without(results: Results, still: Collection[Coming]) -> Results:
-    """The results without those: a file that lies there is of an earlier run."""
+    """Return the results without the missing measurements: a file that lies there is of an earlier run."""
     documents = dict(results.documents)
     for one in still:
         kept = documents.get(one.metric.name, {})
@@ -54,11 +57,11 @@ def without(results: Results, still: Collection[Coming]) -> Results:
 
 
 def unattacked(still: Collection[Coming]) -> set[str]:
-    """The variants whose attacks are still to come."""
+    """Return the variants whose attacks are still to come."""
     return {name for one in still for name in one.names if is_attack(one.metric.name)}
 
 
 def notes(still: Collection[Coming]) -> dict[str, str]:
-    """Heading -> what will stand under it, in the order of the page."""
+    """Return heading -> what will stand under it, in the order of the page."""
     listed = {name: [one.words for one in still if one.section.heading == name] for name in HEADINGS}
     return {name: f"Still to come: {'; '.join(words)}." for name, words in listed.items() if words}

@@ -1,4 +1,4 @@
-"""What the measurements of a variant come to, in two sentences: what a page and the terminal open with."""
+"""Sums up the measurements of a variant in two sentences, which open the page and the terminal's report."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from palimpsest.workspace import PUBLIC_ONLY
 
 
 def conclusions(summary: Summary, later: Collection[str] = ()) -> dict[str, str]:
-    """Release -> what was gained over public text alone, and whether an attack could have refuted its claim.
+    """Return release -> its gain over public text alone, and whether an attack could have refuted its claim.
 
     `later` are the releases whose attacks are still to come.
     """
@@ -21,9 +21,9 @@ def conclusions(summary: Summary, later: Collection[str] = ()) -> dict[str, str]
 
 
 def public_conclusions(scores: Mapping[str, Any] | None, releases: Sequence[str]) -> dict[str, str]:
-    """Release -> how its rows do beside public text alone, by a test file that was declared public.
+    """Return release -> how its rows do beside public text alone, on a test file that was declared public.
 
-    Guarantee: made of publishable scores alone.
+    Guarantee: made only of publishable scores.
     """
     variants = scores["variants"] if scores else {}
     public = variants.get(PUBLIC_ONLY, {})
@@ -32,7 +32,7 @@ def public_conclusions(scores: Mapping[str, Any] | None, releases: Sequence[str]
 
 
 def _beside(own: Mapping[str, Any], public: Mapping[str, Any]) -> str | None:
-    """By the first evaluator that scored both; None where there is none."""
+    """Compare by the first evaluator that scored both; None where there is none."""
     evaluator = next((name for name in (*EVALUATORS, *own) if name in own and name in public), None)
     if evaluator is None:
         return None
@@ -47,7 +47,7 @@ def _beside(own: Mapping[str, Any], public: Mapping[str, Any]) -> str | None:
 
 
 def _gain(row: Row) -> str:
-    """By the evaluator that shares no weights with any generator, where it was used."""
+    """State the gain by the evaluator that shares no weights with any generator, where it was used."""
     score = row.scores[0] if row.scores else None
     if score is None and "utility" in row.unsettled:
         return f"Its usefulness is inconclusive, because {row.unsettled['utility']}."
@@ -65,9 +65,11 @@ def _gain(row: Row) -> str:
 
 
 def _attacks(row: Row, references: Sequence[Row]) -> str:
-    """The largest claim that a perfect attack could have refuted is how strong the test was, and no bound on the loss.
+    """Say what came of the attacks, and how strong they were.
 
-    Whether these attacks find anything is seen on a reference of the same method, whose rows are not private.
+    Their strength is the largest claim that a perfect attack could have refuted; it is no bound on the loss.
+
+    A reference of the same method, whose rows are not private, shows whether these attacks find anything.
     """
     if not row.attacks:
         return " ".join(_unsettled(row)) or "It was not attacked."
@@ -85,12 +87,12 @@ def _attacks(row: Row, references: Sequence[Row]) -> str:
 
 
 def _unsettled(row: Row) -> list[str]:
-    """Of the attacks that came to no result."""
+    """Name the attacks that came to no result, and say why."""
     named = ((kind.replace("_", " "), row.unsettled[kind]) for kind in row.unsettled_attacks)
     return [f"Its {kind} attack is inconclusive, because {why}." for kind, why in named]
 
 
 def _blind(reference: Row, row: Row) -> bool:
-    """Whether none of the attacks that were made on both, and whose control passed, tells the reference's members."""
+    """Tell whether attacks were made on both, with a passed control, and none of them tells the reference's members."""
     both = [one.auc.low for kind, one in reference.audits.items() if kind in row.audits and one.control_passed]
     return bool(both) and max(both) <= 0.5

@@ -1,4 +1,4 @@
-"""What all charts share: their looks, their scales, and their words under the pointer.
+"""Shared parts of all charts: looks, scales, and tooltips.
 
 Every series differs in shape or dash as well as in colour, and nothing that is drawn in text has a fixed colour, so
 that the page's theme (light, dark, print) decides it.
@@ -21,87 +21,87 @@ ROW = 30  # height of one row of a horizontal chart, in pixels
 
 
 def data(rows: Rows) -> alt.InlineData:
-    """The rows, inside the drawing."""
+    """Return the rows as data inside the drawing."""
     return alt.InlineData(values=rows)
 
 
 def finish(chart: Chart, height: int, columns: int = 4) -> Chart:
-    """As wide as the page gives, with the legend where a phone has room for it."""
+    """Make a chart as wide as the page gives, with the legend where a phone has room for it."""
     sized = chart.properties(width="container", height=height)
     return sized.configure_legend(orient="bottom", direction="horizontal", columns=columns, labelLimit=260)
 
 
 def fields(value: Any, *names: str) -> dict[str, Any]:
-    """Some fields of a value, as columns of a row."""
+    """Return some fields of a value as columns of a row."""
     return {name: getattr(value, name) for name in names}
 
 
 def names(rows: Rows, column: str) -> list[str]:
-    """What stands in a column, each once, in its order."""
+    """Return the distinct values of a column, in their order."""
     return list(dict.fromkeys(row[column] for row in rows))
 
 
 def split(rows: Rows, keep: Callable[[dict[str, Any]], bool]) -> tuple[Rows, Rows]:
-    """The rows that are kept, and the others."""
+    """Return the rows to keep, and the others."""
     return [row for row in rows if keep(row)], [row for row in rows if not keep(row)]
 
 
 def tips(*fields: str) -> list[alt.Tooltip]:
-    """What is shown under the pointer."""
+    """Return the tooltips of a mark."""
     return [alt.Tooltip(field, format=".3g") if field.endswith(":Q") else alt.Tooltip(field) for field in fields]
 
 
 def keyed(channel: Callable[..., Channel], column: str, values: Mapping[Any, Any], **more: Any) -> Channel:
-    """A channel (colour, shape, dash) that tells the values of a column apart: value -> how it looks."""
+    """Return a channel (colour, shape, dash) that tells the values of a column apart: value -> how it looks."""
     scale = alt.Scale(domain=list(values), range=list(values.values()))
     return channel(f"{column}:N", title=None, scale=scale, **more)
 
 
 def by_color(rows: Rows, column: str = "variant") -> alt.Color:
-    """A colour for each variant, the same in every chart."""
+    """Return a colour for each variant, the same in every chart."""
     return keyed(alt.Color, column, colors(names(rows, column)), legend=alt.Legend(symbolOpacity=1))
 
 
 def by_shape(rows: Rows, column: str = "variant") -> alt.Shape:
-    """A shape for each variant."""
+    """Return a shape for each variant."""
     return keyed(alt.Shape, column, looks(names(rows, column), SHAPES))
 
 
 def by_dash(rows: Rows, column: str = "variant") -> alt.StrokeDash:
-    """A dash for each variant, the first one solid."""
+    """Return a dash for each variant, the first one solid."""
     return keyed(alt.StrokeDash, column, looks(names(rows, column), DASHES))
 
 
 def by_line(rows: Rows, column: str, **axis: Any) -> alt.Y:
-    """A line of a horizontal chart for each value of a column, in their order."""
+    """Return an axis with a line of a horizontal chart for each value of a column, in their order."""
     return alt.Y(f"{column}:N", title=None, sort=names(rows, column), axis=alt.Axis(**(axis or {"labelLimit": 150})))
 
 
 def height_of(rows: Rows, column: str, each: int = ROW) -> int:
-    """The height of a chart with a line for each value of a column."""
+    """Return the height of a chart with a line for each value of a column."""
     return each * len(names(rows, column)) + 20
 
 
 def level(value: float, channel: str = "y") -> alt.Chart:
-    """A dashed line across the chart."""
+    """Draw a dashed line across the chart."""
     place: dict[str, Any] = {channel: "level:Q"}
     return alt.Chart(data([{"level": value}])).mark_rule(color=GREY, strokeDash=[4, 3]).encode(**place)
 
 
 def points(base: alt.Chart, size: int, **channels: Any) -> alt.Chart:
-    """One mark for each row."""
+    """Draw one mark for each row."""
     return base.mark_point(filled=True, size=size, opacity=1).encode(**channels)
 
 
 def intervals(base: alt.Chart, axis: alt.X | alt.Y, value: str, size: int, **channels: Any) -> list[alt.Chart]:
-    """Each row's value as a mark on the interval from its `low`, which has the axis, to its `high`."""
+    """Draw each row's value as a mark on the interval from its `low`, on the given axis, to its `high`."""
     along = "x" if isinstance(axis, alt.X) else "y"
     ends: dict[str, Any] = {along: axis, f"{along}2": "high:Q"}
     return [base.mark_rule(strokeWidth=2).encode(**ends), points(base, size, **{along: f"{value}:Q"}, **channels)]
 
 
 def log_rates(floor: float, x: str, y: str) -> tuple[alt.X, alt.Y, alt.Scale]:
-    """The axes of a ROC curve, `fpr` and `tpr`, with their titles, and their scale: logarithmic from `floor` on."""
+    """Return the titled axes of a ROC curve, `fpr` and `tpr`, and their scale: logarithmic from `floor` on."""
     scale = alt.Scale(type="log", domain=[floor, 1], nice=False, clamp=True)
     ticks = alt.Axis(format=".3~%", values=[rate for rate in _DECADES if rate >= floor])
     both: dict[str, Any] = {"scale": scale, "axis": ticks}
@@ -109,11 +109,11 @@ def log_rates(floor: float, x: str, y: str) -> tuple[alt.X, alt.Y, alt.Scale]:
 
 
 def epsilons(rows: Rows, line: str, kinds: Mapping[str, tuple[str, str]], *told: str) -> alt.Chart:
-    """Epsilons of some kinds, for each value of the column `line`.
+    """Draw epsilons of some kinds, for each value of the column `line`.
 
     Args:
         kinds: kind -> its colour and its shape.
-        told: what else is shown under the pointer.
+        told: further columns for the tooltip.
     """
     base = alt.Chart(data(rows)).encode(
         x=alt.X("epsilon:Q", title="ε", scale=alt.Scale(domainMin=0, nice=True)),
@@ -126,7 +126,7 @@ def epsilons(rows: Rows, line: str, kinds: Mapping[str, tuple[str, str]], *told:
 
 
 def differences(rows: Rows, what: str, title: str) -> Chart:
-    """Members less a control, with intervals, and the line of none; a tick where a proved cap lies."""
+    """Draw members less a control with intervals, a line at no difference, and a tick at each proved cap."""
     variants, kinds = names(rows, "variant"), names(rows, what)
     value = "risk" if "risk" in rows[0] else "value"
     place: dict[str, Any] = {"yOffset": alt.YOffset("variant:N", sort=variants), "color": by_color(rows)}
@@ -145,7 +145,7 @@ def differences(rows: Rows, what: str, title: str) -> Chart:
 
 
 def listed(start: str, rows: Rows, *keys: str, value: str) -> str:
-    """What a chart shows, for those who cannot see it."""
+    """Describe a chart's values for those who cannot see it."""
     items = [f"{' '.join(_word(row[key]) for key in keys)} {row[value]:.3g}" for row in rows]
     return f"{start}: {'; '.join(items)}."
 
@@ -155,7 +155,7 @@ def _word(value: Any) -> str:
 
 
 def charted(title: str, rows: Sequence[Mapping[str, Any]]) -> str:
-    """Values with their intervals as SVG, a panel for each `data`, a line for each `row`, a colour for `whose` it is.
+    """Draw values with intervals as SVG: a panel for each `data`, a line for each `row`, a colour for each `whose`.
 
     Args:
         rows: mappings with data, row, whose, value, low and high. Without any the drawing is empty.

@@ -1,7 +1,7 @@
-"""What the end-to-end audits that come with palimpsest say of a release: which of its methods' code was examined.
+"""States which methods' code was examined by the end-to-end audits that come with palimpsest.
 
 An audit examines code and no data, so none is made for a workspace: `make twins` measures them once a version. A result
-holds for the declared versions (`privacy.versions`) of what was asked then, and for no others.
+holds for the declared versions (`privacy.versions`) of the queries that it ran, and for no others.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,20 +12,20 @@ from palimpsest.report.formats import at_least, number
 from palimpsest.twins.shipped import Results
 
 _NOT_EXAMINED = "not examined"
-_JUDGE = "discriminator"  # its charges are on the receipts of the models that it stands behind
+_JUDGE = "discriminator"  # its charges are on the receipts of the models that it supports
 
 
 def end_to_end(released: Sequence[Receipt], audits: Results) -> list[dict[str, str]]:
-    """Of each method that made released rows: method, verdict, and what that means; `audits` are by method.
+    """Return, for each method that made released rows: method, verdict, and what that means; `audits` are by method.
 
-    A method without an audit is said to be not examined, and so is one whose rows were charged for other versions than
-    those that its audit ran.
+    A method is said to be not examined if it has no audit, or if its rows were charged for other versions than those
+    that its audit ran.
     """
     return [_examined(method, asked, audits.get(method)) for method, asked in sorted(_asked(released).items())]
 
 
 def _asked(released: Sequence[Receipt]) -> dict[str, set[tuple[str, int]]]:
-    """Method -> versions that its rows were charged for."""
+    """Return method -> the versions that its rows were charged for."""
     found: dict[str, set[tuple[str, int]]] = {}
     for receipt in released:
         versions = {one for query in receipt.queries for one in query.versions.items()}

@@ -41,10 +41,10 @@ def render_internal(
     provenance: Mapping[str, str],
     still: Sequence[Coming] = (),
 ) -> str:
-    """The page as HTML text: styles, drawings and the drawing library inside, no address outside.
+    """Render the page as HTML text, with styles, drawings and the drawing library inside and no outside address.
 
-    `provenance` is name -> version of everything that matters, and "created". `still` is what the first page of a run
-    lacks: it says so at its top, under each heading, and in place of a verdict.
+    `provenance` is name -> version of everything that matters, and "created". `still` lists the measurements that the
+    first page of a run lacks: the page says so at its top, under each heading, and in place of a verdict.
     """
     page = Page(summary, results, receipts, ledger)
     return rendered(
@@ -70,7 +70,7 @@ def render_internal(
 
 
 def rendered(template: str, drawn: Sequence[Figure], *, coming: Mapping[str, str] = _NOTHING, **words: Any) -> str:
-    """A page as HTML text: its words, and its figures under their headings, the last one under that of the provenance.
+    """Render a page as HTML text: its words, and its figures under their headings, the last one under the provenance.
 
     `coming` is heading -> what will stand under it.
 
@@ -95,7 +95,7 @@ def rendered(template: str, drawn: Sequence[Figure], *, coming: Mapping[str, str
 
 @cache  # a template is compiled once
 def environment() -> Environment:
-    """The templates, with every value from data escaped."""
+    """Return the template environment, which escapes every value from data."""
     made = Environment(
         loader=PackageLoader("palimpsest.report"),
         autoescape=True,
@@ -117,7 +117,7 @@ ROLE_WORDS = {
 
 
 def verdicts(page: Page, still: Sequence[Coming] = ()) -> Table[Row]:
-    """The table of verdicts: a line per variant, and the columns of every section; none of what is still to come."""
+    """Build the table of verdicts: a line per variant, and the columns of every section; not those still to come."""
     rows, waiting = page.summary.rows, {one.section.name for one in still}
     listed = [(section.name, column) for section in SECTIONS for column in section.columns(page)]
     shown = (column for name, column in listed if name not in waiting or any(map(column.cell, rows)))
@@ -132,7 +132,7 @@ def verdicts(page: Page, still: Sequence[Coming] = ()) -> Table[Row]:
 
 
 def _unattacked(summary: Summary, still: Sequence[Coming]) -> str:
-    """Why no attack on a release showed anything."""
+    """Say why no attack on a release showed anything."""
     if any(is_attack(one.metric.name) for one in still):
         return "still to come"
     tried = any(row.unsettled_attacks for row in summary.of("release"))
@@ -140,7 +140,7 @@ def _unattacked(summary: Summary, still: Sequence[Coming]) -> str:
 
 
 def _first(still: Sequence[Coming], provenance: Mapping[str, str]) -> list[tuple[str, str]]:
-    """What a first page says of itself before all else."""
+    """Return the notice that a first page shows before all else."""
     if not still:
         return []
     listed = "; ".join(one.words for one in still)
@@ -149,7 +149,7 @@ def _first(still: Sequence[Coming], provenance: Mapping[str, str]) -> list[tuple
 
 
 def _alerts(page: Page, statement: Mapping[str, Any], still: Sequence[Coming] = ()) -> list[tuple[str, str]]:
-    """What a reader must see first: (level, sentence)."""
+    """Return the alerts that a reader must see first: (level, sentence)."""
     summary, later = page.summary, unattacked(still)
     alerts = [("stop", f"{statement['status']}: {reason}") for reason in statement["reasons"]]
     for row in summary.of("release"):
@@ -167,7 +167,7 @@ def _alerts(page: Page, statement: Mapping[str, Any], still: Sequence[Coming] = 
 
 
 def _bar(ledger: LedgerSummary) -> dict[str, float]:
-    """Shares of the cap, in epsilon; what is only reserved by its share of the charges."""
+    """Return shares of the cap, in epsilon; the reserved share is in proportion to its part of the charges."""
     used = min(1.0, ledger.spent_epsilon / ledger.cap_epsilon)
     counted = [(charge.state, charge.epsilon) for charge in ledger.charges if charge.released and charge.epsilon]
     total = sum(epsilon for _, epsilon in counted)
@@ -178,13 +178,13 @@ def _bar(ledger: LedgerSummary) -> dict[str, float]:
 
 @cache
 def _library() -> Markup:
-    """Vega, Vega-Lite and their embedder in one script, of the version that Altair writes for."""
+    """Return Vega, Vega-Lite and their embedder in one script, of the version that Altair writes for."""
     version = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
     return Markup(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=version))
 
 
 def policy(*scripts: str) -> Markup:
-    """A content policy under which only these scripts run and nothing is fetched."""
+    """Return a content policy under which only these scripts run and nothing is fetched."""
     digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
     hashes = " ".join(f"'sha256-{digest}'" for digest in digests)
     return Markup(

@@ -1,4 +1,4 @@
-"""What the stages measured: one type for each kind of metric file, read by the type that wrote it."""
+"""Results of the stages: one type for each kind of metric file, read by the type that wrote it."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,10 +18,10 @@ class Metric(Generic[T]):
     """One kind of metric file.
 
     Attributes:
-        name: of the kind.
+        name: the name of the kind.
         read: the file's content -> its result.
-        asked: whose files belong to this run; those of settings that were taken back may still lie there.
-        path: below the metrics' folder, with a place for whose it is; that of a variant's own where it is left out.
+        asked: the subjects whose files belong to this run; files of settings since taken back may still lie there.
+        path: below the metrics' folder, with a place for the subject; if left out, that of a variant's own file.
     """
 
     name: str
@@ -30,12 +30,12 @@ class Metric(Generic[T]):
     path: str = ""
 
     def file(self, whose: str) -> str:
-        """The path of one file below the metrics' folder."""
+        """Return the path of one file below the metrics' folder."""
         return (self.path or f"{{}}/{self.name}.json").format(whose)
 
 
 def measured(params: Params) -> tuple[str, ...]:
-    """The variants that run, and the baselines."""
+    """Return the variants that run, and the baselines."""
     return (*params.run.evaluate, REAL, *params.at_epsilon_0)
 
 
@@ -43,16 +43,16 @@ def measured(params: Params) -> tuple[str, ...]:
 class Results:
     """The metric files of one run.
 
-    Guarantee: a file of an audit that came to no result is no result here: whoever asks for one is told of none.
+    Guarantee: a file of an audit that came to no result is never returned as a result.
 
     Attributes:
-        documents: kind -> whose -> the file's content.
+        documents: kind -> subject, such as a variant -> the file's content.
     """
 
     documents: Mapping[str, Mapping[str, Document]] = field(default_factory=dict)
 
     def of(self, metric: Metric[T]) -> dict[str, T]:
-        """Whose -> result.
+        """Return subject -> result.
 
         Raises:
             DataError: a file is not what this version writes.
@@ -61,17 +61,17 @@ class Results:
         return {name: result for name, result in found if result is not None}
 
     def get(self, metric: Metric[T], name: str) -> T | None:
-        """One result, or None where it was not measured or there is none."""
+        """Return one result, or None where it was not measured or came to no result."""
         body = self.documents.get(metric.name, {}).get(name)
         return None if body is None or inconclusive(body) else _read(metric, name, body)
 
     def unsettled(self, metric: Metric[Any]) -> dict[str, Inconclusive]:
-        """Whose -> why there is no result, of the audits that came to none."""
+        """Return subject -> why there is no result, for the audits that came to none."""
         told = {name: inconclusive(body) for name, body in self.documents.get(metric.name, {}).items()}
         return {name: why for name, why in told.items() if why is not None}
 
     def without(self, kind: str, why: Inconclusive) -> "Results":
-        """The same, with no result of a kind."""
+        """Return these results with every result of one kind replaced by the reason for having none."""
         return replace(self, documents={**self.documents, kind: dict.fromkeys(self.documents[kind], why.document)})
 
 

@@ -12,13 +12,13 @@ from palimpsest.workspace import INTERNAL, PUBLIC_LM, PUBLIC_ONLY, REAL
 
 BASELINES = (REAL, PUBLIC_ONLY, PUBLIC_LM)
 ROLES = ("release", "reference", *BASELINES)
-_VERDICTS = ("refuted", "not refuted", "inconclusive")  # the one that is over the others first
-EVALUATORS = ("tfidf_lr", "minilm_lr")  # first the one that shares no weights with any generator
+_VERDICTS = ("refuted", "not refuted", "inconclusive")  # the first one outranks the others
+EVALUATORS = ("tfidf_lr", "minilm_lr")  # the first shares no weights with any generator
 
 
 @dataclass(frozen=True)
 class Fraction(Plain):
-    """`count` of `total`."""
+    """`count` out of `total`."""
 
     count: int
     total: int
@@ -26,7 +26,7 @@ class Fraction(Plain):
 
 @dataclass(frozen=True)
 class Score(Plain):
-    """What one evaluator, trained on a variant's rows, scores on the real test rows.
+    """The scores on the real test rows of one evaluator, trained on a variant's rows.
 
     Attributes:
         evaluator: its name.
@@ -53,7 +53,8 @@ class Score(Plain):
 class Membership(Plain):
     """The strongest attack on one variant (highest AUC) and the verdict over all of them, with the claim's p value.
 
-    Bound, `eps_max` and verdict are of the audit as one of all of its variant (`MembershipAudit.among`), p by itself.
+    Bound, `eps_max` and verdict count the audit as one of all audits of its variant (`MembershipAudit.among`); the p
+    value is its own.
     """
 
     attack: str
@@ -67,15 +68,17 @@ class Membership(Plain):
 
 
 def is_attack(kind: str) -> bool:
-    """Whether a kind of metric file holds a membership attack."""
+    """Tell whether a kind of metric file holds a membership attack."""
     return kind.endswith("membership")
 
 
 def overall(audits: Iterable[Membership | None], *, unsettled: bool = False) -> str | None:
-    """Over all audits of a claim: refuted if one refutes, inconclusive unless one could have; None without any.
+    """Return the verdict over all audits of a claim.
+
+    It is refuted if one refutes, inconclusive unless one could have refuted; None without any audit.
 
     Args:
-        unsettled: whether there are others, which came to no result.
+        unsettled: whether further audits came to no result.
     """
     found = {audit.verdict for audit in audits if audit is not None}
     return next((verdict for verdict in _VERDICTS if verdict in found), "inconclusive" if unsettled else None)
@@ -94,9 +97,9 @@ class Excess(Plain):
 class Row(Plain):
     """One variant; a measurement that was not made is None.
 
-    `token_epsilon` is the epsilon of one word, where a method protects words alone. `audits` are the membership audits
-    that were made, by kind; `verdict` is over all of them (`overall`). `unsettled` is kind of metric file -> why there
-    is no result.
+    `token_epsilon` is the epsilon of one word, where a method protects only words. `audits` are the membership audits
+    that were made, by kind; `verdict` is over all of them (`overall`). `unsettled` is kind of metric file -> the reason
+    why there is no result.
     """
 
     variant: str
@@ -128,12 +131,12 @@ class Row(Plain):
 
     @property
     def sound(self) -> tuple[Membership, ...]:
-        """The audits whose control passed: the others say nothing."""
+        """The membership audits whose control passed; the others say nothing."""
         return tuple(audit for audit in self.attacks if audit.control_passed)
 
     @property
     def epsilon_lower(self) -> float | None:
-        """The highest lower bound that an attack showed; None without any."""
+        """The highest lower bound that an attack showed; None without any audit."""
         return None if self.strongest is None else self.strongest.epsilon_lower
 
     @property
@@ -142,7 +145,7 @@ class Row(Plain):
         return max(self.sound, key=lambda audit: audit.epsilon_lower, default=None)
 
     def score(self, evaluator: str) -> Score | None:
-        """The score by this evaluator, or None."""
+        """Return the score by this evaluator, or None."""
         return next((score for score in self.scores if score.evaluator == evaluator), None)
 
 
@@ -160,24 +163,26 @@ class Summary:
 
     @property
     def per_word(self) -> dict[str, str]:
-        """Variant -> the epsilon of a method that protects words, in words of its own."""
+        """Variant -> the epsilon of a method that protects words, in its own unit."""
         known = {row.variant: row.token_epsilon for row in self.rows}
         return {name: per_word(epsilon, self.unit) for name, epsilon in known.items() if epsilon is not None}
 
     def of(self, *roles: str) -> tuple[Row, ...]:
-        """The rows with one of these roles."""
+        """Return the rows with one of these roles."""
         return tuple(row for row in self.rows if row.role in roles)
 
     @property
     def evaluators(self) -> tuple[str, ...]:
-        """Every evaluator used, the unrelated one first."""
+        """Every evaluator used, the one that shares no weights with any generator first."""
         names = {score.evaluator for row in self.rows for score in row.scores}
         return tuple(name for name in EVALUATORS if name in names) + tuple(sorted(names - set(EVALUATORS)))
 
     def table(
         self, conclusions: Mapping[str, str], coming: Iterable[str], unsettled: Iterable[str] = ()
     ) -> "FinalTable":
-        """What is kept of it, with a sentence or two about each release, what is still to be measured and what cannot.
+        """Return the table as it is kept on disk, with a sentence or two about each release.
+
+        It also lists the measurements still to come and the audits that came to no result.
 
         Args:
             unsettled: a sentence for each reason that kept an audit from a result.
@@ -200,12 +205,12 @@ class Budget(Plain):
 
 @dataclass(frozen=True)
 class FinalTable(Plain):
-    """Private zone: reports/summary.json, which the terminal shows of the page.
+    """Private zone: reports/summary.json, from which the terminal shows a part of the page.
 
     Attributes:
         conclusions: release -> a sentence or two.
-        coming: what is still to be measured, in words.
-        unsettled: which audits came to no result, and why.
+        coming: the measurements still to come, in words.
+        unsettled: the audits that came to no result, and why.
     """
 
     zone: str

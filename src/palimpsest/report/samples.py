@@ -1,7 +1,7 @@
 """The sample browser: one HTML file of the private zone in which a person looks through rows.
 
-Guarantee: none. It has private rows beside synthetic ones, for whoever may see both. No stage writes it and no release,
-remote or server is handed it.
+Guarantee: none. It shows private rows beside synthetic ones, for people who may see both. No stage writes it and no
+release, remote or server is handed it.
 
 Every row is taken for hostile. Rows are data of the page, read by its one script, which puts them there as text; the
 content policy lets no other script run, and nothing is fetched.
@@ -36,7 +36,7 @@ class Near:
 
     Attributes:
         pieces: its text; every second piece is words that the synthetic row has too.
-        person: the beginning of the keyed id of whose it is; None where the unit of privacy is one record.
+        person: the beginning of the person's keyed id; None where the unit of privacy is one record.
     """
 
     pieces: tuple[str, ...]
@@ -52,7 +52,7 @@ class Written:
     Attributes:
         pieces: its text; every second piece is words that the nearest private row has too.
         label: "" where it has none.
-        longest: the longest run of words that it shares with any one row that was read, in words.
+        longest: the longest run of words that it shares with any single row that was read, in words.
         near: None where no row is near, as where the encoder has no vector of the text.
         unread: the cosine of the nearest row that nothing was fitted to; None where there is none.
     """
@@ -66,7 +66,7 @@ class Written:
 
 @dataclass(frozen=True)
 class Removal:
-    """What one filter removed; `rows` are some of `count`."""
+    """The rows that one filter removed; `rows` are some of `count`."""
 
     filter: str
     count: int
@@ -75,10 +75,10 @@ class Removal:
 
 @dataclass(frozen=True)
 class Round:
-    """What a round began with and what it selected; where embeddings evolve, the public text that is nearest to each.
+    """The texts that a round began with and selected; where embeddings evolve, the public text nearest to each.
 
     Attributes:
-        before: text and label with how often it is there.
+        before: text and label, with how often it occurs.
     """
 
     before: tuple[tuple[Record, int], ...]
@@ -90,8 +90,8 @@ class Browsed:
     """One variant, or a row at epsilon 0.
 
     Attributes:
-        role: in words, whether its rows may leave.
-        total: how many rows it has; `rows` are these, or some of them.
+        role: says in words whether its rows may leave.
+        total: how many rows it has; `rows` are all or some of them.
         stands: whether the texts of its rounds stand for embeddings.
     """
 
@@ -106,12 +106,12 @@ class Browsed:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Numbers of private rows, and of words that make a run.
+    """Numbers of private rows, and the length of a marked run of words.
 
     Attributes:
         read: rows that methods read.
         unread: rows that nothing was fitted to.
-        words: of a run that is marked.
+        words: in a run that is marked.
     """
 
     read: int
@@ -120,10 +120,10 @@ class Sizes:
 
 
 def render_samples(asset: str, variants: Sequence[Browsed], sizes: Sizes, created: str) -> str:
-    """The page as HTML text: styles, script and rows inside, no address outside.
+    """Render the page as HTML text, with styles, script and rows inside and no outside address.
 
     Args:
-        created: when it was drawn.
+        created: when the page was drawn.
     """
     pages = environment()
     script = Markup(pages.get_template("samples.js").render())
@@ -139,7 +139,7 @@ def render_samples(asset: str, variants: Sequence[Browsed], sizes: Sizes, create
 
 
 def _told(one: Browsed) -> dict[str, Any]:
-    """What the script reads of a variant."""
+    """Return what the script reads of a variant."""
     return {
         "name": one.name,
         "role": one.role,

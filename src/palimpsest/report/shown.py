@@ -10,12 +10,12 @@ from palimpsest.records.record import Record
 _EACH, _SPARE = 2, 4  # rows of a label on the card, and those looked at for them
 _MOST = 12
 _LONGEST = 400  # characters of a row on the card
-# Signs that would steer a terminal where a row is pasted -> one that is seen in their place.
+# Control characters that would steer a terminal where a row is pasted -> a visible character in their place.
 _STEERING = dict.fromkeys([*range(0x09), *range(0x0B, 0x20), *range(0x7F, 0xA0)], "\N{REPLACEMENT CHARACTER}")
 
 
 def visible(text: str) -> str:
-    """The text with a sign that is seen for each that would steer a terminal; tabs and line ends stay.
+    """Replace control characters that would steer a terminal by visible ones; tabs and line ends stay.
 
     >>> visible("red \\x1b[31m") == "red \\N{REPLACEMENT CHARACTER}[31m"
     True
@@ -24,7 +24,7 @@ def visible(text: str) -> str:
 
 
 def few(records: Sequence[Record], *, by_label: bool, seed: int) -> list[Record]:
-    """Some rows of a variant for the card: at most 2 of each label and 12 in all, long ones cut.
+    """Select some rows of a variant for the card: at most 2 of each label and 12 in all, long ones cut.
 
     None of them looks like a way to reach one person: a card may be shown before a release was checked for that.
     """

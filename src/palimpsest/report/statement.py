@@ -1,4 +1,4 @@
-"""The privacy statement: what is promised, to whom, on which assumptions, and what is not covered.
+"""The privacy statement: the promise, to whom it is made, its assumptions, and what is not covered.
 
 Its sections follow Ponomareva et al. 2023, "How to DP-fy ML", 5.3.3. The shape is fixed by
 privacy-statement.schema.json, which ships beside this module.
@@ -59,7 +59,7 @@ _CHOSEN = "The rows of {} were chosen among several variants: its epsilon counts
 
 
 def schema() -> dict[str, Any]:
-    """The JSON schema (draft 2020-12) of the statement."""
+    """Return the JSON schema (draft 2020-12) of the statement."""
     return dict(_shipped("privacy-statement.schema.json"))
 
 
@@ -72,17 +72,17 @@ def statement(
     sources: Sequence[Mapping[str, Any]] = (),
     swept: Collection[str] = (),
 ) -> dict[str, Any]:
-    """The privacy statement of everything released from one data asset.
+    """Build the privacy statement of everything released from one data asset.
 
-    Guarantee: takes no document made from private rows, so that it can be shared.
+    Guarantee: takes no document made from private rows, so that the statement can be shared.
 
     Args:
-        receipts: variant -> its receipt; reference runs are named but not promised anything about.
+        receipts: variant -> its receipt; reference runs are named but nothing is promised about them.
         schema_facts: the public schema as a mapping (task, label, labels, n_public, unit_column, n_persons,
             max_rows_per_unit).
         stages: the DAG: name, desc, zone, deps.
         second: variant -> epsilon by the second accountant, None where it takes no part; a release that it contradicts
-            makes the status UNVERIFIED. It is asked (`Receipt.second`) where this is left out.
+            makes the status UNVERIFIED. Where this is left out, the accountant is asked (`Receipt.second`).
         sources: what is public on the owner's word: source, kind, name and sha256 of each model, text and prompt.
         swept: variants that stood beside others in a sweep (`Params.swept`).
 
@@ -143,10 +143,10 @@ def _status(
 def release_of(
     receipt: Receipt, unit: Unit, units: int, second: Bracket | None, *, promised: bool = True
 ) -> dict[str, Any]:
-    """What is said of one release; all of it follows from its receipt, so whoever checks a statement asks this again.
+    """State one release. All of it follows from its receipt, so a check of the statement calls this again.
 
-    `units` is how many of them were declared, `second` what the second accountant says, None where it takes no part.
-    What an epsilon means is said where the whole statement promises it.
+    `units` is the declared number of units, `second` the second accountant's answer, None where it takes no part. The
+    meaning of an epsilon is stated where the whole statement promises it.
     """
     curve = read_tradeoff(receipt)
     words = _meaning(curve, unit) if curve and promised else None
@@ -170,7 +170,7 @@ def release_of(
 
 
 def _accounting(receipt: Receipt, second: Bracket | None) -> dict[str, Any]:
-    """The stated epsilon, RDP's and the upper end of the Fourier accountant's."""
+    """Return the stated epsilon, RDP's and the upper end of the Fourier accountant's."""
     stated, rdp, accountant = receipt.epsilon, receipt.epsilon_rdp, receipt.accountant
     return {
         "accountant": accountant,
@@ -184,11 +184,11 @@ def _accounting(receipt: Receipt, second: Bracket | None) -> dict[str, Any]:
 
 
 def _changed_row(receipt: Receipt, unit: Unit) -> dict[str, Any]:
-    """A change within one unit: one out, another in. So the bound of a group of two holds.
+    """State the bound for a change within one unit: one out, another in. So the bound of a group of two holds.
 
-    Where it is less, that of a replaced unit holds as well, if all queries asked the whole data set: one that moves to
-    another part leaves one query and joins another, and two sampled ones may tell more of that than one of them asked
-    twice. No own delta is shared out for it.
+    Where it is less, the bound of a replaced unit holds as well, if all queries asked the whole data set: a unit that
+    moves to another part leaves one query and joins another, and two sampled queries may tell more of that than one of
+    them asked twice. No own delta is shared out for it.
     """
     two = next((row.epsilon for row in receipt.group if row.k == _REPLACED), None)
     event = composed((line.event, line.cell) for line in receipt.queries)
@@ -200,7 +200,7 @@ def _changed_row(receipt: Receipt, unit: Unit) -> dict[str, Any]:
     return {"k": _REPLACED, "epsilon": epsilon, "sentence": unit.changed_row(bound)}
 
 
-_BY = {  # what places a unit, by the unit and the scheme
+_BY = {  # how a unit is placed, by the unit and the scheme
     ("record", "keyed batches"): "a keyed hash of itself",
     ("record", "labels"): "its label",
     ("person", "keyed batches"): "a keyed hash of their id",
@@ -209,7 +209,7 @@ _BY = {  # what places a unit, by the unit and the scheme
 
 
 def _partitions(queries: Sequence[QueryLine], unit: Unit) -> list[dict[str, Any]]:
-    """One entry per scheme and model whose queries ran over disjoint parts of the data set."""
+    """Return one entry per scheme and model whose queries ran over disjoint parts of the data set."""
     schemes: dict[tuple[str, str], list[str]] = {}
     for query in queries:
         if query.partition is not None:
@@ -256,7 +256,7 @@ def _flags(
 
 
 def _access(stage: Mapping[str, Any], charges: Sequence[ChargeLine]) -> dict[str, Any]:
-    """How one stage's look at the data is covered; a metered look without a charge is not."""
+    """State how one stage's access to the data is covered; a metered access without a charge is not."""
     name = stage["name"]
     spent = [one for one in charges if name in (one.stage, f"{one.stage}@{one.variant}") and one.state != "refunded"]
     released = [charge for charge in spent if charge.purpose == "release"]
@@ -277,9 +277,9 @@ def _access(stage: Mapping[str, Any], charges: Sequence[ChargeLine]) -> dict[str
 
 
 def assumptions(released: Sequence[Receipt], unit: Unit, units: int, verified: bool) -> list[dict[str, Any]]:
-    """The shipped list, each with its test, what receipts assume, and what this very run can answer for itself.
+    """Return the shipped assumptions with their tests, those of the receipts, and those that this run itself can check.
 
-    `units` is how many of them were declared, `verified` whether the ledger's chain of hashes holds.
+    `units` is the declared number of units, `verified` whether the ledger's chain of hashes holds.
     """
     named = {name for receipt in released for name in receipt.assumptions}
     shipped = [item for item in _shipped("assumptions.json") if item["id"] not in KNOWN or item["id"] in named]
@@ -297,14 +297,14 @@ def assumptions(released: Sequence[Receipt], unit: Unit, units: int, verified: b
 
 
 def _tested(item: Mapping[str, Any], unit: Unit) -> dict[str, Any]:
-    """One of the shipped list, in the words of the unit and with the test of it."""
+    """State one of the shipped assumptions in the words of the unit and with the unit's test."""
     test = item.get("of_persons", item["test"]) if unit.persons else item["test"]
     holds = "assumed" if item["id"] in KNOWN else "yes" if test else "untested"
     return {"id": item["id"], "sentence": unit.filled(item["sentence"]), "test": test, "holds": holds}
 
 
 def _vouched(sources: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What no program can check: the owner makes this assumption, of each source by its name and its hash."""
+    """State what no program can check: the owner assumes it of each source, by its name and its hash."""
     return {
         "id": "public-sources",
         "sentence": "Public models, prompts and texts were not derived from these rows.",
@@ -315,13 +315,13 @@ def _vouched(sources: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def not_covered(unit: Unit, swept: Sequence[str] = ()) -> list[dict[str, str]]:
-    """What the promise leaves out; `swept` are the releases that stood beside others in a sweep."""
+    """List what the promise leaves out; `swept` are the releases that stood beside others in a sweep."""
     named = NOT_COVERED | ({"sweep": SWEPT.format(", ".join(swept))} if swept else {}) | unit.not_covered
     return [{"id": key, "sentence": unit.filled(sentence)} for key, sentence in named.items()]
 
 
 def layers(released: Sequence[Receipt], total: Total, unit: Unit, *, promised: bool = True) -> list[dict[str, str]]:
-    """One line for each layer that a guarantee stands on, after the pyramid of NIST SP 800-226 (2025), top to foot."""
+    """Return a line per layer that a guarantee stands on, after the pyramid of NIST SP 800-226 (2025), top to foot."""
     names = sorted({line.name for receipt in released for line in receipt.queries})
     charged = "".join(f" {_CHOSEN.format(one.variant)}" for one in released if one.method == "choose")
     rows = (
@@ -344,7 +344,7 @@ def layers(released: Sequence[Receipt], total: Total, unit: Unit, *, promised: b
 
 
 def _floating_point(released: Sequence[Receipt]) -> tuple[str, str]:
-    """What rounding may do, and how far that is known."""
+    """State what rounding may do, and whether that is tested or assumed."""
     exact = "Gaussian noise and noisy picks are exact; what the rounding of sums and scores may move is charged."
     named = sorted({name for receipt in released for name in receipt.assumptions})
     if any(one.method == _DRAWS_TOKENS for one in released):  # its Gumbel and Laplace noise is not exact
@@ -363,7 +363,7 @@ def _ledger(ledger: LedgerSummary) -> dict[str, Any]:
 
 
 def total_in(statement: Mapping[str, Any]) -> Total:
-    """What a statement says of all releases together."""
+    """Return the statement's total over all releases."""
     return Total(**statement["ledger"]["total"])
 
 

@@ -1,4 +1,4 @@
-"""The final table's making: one line per variant, from the results, the receipts and the ledger."""
+"""Builds the final table: one line per variant, from the results, the receipts and the ledger."""
 
 import math
 from collections.abc import Mapping

@@ -14,13 +14,13 @@ _BROWN = "#9c6b4a"
 SERIES = (BLUE, ORANGE, PURPLE, _PINK)
 BASELINES = {REAL: GREEN, PUBLIC_ONLY: GREY, PUBLIC_LM: _BROWN}
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
-DASHES = ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2], [12, 3])  # as many as have no factor with the number of colours
+DASHES = ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2], [12, 3])  # the count shares no factor with the number of colours
 ZONES = {Zone.PRIVATE: ORANGE, Zone.DP: BLUE, Zone.PUBLIC: GREEN}
 CORPORA = {"all train": PURPLE, "train": ORANGE, "holdout": BLUE, "public": GREY}
 
 
 def looks(names: Iterable[str], values: Iterable[Value]) -> dict[str, Value]:
-    """Name -> its value, starting again when they run out.
+    """Return name -> its value, starting again when the values run out.
 
     >>> looks(["a", "b", "c"], ("x", "y"))
     {'a': 'x', 'b': 'y', 'c': 'x'}
@@ -29,7 +29,7 @@ def looks(names: Iterable[str], values: Iterable[Value]) -> dict[str, Value]:
 
 
 def colors(names: list[str]) -> dict[str, str]:
-    """Variant or method -> its colour; baselines keep theirs in every figure.
+    """Return variant or method -> its colour; baselines keep theirs in every figure.
 
     >>> colors(["dp3", "real"]) == {"dp3": BLUE, "real": GREEN}
     True

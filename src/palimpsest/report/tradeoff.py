@@ -1,4 +1,4 @@
-"""What a proven trade-off curve lets the best possible attack do, rounded against us."""
+"""Bounds on the best possible attack under a proven trade-off curve, rounded against us."""
 
 from dataclasses import dataclass
 
@@ -15,8 +15,8 @@ class TradeOff:
     """A lower bound on the false-negative rate of every membership attack (Dong, Roth and Su 2022, definition 2.1).
 
     Guarantee: between the given points the convex curve is bounded from below by the lines through its neighbours,
-    and everywhere by the (epsilon, delta) curve (Kairouz et al. 2015, theorem 2.1): what is said of the best attack
-    is never less than it can do, if the points themselves are proven.
+    and everywhere by the (epsilon, delta) curve (Kairouz et al. 2015, theorem 2.1): the bounds on the best attack
+    are never less than it can do, if the points themselves are proven.
 
     Attributes:
         alpha: false-positive rates, increasing, the last one 1.
@@ -31,27 +31,30 @@ class TradeOff:
     delta: float
 
     def false_negatives(self, fpr: np.ndarray | float) -> np.ndarray:
-        """Lower bound on the false-negative rate at these false-positive rates (any shape, same shape back)."""
+        """Return a lower bound on the false-negative rate at these false-positive rates.
+
+        They may have any shape; the result has the same shape.
+        """
         fpr = np.asarray(fpr, dtype=float)
         bound = np.maximum(1 - self.delta - np.exp(self.epsilon) * fpr, (1 - self.delta - fpr) * np.exp(-self.epsilon))
         return np.asarray(np.clip(np.maximum(bound, self._between(fpr)), 0.0, 1.0))
 
     def true_positives(self, fpr: float) -> float:
-        """Upper bound on the share of members that an attack finds at this false-positive rate."""
+        """Return an upper bound on the share of members that an attack finds at this false-positive rate."""
         return float(1 - self.false_negatives(fpr))
 
     def advantage(self) -> float:
-        """Upper bound on true-positive minus false-positive rate, over all attacks."""
+        """Return an upper bound on true-positive minus false-positive rate, over all attacks."""
         grid = np.linspace(0, 1, _FINE)
         return float(np.max(1 - self.false_negatives(grid[1:]) - grid[:-1]))
 
     def belief(self, prior: float, fpr: float) -> float:
-        """Upper bound on the probability of membership after the attack accuses, starting from `prior` (Bayes)."""
+        """Return an upper bound on the probability of membership after an accusation, starting from `prior` (Bayes)."""
         found = prior * self.true_positives(fpr)
         return found / (found + (1 - prior) * fpr)
 
     def _between(self, fpr: np.ndarray) -> np.ndarray:
-        """The curve at its points; between two, the higher of the neighbouring lines and the right-hand point."""
+        """Return the curve at its points; between them, the higher of neighbouring lines and the right-hand point."""
         slope = np.diff(self.beta) / np.diff(self.alpha)
         last = len(self.alpha) - 1
         right = np.clip(np.searchsorted(self.alpha, fpr), 1, last)
@@ -66,7 +69,7 @@ class TradeOff:
 
 
 def read_tradeoff(receipt: Receipt) -> TradeOff | None:
-    """The curve in a receipt, or None where the run has no finite epsilon.
+    """Read the curve in a receipt; None where the run has no finite epsilon.
 
     Guarantee: a query's own delta, which no event shows, adds to delta(epsilon) at every epsilon, so it lowers every
     line of the curve by no more than itself: it is taken off the false-negative rate.

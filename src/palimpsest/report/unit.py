@@ -1,4 +1,4 @@
-"""How texts speak of the unit of privacy: one record, or one person with all of their rows.
+"""Words for the unit of privacy: one record, or one person with all of their rows.
 
 Every shown sentence about the unit takes its words from here. Where a row is meant, it says row.
 """
@@ -21,8 +21,8 @@ class Unit:
 
     Attributes:
         name: "record" or "person".
-        row: what belongs to one row.
-        column: the column whose exact value names the person; None where the unit is one record, as for what follows.
+        row: the parts of one row.
+        column: the column whose exact value names the person; None, as are the rest, where the unit is one record.
         n_persons: the declared, public, approximate number of persons.
         max_rows_per_person: the public cap.
     """
@@ -35,7 +35,7 @@ class Unit:
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> "Unit":
-        """The unit of a data set, of its public schema as a mapping."""
+        """Return the unit of a data set, from its public schema as a mapping."""
         row = _row(facts)
         if facts["unit_column"] is None:
             return cls("record", row)
@@ -43,46 +43,46 @@ class Unit:
 
     @classmethod
     def stated(cls, statement: Mapping[str, Any]) -> "Unit":
-        """The unit that a statement names."""
+        """Return the unit that a statement names."""
         said = statement["unit"]
         return cls(*(said[name] for name in ("name", "row", "column", "n_persons", "max_rows_per_person")))
 
     def to_json(self) -> dict[str, Any]:
-        """Its section of a statement."""
+        """Return the unit's section of a statement."""
         return asdict(self) | {"description": self.description, "note": self.note}
 
     @property
     def persons(self) -> bool:
-        """Whether it is the person."""
+        """True if the unit is the person."""
         return self.name == "person"
 
     @property
     def many(self) -> str:
-        """records, or persons."""
+        """The plural of the unit: "records" or "persons"."""
         return many(self.name)
 
     @property
     def whole(self) -> str:
-        """All that one unit is."""
+        """Everything that belongs to one unit."""
         return "all rows of one person" if self.persons else "one whole record"
 
     @property
     def step(self) -> str:
-        """What a neighbouring data set has more."""
+        """The difference between neighbouring data sets."""
         return "one person with all of their rows" if self.persons else "one record"
 
     @property
     def groups(self) -> str:
-        """Whom the epsilons of groups are for."""
+        """The groups that the epsilons of groups are for."""
         return "several persons together" if self.persons else "a person with several rows"
 
     @property
     def counted(self) -> str:
-        """What the size of a group counts."""
+        """What the size of a group counts: persons or rows."""
         return "persons" if self.persons else "rows"
 
     def group(self, size: int) -> str:
-        """One group.
+        """Name one group.
 
         >>> Unit("person", "its text").group(2), Unit("record", "its text").group(1)
         ('2 persons', 'A person with 1 row')
@@ -91,18 +91,18 @@ class Unit:
         return number if self.persons else f"A person with {number}"
 
     def filled(self, sentence: str) -> str:
-        """A sentence with its {unit}, {units} and {step} filled in."""
+        """Fill in {unit}, {units} and {step} of a sentence."""
         return sentence.format(unit=self.name, units=self.many, step=self.step)
 
     @property
     def description(self) -> str:
-        """What is protected."""
+        """The protected unit, in a sentence."""
         persons = "One person: all of their rows in this data set, and of each row"
         return f"{persons if self.persons else 'One record:'} {self.row}."
 
     @property
     def note(self) -> str:
-        """Who a person is, and what bounds their rows."""
+        """Who counts as a person, and the bound on their rows."""
         if not self.persons:
             return "Nothing bounds the rows of one person: read the line for as many rows as a person may have."
         return (
@@ -112,19 +112,19 @@ class Unit:
 
     @property
     def not_covered(self) -> dict[str, str]:
-        """What the promise leaves out because of who the unit is: id -> sentence."""
+        """The parts that the promise leaves out because of the unit: id -> sentence."""
         return _NOT_COVERED if self.persons else {}
 
     @property
     def assumption(self) -> tuple[str, str]:
-        """What the unit rests on, and no program can check: id and sentence."""
+        """The assumption behind the unit, which no program can check: id and sentence."""
         same = "Rows with the same value of the unit column are one person's; no other rows are theirs."
         return (
             ("one-value", same) if self.persons else ("one-row", "A person has one row: nothing bounds their number.")
         )
 
     def changed_row(self, bound: str) -> str:
-        """What a change within one unit costs; `bound` says what is proved of it."""
+        """State the cost of a change within one unit; `bound` is the proven one, in words."""
         costs = f"so it costs at most what a group of two {self.name}s does: {bound}."
         if self.persons:
             return (
@@ -135,7 +135,7 @@ class Unit:
 
 
 def many(unit: str) -> str:
-    """The plural of a unit's name.
+    """Return the plural of a unit's name.
 
     >>> many("person")
     'persons'
@@ -144,7 +144,7 @@ def many(unit: str) -> str:
 
 
 def _row(facts: Mapping[str, Any]) -> str:
-    """What belongs to one row: a label too, whether it is one of a public list or free text."""
+    """Name the parts of one row: a label too, whether it is one of a public list or free text."""
     if facts["task"] == "json":
         return JSON_ROW
     if facts["label"] is None and not facts["labels"]:

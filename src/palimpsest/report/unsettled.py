@@ -1,4 +1,4 @@
-"""What the page, the final table and the terminal say of audits that came to no result."""
+"""Describes audits that came to no result, for the page, the final table and the terminal."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ class Unsettled:
     """One reason, and the audits that it kept from a result.
 
     Attributes:
-        audits: kind of metric file -> whose.
+        audits: kind of metric file -> its subjects, such as variants.
     """
 
     why: Inconclusive
@@ -23,13 +23,13 @@ class Unsettled:
 
     @property
     def sentence(self) -> str:
-        """Which audits, why, and what to do."""
+        """The audits, the reason, and what to do."""
         named = "; ".join(f"{kind.replace('_', ' ')} ({', '.join(names)})" for kind, names in self.audits.items())
         return f"Inconclusive, because {self.why.inconclusive}: {named}. {self.why.remedy}"
 
 
 def unsettled(results: Results) -> tuple[Unsettled, ...]:
-    """Each reason once, those first for which an audit itself failed."""
+    """Return each reason once, first those for which an audit itself failed."""
     found: dict[Inconclusive, dict[str, tuple[str, ...]]] = {}
     for metric, name, why in _each(results):
         audits = found.setdefault(why, {})
@@ -38,13 +38,13 @@ def unsettled(results: Results) -> tuple[Unsettled, ...]:
 
 
 def reasons(results: Results, variant: str) -> dict[str, str]:
-    """Kind -> why there is no result of it for a variant, or for another row of the results."""
+    """Return kind -> why there is no result of it for a variant, or for another row of the results."""
     own = ((metric, why) for metric, name, why in _each(results) if name == variant and not metric.path)
     return {metric.name: why.inconclusive for metric, why in own}
 
 
 def uncovered(results: Results) -> Iterator[Claim]:
-    """That nothing is claimed by an audit without a result."""
+    """Return, for each audit without a result, the statement that nothing is claimed by it."""
     for metric, name, why in _each(results):
         sentence = f"Audit {metric.name.replace('_', ' ')} of {name}: inconclusive, because {why.inconclusive}."
         path = f"reports/metrics/{metric.file(name)}"

@@ -1,1 +1,1 @@
-"""What the lab measures: pure functions, apart from the page that shows it."""
+"""The lab's measurements: pure functions, separate from the page that shows them."""

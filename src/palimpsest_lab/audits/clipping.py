@@ -1,8 +1,8 @@
-"""How far clipping moves what private contexts agree on: the L1 distortion of two ways (Amin et al. 2024, figure 3).
+"""How far clipping moves the average of private contexts: its L1 distortion in two ways (Amin et al. 2024, figure 3).
 
 Private prediction draws each token from the average of many contexts' clipped logits. A small clip costs less budget,
-and moves that average further from the one that the model means. `fixed` cuts every logit to [-c, c]. A logit's own
-zero is arbitrary, so it hangs on where a model happens to put it. `moved` is their equation 1: the largest logit is
+and moves that average further from the model's own. `fixed` cuts every logit to [-c, c]. The zero of a logit is
+arbitrary, so the result depends on where a model puts it. `moved` is their equation 1: the largest logit is
 moved to c first, and the cut is at -c.
 """
 
@@ -22,7 +22,7 @@ CLIPS = (2.5, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 40.0)  # nats
 
 @dataclass(frozen=True)
 class ClippingAudit(PlainFile):
-    """Private zone: of each clip the mean L1 distance, 0 to 2, from the distribution that nothing was clipped for."""
+    """Private zone: the mean L1 distance of each clip, 0 to 2, from the unclipped distribution."""
 
     clips: tuple[float, ...]
     fixed: tuple[float, ...]
@@ -30,13 +30,13 @@ class ClippingAudit(PlainFile):
 
     @classmethod
     def of(cls, every: "Iterable[torch.Tensor]") -> "ClippingAudit":
-        """From logits (contexts, tokens, vocabulary) before tokens of public texts; at least one token."""
+        """Measure from logits (contexts, tokens, vocabulary) before tokens of public texts; at least one token."""
         fixed, moved = np.concatenate([distortions(logits) for logits in every], axis=1).mean(axis=1)
         return cls(CLIPS, tuple(fixed.tolist()), tuple(moved.tolist()))
 
 
 def distortions(logits: "torch.Tensor") -> np.ndarray:
-    """L1 distances, (ways, tokens, clips), of the averaged distribution from the unclipped one.
+    """Return L1 distances, (ways, tokens, clips), of the averaged distribution from the unclipped one.
 
     Args:
         logits: (contexts, tokens, vocabulary).

@@ -1,9 +1,9 @@
-"""Whether a public language model may have read the test rows before anybody here did.
+"""Tests whether a public language model may have read the test rows before anybody here did.
 
-A model of the open web may have met a published test set, and what it writes or answers then scores too well. Two signs
-are measured, beside held-out public texts of the same lengths: how likely the model finds a text, and which of its word
-n-grams the public text has too. Neither proves it: a text of a plainer kind is likelier, too. A test set that nobody
-published cannot have been read.
+A model of the open web may have met a published test set, and then its texts or answers score too well. Two signs
+are measured, beside held-out public texts of the same lengths: how likely the model finds a text, and how many of the
+text's word n-grams are in the public text. Neither proves it: a text of a plainer kind is likelier, too. A test set
+that nobody published cannot have been read.
 """
 
 import math
@@ -27,7 +27,7 @@ MOST = 500  # texts that are read of each side
 
 @dataclass(frozen=True)
 class Sight(Plain):
-    """How well some texts are known."""
+    """How well the model and the public text know some texts."""
 
     bits: Estimate  # per character, by the model
     guessed: Estimate  # share of the tokens that the model finds likeliest
@@ -52,10 +52,10 @@ def familiarity(
     """Let an untouched public model read test rows and as many public texts, each once, at most `MOST` of either.
 
     Args:
-        read: texts -> what the model makes of them.
-        heldout: public texts that stand beside the test rows.
+        read: texts -> the model's reading of them.
+        heldout: public texts to compare the test rows with.
         public: other public texts, in which n-grams are looked up.
-        bootstrap: its seed also draws which texts are read; intervals are over texts.
+        bootstrap: its seed also chooses the texts; intervals are over texts.
 
     Raises:
         DataError: there are no test rows or no held-out texts.
@@ -78,7 +78,7 @@ def familiarity(
 
 
 def cut_alike(one: Sequence[str], other: Sequence[str]) -> tuple[list[str], list[str]]:
-    """As many texts of either kind, cut so that their lengths in characters are the same: by rank, to the shorter.
+    """Return as many texts of either kind, cut to equal lengths in characters: paired by rank, to the shorter.
 
     >>> cut_alike(["abcd", "ef"], ["g", "hijklm"])
     (['e', 'abcd'], ['g', 'hijk'])
@@ -90,7 +90,7 @@ def cut_alike(one: Sequence[str], other: Sequence[str]) -> tuple[list[str], list
 
 
 def shared(texts: WordIds, corpus: WordIds, bootstrap: Bootstrap) -> dict[str, Estimate]:
-    """n -> share of the texts' n-grams that the corpus has, for each of `ORDERS` of which they have any."""
+    """Return n -> share of the texts' n-grams that the corpus has, for each of `ORDERS` that the texts have."""
     found = {order: np.zeros(texts.rows) for order in ORDERS}
     for one in shared_ngrams(texts, corpus):
         if one.order in found:
@@ -102,7 +102,7 @@ def shared(texts: WordIds, corpus: WordIds, bootstrap: Bootstrap) -> dict[str, E
 
 
 def seen(texts: Sequence[str], reading: "Reading", overlap: dict[str, Estimate], bootstrap: Bootstrap) -> Sight:
-    """What a reading of texts comes to, per character and per token."""
+    """Sum up a reading of texts, per character and per token."""
     characters = np.array(list(map(len, texts)), dtype=float)
     return Sight(
         bits=_share(reading.losses / math.log(2), characters, bootstrap),

@@ -1,7 +1,7 @@
 """In-context evaluation: how well a judge, a language model, answers real items behind demonstrations from the rows.
 
-Tang et al. 2024 judge differentially private demonstrations this way; answers are calibrated as in Zhao et al. 2021:
-each answer's probability is divided by the one it gets, behind the same demonstrations, for an input without content.
+Tang et al. 2024 judge differentially private demonstrations this way. Answers are calibrated as in Zhao et al. 2021:
+each answer's probability is divided by its probability, behind the same demonstrations, for an input without content.
 Nothing is trained. A model that real demonstrations do not help cannot judge others, and the result says so.
 """
 
@@ -34,7 +34,7 @@ _CANNOT_JUDGE = (
 
 @dataclass(frozen=True)
 class Answered(Plain):
-    """What came of one number of demonstrations."""
+    """The results for one number of demonstrations."""
 
     keys: ClassVar = ("shots", "fits", "lacks", "needs", "accuracy", "per_draw", "deviation", "gain")
     shots: int  # how many demonstrations
@@ -43,7 +43,7 @@ class Answered(Plain):
     accuracy: Estimate | None  # mean over draws, with the interval over items; None where nothing was measured
     per_draw: tuple[float, ...]  # of each draw
     deviation: float | None  # between draws; None where there are not two
-    gain: Estimate | None  # what the demonstrations add to none, item by item; None where nothing compares
+    gain: Estimate | None  # gain over no demonstrations, item by item; None where nothing compares
 
     @property
     def fits(self) -> bool:
@@ -52,7 +52,7 @@ class Answered(Plain):
 
 @dataclass(frozen=True)
 class InContextAnswers(PlainFile):
-    """Private zone: what the answers behind demonstrations from one set of rows come to."""
+    """Private zone: the results of the answers behind demonstrations from one set of rows."""
 
     keys: ClassVar = ("task", "rows", "items", "cut", "context", "judges", "note", "zero_shot", "shots")
     task: Literal["classify", "span"]  # "classify" chooses among the labels, "span" writes a free label
@@ -60,15 +60,15 @@ class InContextAnswers(PlainFile):
     items: int  # test items that were answered
     cut: Annotated[int, At("items_cut")]  # how many of their texts were longer than allowed
     context: int  # positions of the model
-    # whether demonstrations beat none at some number of them, beyond the chance of items and draws (`helps`). Of real
-    # rows that says whether the model can judge demonstrations at all, and the files of all other rows repeat it.
+    # whether some number of demonstrations beats none, beyond the chance of items and draws (`helps`). For real rows
+    # this says whether the model can judge demonstrations at all, and the files of all other rows repeat it.
     judges: bool
     zero_shot: Answered  # without demonstrations
     shots: tuple[Answered, ...]  # ascending numbers of demonstrations
 
     @property
     def note(self) -> str:
-        """What the answers are worth."""
+        """What the answers are worth, in a sentence."""
         return _JUDGES if self.judges else _CANNOT_JUDGE
 
 
@@ -85,10 +85,10 @@ def audit_in_context(
 
     Args:
         rows: the rows that demonstrations are drawn from.
-        test: the rows that are asked about, all of them. Of free labels a row may lack one, and is then left out.
+        test: the rows that are asked about, all of them. A row without a label is left out where labels are free text.
         labels: all public labels; empty where labels are free text, which is then written and not chosen.
-        seed: which items are asked and which rows are drawn. The items depend on it and the number of labelled rows
-            of `test` alone, so that results of different rows are paired.
+        seed: which items are asked and which rows are drawn. The items depend only on it and on the number of labelled
+            rows of `test`, so that results of different rows are paired.
 
     Raises:
         DataError: there are no rows or no test rows with a label, or one of `labels` is missing or unknown.
@@ -118,7 +118,7 @@ def audit_in_context(
 def come_to(
     shots: int, needs: int, lacks: Lack | None, correct: np.ndarray, zero: np.ndarray, bootstrap: Bootstrap
 ) -> Answered:
-    """What the answers behind one number of demonstrations come to; intervals are over items.
+    """Sum up the answers behind one number of demonstrations; intervals are over items.
 
     Args:
         correct: which items each draw answered right, bool (draws, items); no draws where anything lacks.
@@ -137,9 +137,9 @@ def come_to(
 
 
 def helps(correct: np.ndarray, zero: np.ndarray, looks: int) -> bool:
-    """Whether so many demonstrations beat none, where so many numbers of them are looked at.
+    """Tell whether this number of demonstrations beats none, where `looks` numbers of them are examined.
 
-    The mean gain over its standard error is held against Student's upper quantile at .025 / looks. A draw of
+    The mean gain over its standard error is compared with Student's upper quantile at .025 / looks. A draw of
     demonstrations moves all items together, so the error is of items and of draws, with Welch's degrees of freedom.
 
     Args:
@@ -163,12 +163,12 @@ def _mean(values: np.ndarray, bootstrap: Bootstrap) -> Estimate:
 
 
 def chosen_items(count: int, limit: int, seed: int) -> list[int]:
-    """At most `limit` of `count` indices, ascending, drawn without replacement."""
+    """Draw at most `limit` of `count` indices without replacement, ascending."""
     return sorted(np.random.default_rng(seed).permutation(count)[:limit].tolist())
 
 
 def draw_rows(labels: Sequence[str], shots: int, balanced: bool, seed: int, draw: int) -> list[int]:
-    """Indices of one draw's demonstrations, in random order.
+    """Draw the indices of one draw's demonstrations, in random order.
 
     Args:
         labels: of all rows.
@@ -186,7 +186,7 @@ def draw_rows(labels: Sequence[str], shots: int, balanced: bool, seed: int, draw
 def correct_answers(
     judge: Judge, rows: Sequence[Record], asked: Sequence[Record], numbers: Sequence[int], draws: int, seed: int
 ) -> dict[int, np.ndarray]:
-    """Number of shots -> which items each draw answered right: bool (draws, items); zero-shot has one draw."""
+    """Return number of shots -> which items each draw answered right: bool (draws, items); zero-shot has one draw."""
     labels, correct = [row.label or "" for row in rows], dict[int, list[np.ndarray]]()
     jobs = [(shots, draw) for shots in numbers for draw in range(draws if shots else 1)]
     for shots, draw in track(jobs, name="in-context", total=len(jobs), private=True):
@@ -196,7 +196,7 @@ def correct_answers(
 
 
 def _rounds(labels: Sequence[str], rng: np.random.Generator) -> np.ndarray:
-    """An order of the rows in which every label comes once, then every label that is left once more, and so on."""
+    """Order the rows so that every label comes once, then every label with rows left once more, and so on."""
     names = sorted(set(labels))
     places = dict(zip(names, rng.permutation(len(names)).tolist(), strict=True))
     seen: Counter[str] = Counter()

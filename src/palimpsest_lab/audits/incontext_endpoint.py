@@ -1,7 +1,7 @@
 """A judge at an OpenAI-compatible endpoint, by the log-probabilities of its answer's first token.
 
-What it is asked holds private test rows, and private demonstrations where those of the real rows are judged. They leave
-this machine for the endpoint's operator on the owner's word alone: `JudgeEndpoint` cannot be made without it.
+The prompts hold private test rows, and private demonstrations where those of the real rows are judged. They leave
+this machine for the endpoint's operator only on the owner's word: `JudgeEndpoint` cannot be made without it.
 """
 
 import json
@@ -22,7 +22,7 @@ from palimpsest.records.record import Record
 from palimpsest_lab.audits.incontext_judge import Judge
 from palimpsest_lab.audits.incontext_settings import LABEL, TEXT, InContext
 
-_TOKENS_A_WORD = 2  # counted high: the endpoint's tokenizer is not known
+_TOKENS_A_WORD = 2  # an upper estimate: the endpoint's tokenizer is not known
 _MARKS = " \t\n▁Ġ"  # before a word, as tokens may spell a space
 
 
@@ -33,7 +33,7 @@ class TextPrompts:
     settings: InContext
 
     def prompt(self, shown: Sequence[tuple[str, str]], text: str) -> str:
-        """The instruction, each text with its answer, and the text to answer, up to where its answer follows."""
+        """Build the prompt: instruction, each text with its answer, and the text to answer, up to its answer."""
         item, (before, after) = self.settings.item, self.settings.answer.split(LABEL)
         demonstrations = "".join(
             item.replace(TEXT, _first(one, self.settings.demonstration_tokens)) + before + answer + after
@@ -43,7 +43,7 @@ class TextPrompts:
         return (self.settings.instruction + demonstrations + asked).rstrip(" ")
 
     def needs(self, shots: int, words: Sequence[str]) -> int:
-        """Positions of the longest prompt and answer that the settings allow, counted high."""
+        """Return the positions of the longest prompt and answer that the settings allow, estimated from above."""
         around = _count(self.settings.item) + _count(self.settings.answer) + max(map(_count, words))
         demonstration, item = (
             around + most for most in (self.settings.demonstration_tokens, self.settings.item_tokens)
@@ -52,10 +52,10 @@ class TextPrompts:
 
 
 class EndpointJudge(Judge):
-    """Chooses the label that the answer's first token begins, once calibrated if that is asked for.
+    """Chooses the label that the answer's first token begins, calibrated if that is asked for.
 
-    An item whose likeliest first tokens begin no label is answered wrong. A label that none of them begins has the
-    log-probability of the least of them: it has no more.
+    An item whose likeliest first tokens begin no label counts as a wrong answer. A label that none of them begins has
+    the log-probability of the least likely of them: it has no more.
     """
 
     balanced = True
@@ -63,11 +63,11 @@ class EndpointJudge(Judge):
     def __init__(
         self, settings: JudgeEndpoint, prompts: InContext, labels: Sequence[str], kept: Path, key: bytes
     ) -> None:
-        """Send nothing yet.
+        """Set up the judge; send nothing yet.
 
         Args:
             labels: all public labels: at least two.
-            kept: the SQLite file of its answers, which tell of private rows.
+            kept: the SQLite file of its answers, which reveal private rows.
             key: secret. Answers are found by hashes of prompts: without the key nobody can try a guessed row on them.
 
         Raises:
@@ -118,9 +118,9 @@ class EndpointJudge(Judge):
 
 
 def label_scores(listed: Sequence[tuple[str, float]], words: Sequence[str]) -> list[float]:
-    """Log-probability of each word, from those of likely first tokens; minus infinity for all where none begins a word.
+    """Return each word's log-probability, from those of likely first tokens; minus infinity for all if none begins one.
 
-    A token counts for the word that it is, or else for the only one that it begins, whatever the case.
+    A token counts for the word that it equals, or else for the only word that it begins, whatever the case.
 
     >>> label_scores([(" Pos", -0.5), ("The", -1.5), ("neutral", -3.0)], ["positive", "negative"])
     [-0.5, -3.0]
@@ -136,25 +136,25 @@ def label_scores(listed: Sequence[tuple[str, float]], words: Sequence[str]) -> l
 
 
 def _owner(token: str, words: Sequence[str]) -> int | None:
-    """The place of the word that a token is, or alone begins."""
+    """Return the place of the word that a token is, or of the only word that it begins."""
     begun = [at for at, word in enumerate(words) if token and word.startswith(token)]
     same = [at for at in begun if words[at] == token]
     return (same or begun)[0] if same or len(begun) == 1 else None
 
 
 def _known(scores: np.ndarray) -> np.ndarray:
-    """Log of the labels' shares for inputs without content, (inputs, labels); equal where an answer begins none."""
+    """Return the log of the labels' shares for inputs without content, (inputs, labels); equal where none is begun."""
     even = np.where(np.isfinite(scores), scores, 0.0)
     return np.asarray(even - logsumexp(even, axis=1, keepdims=True))
 
 
 def _pairs(answer: Answer) -> list[tuple[str, float]]:
-    """What an answer lists; nothing where the model refused."""
+    """Return the pairs of an answer; none where the model refused."""
     return [(token, value) for token, value in json.loads(answer.text or "[]")]
 
 
 def _first(text: str, most: int) -> str:
-    """The first words of a text, with single spaces between."""
+    """Return the first words of a text, with single spaces between."""
     return " ".join(text.split()[:most])
 
 

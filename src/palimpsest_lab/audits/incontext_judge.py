@@ -1,4 +1,4 @@
-"""What a judge is: a model that answers real test items behind demonstrations."""
+"""The interface of a judge: a model that answers real test items behind demonstrations."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -17,16 +17,16 @@ class Judge(ABC):
     @property
     @abstractmethod
     def context(self) -> int:
-        """Positions of the model."""
+        """The model's positions."""
 
     @abstractmethod
     def needs(self, shots: int) -> int:
-        """Positions of the longest prompt and answer that the settings allow: the same for all rows and all draws."""
+        """Count positions of the longest prompt and answer that the settings allow: equal for all rows and draws."""
 
     @abstractmethod
     def cut(self, texts: Sequence[str]) -> int:
-        """How many of the texts to answer are longer than the settings allow."""
+        """Count the texts to answer that are longer than the settings allow."""
 
     @abstractmethod
     def judged(self, shown: Sequence[Record], asked: Sequence[Record]) -> np.ndarray:
-        """Which items are answered right behind these demonstrations, bool (asked,)."""
+        """Tell which items are answered right behind these demonstrations, bool (asked,)."""

@@ -1,7 +1,7 @@
 """A judge on this machine: a causal language model's answers behind a prompt, chosen among labels, or written.
 
-A prompt is the instruction, the demonstrations and an item. What comes before the item is read once; items are then
-read side by side on copies of its keys and values, and all answers to an item in one row, none of which sees another.
+A prompt is the instruction, the demonstrations and an item. The part before the item is read once; items are then
+read side by side on copies of its keys and values. All answers to an item stand in one row, and none sees another.
 """
 
 import math
@@ -39,7 +39,7 @@ class TokenPrompts:
 
     Every piece is tokenised by itself, so that its length is known and a text can be cut to the token. A space before
     a text or an answer belongs to the piece that it leads, as it does within ordinary text. White space inside a text
-    becomes single spaces: a line break is the template's.
+    becomes single spaces: line breaks belong to the template.
     """
 
     tokenizer: PreTrainedTokenizerBase
@@ -52,36 +52,36 @@ class TokenPrompts:
 
     @cached_property
     def start(self) -> list[int]:
-        """Begin of text and instruction."""
+        """The beginning-of-text token and the instruction."""
         return [self.ids.bos, *self._piece(self.settings.instruction)]
 
     def items(self, texts: Sequence[str], most: int) -> list[list[int]]:
-        """Each text, its first `most` tokens, within its template and up to where an answer follows."""
+        """Return each text, its first `most` tokens, within its template and up to where an answer follows."""
         before, after = (self._piece(piece.rstrip(" ")) for piece in (self._around[0], self._bridge))
         return [[*before, *text, *after] for text in self._led(_gap(self._around[0]), texts, most)]
 
     def answers(self, words: Sequence[str], most: int = sys.maxsize) -> list[list[int]]:
-        """The first `most` tokens of each answer, without what the template says behind it."""
+        """Return the first `most` tokens of each answer, without the template's text behind it."""
         return self._led(_gap(self._bridge), words, most)
 
     def demonstrations(self, texts: Sequence[str], answers: Sequence[Tokens]) -> list[list[int]]:
-        """Each text with its answer."""
+        """Return each text with its answer."""
         items = self.items(texts, self.settings.demonstration_tokens)
         return [[*item, *answer, *self._tail] for item, answer in zip(items, answers, strict=True)]
 
     def cut(self, texts: Sequence[str], most: int) -> int:
-        """How many of the texts have more than `most` tokens."""
+        """Count the texts with more than `most` tokens."""
         return sum(len(tokens) > most for tokens in self._led(_gap(self._around[0]), texts, most + 1))
 
     def needs(self, shots: int, longest_answer: int) -> int:
-        """Positions of the longest prompt and answer that the settings allow: the same for all rows and all draws."""
+        """Count positions of the longest prompt and answer that the settings allow: equal for all rows and draws."""
         around, behind = len(self.items([""], 0)[0]), len(self._tail)
         demonstration = around + self.settings.demonstration_tokens + longest_answer + behind
         return len(self.start) + shots * demonstration + around + self.settings.item_tokens + longest_answer
 
     @cached_property
     def _tail(self) -> list[int]:
-        """What the template says behind an answer."""
+        """The template's text behind an answer."""
         return self._piece(self.settings.answer.partition(LABEL)[2])
 
     @property
@@ -91,7 +91,7 @@ class TokenPrompts:
 
     @property
     def _bridge(self) -> str:
-        """What stands between a text and its answer."""
+        """The template's text between a text and its answer."""
         return self._around[1] + self.settings.answer.partition(LABEL)[0]
 
     def _piece(self, text: str) -> list[int]:
@@ -112,7 +112,7 @@ class Reading:
 
 @torch.no_grad()
 def read(model: PreTrainedModel, tokens: Tokens) -> Past:
-    """Keys and values of what comes before the items: at least one token."""
+    """Read the tokens before the items, at least one; return their keys and values."""
     cache, inputs = DynamicCache(), torch.tensor([list(tokens)], device=model.device)
     model(input_ids=inputs, past_key_values=cache, use_cache=True, logits_to_keep=1)
     return tuple((layer.keys, layer.values) for layer in cache.layers)  # type: ignore[misc, union-attr]
@@ -144,7 +144,7 @@ def read_items(model: PreTrainedModel, past: Past, items: Sequence[Tokens], pad:
 
 @torch.no_grad()
 def score_answers(model: PreTrainedModel, reading: Reading, answers: Sequence[Tokens]) -> torch.Tensor:
-    """Log-probability of each answer after each item, summed over its tokens, (B, answers).
+    """Return the log-probability of each answer after each item, summed over its tokens, (B, answers).
 
     The answers' tokens stand in one row behind the item, each at its own answer's place and blind to other answers, so
     nothing is read twice. The reading's cache grows by them: it is used up.
@@ -174,7 +174,7 @@ def score_answers(model: PreTrainedModel, reading: Reading, answers: Sequence[To
 def write_tokens(
     model: PreTrainedModel, reading: Reading, first: torch.Tensor, prompts: TokenPrompts, most: int
 ) -> list[list[int]]:
-    """The likeliest continuation of each item, token by token, until every answer has ended or has `most` tokens.
+    """Write the likeliest continuation of each item, token by token, until every answer has ended or has `most` tokens.
 
     Args:
         reading: the items; used up.
@@ -202,12 +202,12 @@ def write_tokens(
 
 
 def answer_text(row: Tokens, prompts: TokenPrompts) -> str:
-    """What a row of tokens says before its first line break or end of text."""
+    """Return the text of a row of tokens before its first line break or end of text."""
     return _decoded(row, prompts).partition("\n")[0]
 
 
 def _masks(model: PreTrainedModel, visible: torch.Tensor, places: torch.Tensor, keys: torch.Tensor) -> Masks:
-    """What a model's layers add to attention scores; a window is of positions, so padding in between takes no place.
+    """Return what a model's layers add to attention scores; windows count positions, so padding in between takes none.
 
     Args:
         visible: which columns each of n tokens may see at all, bool (B, n, time).
@@ -219,14 +219,14 @@ def _masks(model: PreTrainedModel, visible: torch.Tensor, places: torch.Tensor, 
 
 
 def _apart(mask: torch.Tensor, owners: Sequence[int]) -> torch.Tensor:
-    """Which columns n new tokens see, bool (B, n, time + n): the past and their own answer so far."""
+    """Tell which columns n new tokens see, bool (B, n, time + n): the past and their own answer so far."""
     own = torch.tensor(owners, device=mask.device)
     among = (own[:, None] == own[None, :]).tril().expand(len(mask), -1, -1)
     return torch.cat([mask.bool()[:, None].expand(-1, len(owners), -1), among], dim=-1)
 
 
 def _gap(piece: str) -> str:
-    """The spaces at the end of a template's piece."""
+    """Return the spaces at the end of a template's piece."""
     return piece[len(piece.rstrip(" ")) :]
 
 
@@ -262,7 +262,7 @@ class Answerer(Judge):
         return self._behind(shown, asked, self.right)
 
     def _behind(self, shown: Sequence[Record], asked: Sequence[Record], answered: Answered) -> np.ndarray:
-        """What is found of each item behind these demonstrations, (asked,)."""
+        """Return the finding for each item behind these demonstrations, (asked,)."""
         answers = self.answers([row.label or "" for row in shown])
         before = self.prompts.demonstrations([row.text for row in shown], answers)
         past = read(self.model, [*self.prompts.start, *chain.from_iterable(before)])
@@ -278,14 +278,14 @@ class Answerer(Judge):
 
     @abstractmethod
     def answers(self, labels: Sequence[str]) -> list[list[int]]:
-        """These labels in tokens, as demonstrations show them."""
+        """Return these labels in tokens, as demonstrations show them."""
 
     @abstractmethod
     def right(self, past: Past, items: Sequence[Tokens], truth: Sequence[str]) -> np.ndarray:
-        """Which items are answered right, bool (items,)."""
+        """Tell which items are answered right, bool (items,)."""
 
     def _readings(self, past: Past, items: Sequence[Tokens]) -> Iterator[Reading]:
-        """The items in batches, each read when it is asked for: as many as the copies of the beginning leave room."""
+        """Yield the items in batches, each read on request: as many items as copies of the beginning leave room for."""
         held = sum(states.numel() * states.element_size() for layer in past for states in layer)
         batch = max(1, min(self.prompts.settings.batch, _MOST_HELD // held))
         for start in range(0, len(items), batch):
@@ -298,7 +298,7 @@ class Answerer(Judge):
 def local_judge(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, labels: Sequence[str], settings: InContext
 ) -> Answerer:
-    """A public language model, on its device, that chooses among these labels, or writes where there are none.
+    """Make a judge of a public language model, on its device; it chooses a label, or writes where there are none.
 
     Raises:
         ParamsError: the verbalisers and the labels differ, or a label's word has no token.
@@ -310,7 +310,7 @@ def local_judge(
 
 
 class Chooser(Answerer):
-    """Chooses the label whose words are likeliest behind the item, once calibrated if that is asked for."""
+    """Chooses the label whose words are likeliest behind the item, calibrated if that is asked for."""
 
     balanced = True
 
@@ -332,7 +332,7 @@ class Chooser(Answerer):
         return chosen == label_indices(truth, self._labels)
 
     def own(self, shown: Sequence[Record], asked: Sequence[Record]) -> np.ndarray:
-        """Probability of each item's own label among all labels behind these demonstrations, float64 (asked,)."""
+        """Return each item's probability of its own label among all, behind these demonstrations, float64 (asked,)."""
         return self._behind(shown, asked, self._own)
 
     def _own(self, past: Past, items: Sequence[Tokens], truth: Sequence[str]) -> np.ndarray:
@@ -340,7 +340,7 @@ class Chooser(Answerer):
         return probabilities[np.arange(len(items)), label_indices(truth, self._labels)]
 
     def _calibrated(self, past: Past, items: Sequence[Tokens]) -> torch.Tensor:
-        """Log-scores of all labels, (items, labels), less those of inputs without content where that is asked for."""
+        """Score all labels by logs, (items, labels), less those of inputs without content where that is asked for."""
         scores = self._scores(past, items)
         if not self.prompts.settings.calibrate:
             return scores
@@ -352,7 +352,7 @@ class Chooser(Answerer):
 
 
 class AnswerWriter(Answerer):
-    """Writes the likeliest answer; only its first token is calibrated, as the ones behind it follow from it."""
+    """Writes the likeliest answer; only its first token is calibrated, as the later ones follow from it."""
 
     balanced = False
 
@@ -369,7 +369,7 @@ class AnswerWriter(Answerer):
         return np.array([same_wording(*pair) for pair in zip(written, truth, strict=True)])
 
     def _bias(self, past: Past) -> torch.Tensor:
-        """What inputs without content give each first token, (vocabulary,)."""
+        """Return the score that inputs without content give each first token, (vocabulary,)."""
         free = self._readings(past, self._content_free_items())
         return content_free(torch.cat([reading.log_probs for reading in free]))
 
@@ -383,12 +383,12 @@ class AnswerWriter(Answerer):
 
 
 def content_free(scores: torch.Tensor) -> torch.Tensor:
-    """Log of the answers' mean probabilities, (answers,), from log-scores (content-free inputs, answers)."""
+    """Return the log of the answers' mean probabilities, (answers,), from log-scores (content-free inputs, answers)."""
     return functional.log_softmax(scores, dim=-1).logsumexp(dim=0) - math.log(len(scores))
 
 
 def same_wording(answer: str, truth: str) -> bool:
-    """Whether an answer is the true label but for case, punctuation and spaces; a label without a word is never met.
+    """Tell whether an answer is the true label but for case, punctuation and spaces; a label without a word never is.
 
     >>> same_wording(" Josh  Trank.", "josh trank"), same_wording("", "?")
     (True, False)

@@ -1,12 +1,12 @@
 """Membership inference through the prompts of an in-context learner (Duan et al. 2023): does a judge know members?
 
-A judge answers each guess record behind one demonstration. Where the record itself stands there, its own label becomes
-likelier than a stranger's: that control shows that the attack works. Behind a synthetic row members and others should
-fare alike. Zhao et al. compare the two as densities (figure 5 of "Generate Synthetic Text Approximating the Private
-Distribution with Differential Privacy").
+A judge answers each guess record behind one demonstration. If the demonstration is the record itself, its own label
+becomes likelier than a stranger's: that control shows that the attack works. Behind a synthetic row members and others
+should fare alike. Zhao et al. compare the two as densities (figure 5 of "Generate Synthetic Text Approximating the
+Private Distribution with Differential Privacy").
 
-A score is a function of the released rows, a public model and the guess records of both sides taken together. None is
-fitted on a coin, so the bound of one run holds for it (`audit_membership`).
+A score is a function of the released rows, a public model and the guess records of both sides taken together. No score
+is fitted on a coin, so the bound of one run holds for it (`audit_membership`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ from palimpsest.progress import track
 from palimpsest.records.record import Record
 from palimpsest_lab.audits.incontext import draw_rows
 
-ATTACK = "prompt"  # as `units.RULES` has it
+ATTACK = "prompt"  # the name in `units.RULES`
 BINS = 20  # of a density, from 0 to 1
 _LEAST = 1e-9  # a probability this near to 0 or 1 is cut, so that its log-odds are finite
 
@@ -41,7 +41,7 @@ class Density(Plain):
 
     @classmethod
     def of(cls, scores: Scores) -> "Density":
-        """From the probabilities of both sides."""
+        """Build both densities from the probabilities of both sides."""
         sides = (np.histogram(side, bins=BINS, range=(0.0, 1.0))[0] for side in (scores.members, scores.nonmembers))
         return cls(*(tuple(side.tolist()) for side in sides))
 
@@ -56,7 +56,7 @@ class PromptControl(Plain):
 
     @property
     def works(self) -> bool:
-        """Whether the judge knows a record that it has just read: else its answers elsewhere show nothing."""
+        """True if the judge knows a record that it has just read; else its answers elsewhere show nothing."""
         return self.attack.auc.low > 0.5
 
 
@@ -70,15 +70,15 @@ class PromptMembershipAudit:
 
     @property
     def verdict(self) -> Verdict:
-        """`inconclusive` where the judge does not know a record in its own prompt: it could then not have seen a leak.
+        """`inconclusive` if the judge does not know a record in its own prompt: it could not have seen a leak.
 
-        A claim that was refuted is refuted whatever that control did.
+        A refuted claim is refuted whatever that control did.
         """
         found = self.membership.verdict
         return found if found == "refuted" or self.shown.works else "inconclusive"
 
     def among(self, audits: int) -> "PromptMembershipAudit":
-        """This audit as one of so many of the same claim (`MembershipAudit.among`)."""
+        """Return this audit as one of so many of the same claim (`MembershipAudit.among`)."""
         return replace(self, membership=self.membership.among(audits))
 
     def to_json(self, variant: str) -> dict[str, Any]:
@@ -97,25 +97,25 @@ class Prompted:
 
     guess: Guessed
     alone: np.ndarray  # of each guess record without a demonstration, members first; (records,)
-    behind_rows: np.ndarray  # of each behind each drawn synthetic row, (draws, records)
+    behind_rows: np.ndarray  # of each record behind each drawn synthetic row, (draws, records)
     pairs: np.ndarray  # a member, and another record of its label, by their places; int64 (pairs, 2)
     behind_member: np.ndarray  # of both behind that member, (pairs, 2)
 
     @property
     def scores(self) -> Scores:
-        """What a synthetic row adds to the log-odds of a record's own label, the mean over the draws."""
+        """The mean gain, over the draws, that a synthetic row adds to the log-odds of a record's own label."""
         gained = (log_odds(self.behind_rows) - log_odds(self.alone)).mean(axis=0)
         return Scores.split(gained, len(self.guess.members))
 
     @property
     def density(self) -> Density:
-        """Of the probabilities behind synthetic rows: one number a unit, the mean over its records and the draws."""
+        """The density behind synthetic rows: one number a unit, the mean over its records and the draws."""
         means = Scores.split(self.behind_rows.mean(axis=0), len(self.guess.members))
         return Density.of(means.of_units(self.guess.units, ATTACK))
 
     @property
     def shown(self) -> PromptControl:
-        """The control: what a member adds to its own log-odds, beside what it adds to another record's."""
+        """The control: the gain that a member adds to its own log-odds, beside the gain it adds to another record's."""
         gained = log_odds(self.behind_member) - log_odds(self.alone[self.pairs])
         return PromptControl(measure_attack(Scores(*gained.T)), Density.of(Scores(*self.behind_member.T)))
 
@@ -126,9 +126,9 @@ def ask(own: Own, rows: Sequence[Record], guess: Guessed, *, draws: int, shown: 
     Args:
         own: the judge.
         rows: the labelled synthetic rows.
-        draws: how many of them are shown, one at a time; each label is as likely as another.
+        draws: how many of them are shown, one at a time; each label is equally likely.
         shown: how many members are asked about behind themselves, at most.
-        seed: which rows and which members these are.
+        seed: chooses these rows and these members.
 
     Raises:
         DataError: there are no synthetic rows, or no member has a label that another record has.
@@ -149,9 +149,9 @@ def ask(own: Own, rows: Sequence[Record], guess: Guessed, *, draws: int, shown: 
 
 
 def matched(guess: Guessed, most: int, seed: int) -> np.ndarray:
-    """Pairs of a member and another record of its label, no unit in two of them; int64 (pairs, 2).
+    """Pair members with another record of their label, no unit in two pairs; int64 (pairs, 2).
 
-    A record of another label would be told from the member by the label that the demonstration shows.
+    A record of another label could be told from the member by the label that the demonstration shows.
     """
     rng, records = np.random.default_rng(seed), [*guess.members, *guess.others]
     order = rng.permutation(len(records))
@@ -167,7 +167,7 @@ def matched(guess: Guessed, most: int, seed: int) -> np.ndarray:
 
 
 def log_odds(probabilities: np.ndarray) -> np.ndarray:
-    """log p / (1 - p), finite.
+    """Return log p / (1 - p), finite.
 
     >>> log_odds(np.array([0.5, 1.0])).round(3).tolist()
     [0.0, 20.723]

@@ -1,7 +1,7 @@
-"""What people say of rows: a blinded sheet of them, and what filled sheets come to.
+"""Ratings of rows by people: a blinded sheet of rows, and the results of filled sheets.
 
 Table 4 of "Generate Synthetic Text Approximating the Private Distribution with Differential Privacy" marks texts that
-people call decoded. A sheet asks of each text whether it reads as a person's, and does not say what wrote it.
+people call decoded. A sheet asks of each text whether it reads as a person's, and does not name its writer.
 """
 
 import csv
@@ -17,7 +17,7 @@ from palimpsest.plain import Plain
 
 COLUMNS = ("item", "text", "readable (yes or no)")
 _ANSWERS = {"yes": True, "no": False, "": None}
-_FORMULA = tuple("=+-@＝＋－＠\t\r\n")  # what begins a formula in some spreadsheet, or is left out before one
+_FORMULA = tuple("=+-@＝＋－＠\t\r\n")  # begins a formula in some spreadsheet, or is left out before one
 _SIGNS = "bcdfghjkmnpqrtvwxz"  # of an item: without a vowel no spreadsheet reads a month, a number or a word
 
 Sheet = Mapping[str, bool | None]  # item -> a person's answer, None where there is none
@@ -25,13 +25,13 @@ Sheet = Mapping[str, bool | None]  # item -> a person's answer, None where there
 
 @dataclass(frozen=True)
 class Ratings(Plain):
-    """Private zone: what people said.
+    """Private zone: the answers of people.
 
     Attributes:
-        raters: sheets that were read.
-        readable: variant -> the share of answers that are yes, each text counting alike; none where none was answered.
+        raters: number of sheets that were read.
+        readable: variant -> the share of yes among its answers, each text counting alike; none where none was answered.
         agreement: Krippendorff's alpha of all answers: 1 where raters agree, 0 where they do as chance would have it;
-            None where nothing tells: no text has two answers, or all answers are alike.
+            None where it cannot be told: no text has two answers, or all answers are alike.
     """
 
     raters: int
@@ -40,7 +40,7 @@ class Ratings(Plain):
 
 
 def blinded(texts: Mapping[str, Sequence[str]], seed: int) -> tuple[list[tuple[str, str]], dict[str, str]]:
-    """The lines of a sheet in random order, item and text, and the key: item -> variant.
+    """Make the lines of a sheet in random order, item and text, and the key: item -> variant.
 
     Items begin with signs that follow from the texts, so that no sheet of other texts is read with this key.
     """
@@ -55,7 +55,7 @@ def blinded(texts: Mapping[str, Sequence[str]], seed: int) -> tuple[list[tuple[s
 
 
 def read_sheet(path: Path, key: Mapping[str, str]) -> Sheet:
-    """The answers of one filled sheet.
+    """Read the answers of one filled sheet.
 
     Raises:
         DataError: it is no sheet of this key, or an answer is neither yes nor no.
@@ -79,7 +79,7 @@ def read_sheet(path: Path, key: Mapping[str, str]) -> Sheet:
 
 
 def ratings(key: Mapping[str, str], sheets: Sequence[Sheet]) -> Ratings:
-    """What all sheets come to; intervals are Wilson's, over texts: conservative for shares of raters."""
+    """Sum up all sheets; intervals are Wilson's, over texts: conservative for shares of raters."""
     said = {item: [told for sheet in sheets if (told := sheet.get(item)) is not None] for item in key}
     readable = {}
     for variant in dict.fromkeys(key.values()):
@@ -90,7 +90,7 @@ def ratings(key: Mapping[str, str], sheets: Sequence[Sheet]) -> Ratings:
 
 
 def agreement(answers: Sequence[Sequence[bool]]) -> float | None:
-    """Krippendorff's alpha for two nominal answers (Krippendorff 2011), from the answers about each text.
+    """Compute Krippendorff's alpha for two nominal answers (Krippendorff 2011), from the answers about each text.
 
     >>> agreement([[True, True], [False, False]])
     1.0

@@ -27,7 +27,7 @@ _NEIGHBOURS = 15  # UMAP's own default
 
 @dataclass(frozen=True)
 class ForestSettings:
-    """How the forests are grown: one for each seed."""
+    """Settings of the forests, one for each seed."""
 
     trees: int
     seeds: Sequence[int]
@@ -39,12 +39,12 @@ class ForestSettings:
 
 @dataclass(frozen=True)
 class Separation(Plain):
-    """How often a forest reads the label off a hidden state."""
+    """The accuracy of forests that read the label off a hidden state."""
 
     # on the test rows, mean over seeds, with the Wilson interval over test rows.
     accuracy: Annotated[Estimate, At(value="accuracy")]
     per_seed: tuple[float, ...]  # accuracy of each forest
-    chance: float  # share of the commonest label among the test rows: the accuracy of one who always answers it
+    chance: float  # share of the commonest label among the test rows: the accuracy of always answering it
     train_rows: int  # states that the forests were fitted on
     test_rows: int  # states that they were scored on
 
@@ -59,21 +59,21 @@ class Projection(Plain):
 
     @classmethod
     def of(cls, points: np.ndarray, labels: Sequence[str]) -> "Projection":
-        """From points of shape (n, 2)."""
+        """Build a drawing from points of shape (n, 2)."""
         x, y = np.round(points, _DECIMALS).T
         return cls(x, y, labels)
 
 
 @dataclass(frozen=True, eq=False)
 class SeparationAudit(PlainFile):
-    """Private zone: what one language model makes of private rows."""
+    """Private zone: how one language model represents private rows."""
 
     separation: Separation  # of the labels in its hidden states
     lm_loss: float | None  # mean loss of the test rows in nats per token, or None where it was not measured
     projections: Mapping[str, Projection]  # method -> drawing of the test rows' states
 
     def to_json(self, variant: str, zone: str = INTERNAL) -> dict[str, Any]:
-        """The document of a model, which stands for the variant; it holds numbers and public labels, no text."""
+        """Return the document of a model, which stands for the variant; it holds numbers and public labels, no text."""
         body = super().to_json(variant, zone)
         return {"model": body.pop("variant"), **body}
 
@@ -86,7 +86,7 @@ def separation(
     labels: Sequence[str],
     settings: ForestSettings,
 ) -> Separation:
-    """Accuracy of random forests that read labels off hidden states.
+    """Measure the accuracy of random forests that read labels off hidden states.
 
     Args:
         train_states: states the forests are fitted on, shape (n, d).
@@ -113,7 +113,7 @@ def separation(
 def _forest(
     states: np.ndarray, targets: np.ndarray, test: np.ndarray, labels: int, trees: int, seed: int
 ) -> np.ndarray:
-    """Probabilities of the test rows' labels, shape (test rows, labels); 0 for a label that no training row has."""
+    """Return probabilities of the test rows' labels, (test rows, labels); 0 for a label that no training row has."""
     forest = RandomForestClassifier(n_estimators=trees, random_state=seed).fit(states, targets)
     probabilities = np.zeros((len(test), labels))
     probabilities[:, forest.classes_] = forest.predict_proba(test)
@@ -143,7 +143,7 @@ def project(states: np.ndarray, method: str, seed: int) -> np.ndarray:
 
 
 def _umap(states: np.ndarray, seed: int) -> np.ndarray:
-    from umap import UMAP  # here, because its import compiles for many seconds
+    from umap import UMAP  # imported here, because its import compiles for many seconds
 
     neighbours = min(_NEIGHBOURS, len(states) - 1)
     return UMAP(n_components=2, n_neighbors=neighbours, random_state=seed, n_jobs=1).fit_transform(states)

@@ -1,7 +1,7 @@
 """Attacks that compare a model's losses with those of models that never saw the records: offline LiRA and RMIA.
 
 The other models (shadow or reference models) may be trained on public rows, or on private rows that nobody guesses
-about. None may be fitted on the coin of a record that is guessed about: then the bound of one run holds.
+about. None may be fitted on the coin of a guessed record: then the bound of one run holds.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ class Population:
 
 
 def confidence(losses: np.ndarray) -> np.ndarray:
-    """log(p / (1 - p)) of p = exp(-loss), which is roughly normal over models (Carlini et al. 2022).
+    """Return log(p / (1 - p)) of p = exp(-loss), which is roughly normal over models (Carlini et al. 2022).
 
     Args:
         losses: mean token losses in nats, any shape, each >= 0.
@@ -34,7 +34,7 @@ def confidence(losses: np.ndarray) -> np.ndarray:
 
 
 def lira_attack(target: Scores, shadows: Sequence[Scores], *, pooled: bool) -> Scores:
-    """A record more likely than under models that were not trained on it is rather a member: offline LiRA.
+    """Attack by offline LiRA: a record likelier than under models not trained on it is rather a member.
 
     The score is (confidence - mean) / deviation, mean and deviation over the shadow models: its normal distribution
     function is the published score (Carlini et al. 2022), and it does not saturate.
@@ -42,8 +42,8 @@ def lira_attack(target: Scores, shadows: Sequence[Scores], *, pooled: bool) -> S
     Args:
         target: losses under the attacked model.
         shadows: losses under each shadow model, none of which was trained on a record of either side.
-        pooled: one deviation for all records, as published for few models, of those of both sides together; else each
-            record's own, which takes many.
+        pooled: one deviation for all records of both sides together, as published for few models; else each record has
+            its own, which takes many.
     """
     validate.in_range(1 if pooled else 2, np.inf, shadow_models=len(shadows))
     out = confidence(np.stack([shadow.joined for shadow in shadows]))
@@ -54,7 +54,9 @@ def lira_attack(target: Scores, shadows: Sequence[Scores], *, pooled: bool) -> S
 def rmia_attack(
     target: Scores, references: Sequence[Scores], population: Population, *, offset: float, gamma: float
 ) -> Scores:
-    """A record that gained more from the target's training than most of a population is rather a member: offline RMIA.
+    """Attack by offline RMIA.
+
+    A record that gained more from the target's training than most of a population is rather a member.
 
     The score is the share of population records z with (p(x | target) / p(x)) / (p(z | target) / p(z)) >= gamma, where
     p(.) = ((1 + a) mean over references of p(. | reference) + (1 - a)) / 2 (Zarifzadeh et al. 2024). Here p is
@@ -74,13 +76,13 @@ def rmia_attack(
 
 
 def _ratio(target: np.ndarray, references: np.ndarray, offset: float) -> np.ndarray:
-    """p(x | target) / p(x), shape (records,), from losses (records,) and (models, records)."""
+    """Return p(x | target) / p(x), shape (records,), from losses (records,) and (models, records)."""
     out = np.exp(-references).mean(axis=0)
     return np.exp(-target) / (((1.0 + offset) * out + (1.0 - offset)) / 2.0)
 
 
 def _deviation(out: np.ndarray, pooled: bool) -> np.ndarray | float:
-    """Standard deviation over models, of each record or pooled over all; 1 for a single model."""
+    """Return the standard deviation over models, of each record or pooled over all; 1 for a single model."""
     if len(out) == 1:
         return 1.0
     variance = out.var(axis=0, ddof=1)

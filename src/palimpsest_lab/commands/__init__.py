@@ -1,1 +1,1 @@
-"""What the lab's commands do, apart from their options."""
+"""The work of the lab's commands, without their options."""

@@ -1,8 +1,8 @@
 """`palimpsest dataset`: the published files of a data set by its name, as the files that `palimpsest init` reads.
 
-What is printed is public: the declaration, the names of files, the next line. What follows from the rows is in
-README.md, which lies beside them and is its owner's alone. That something recurs in the public text is said on a
-terminal.
+The printed output is public: the declaration, the names of files, the next line. Everything that follows from the rows
+is in README.md, which lies beside them and which only its owner may read. A terminal is told that something recurs in
+the public text.
 """
 
 import json
@@ -41,17 +41,17 @@ _PERSON = "person"
 
 @dataclass(frozen=True)
 class Asked:
-    """What a person asked for.
+    """The request of a person.
 
     Attributes:
-        folder: where the published files lie.
-        out: where the files are written.
+        folder: of the published files.
+        out: the folder to write to.
         public: public text to bring along, if any.
         label: the attribute that a workspace learns, or several with commas between; None for the first.
         share: of a test part that is cut anew; None keeps the publishers' parts.
         seed: of that cut.
-        n_public: public, approximate number of private records; None for what the publishers say.
-        sentences: of the public texts, at most so many, in place of the texts; None for the texts as they are.
+        n_public: public, approximate number of private records; None for the publishers' number.
+        sentences: the most sentences of the public texts to use in place of the texts; None for the texts as they are.
     """
 
     folder: Path
@@ -66,7 +66,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Made:
-    """A data set in a folder, ready to be written about."""
+    """A data set in a folder, and how it was asked for."""
 
     found: Found
     cut: Cut
@@ -75,7 +75,7 @@ class Made:
 
 
 def show_known() -> None:
-    """The data sets there are, each with what it is and where it comes from."""
+    """Show the known data sets, each with a description and its origin."""
     rows = [(each.name, each.task, each.does, each.where) for each in KNOWN.values()]
     headings = ("name", "task", "what it is", "where its files come from")
     show(console(), Rows("Data sets by name", headings, rows, headings))
@@ -95,7 +95,7 @@ def make_dataset(name: str, asked: Asked, *, force: bool) -> None:
 
 
 def write_dataset(found: Found, asked: Asked) -> tuple[Made, Tally]:
-    """The same for files that were found; nothing is printed, and what is there is overwritten.
+    """Write files that were found, as `make_dataset` does; print nothing, and overwrite what is there.
 
     Raises:
         ParamsError: the label is none of the data set's.
@@ -135,7 +135,7 @@ def _check(asked: Asked, *, force: bool) -> None:
 
 
 def _attribute(found: Found, label: str | None) -> Attribute | None:
-    """The attribute that a workspace learns; of several, one that joins them."""
+    """Return the attribute that a workspace learns; of several, one that joins them."""
     there = {each.name: each for each in found.dataset.attributes}
     if label is None:
         return next(iter(there.values()), None)
@@ -165,14 +165,14 @@ def _write_public(path: Path, texts: Iterable[str], seen: Seen) -> None:
 
 
 def _also(items: Iterable[Item], own: Seen) -> Iterator[Item]:
-    """The items, each remembered as it passes."""
+    """Yield the items, remembering each."""
     for item in items:
         own.same.add(own.key(item.text))
         yield item
 
 
 def _write_items(made: Made, name: str, items: Iterable[Item], seen: Seen, total: int) -> Tally:
-    """Write the records, and count them; nothing of the counts is shown."""
+    """Write the records, and count them; none of the counts are shown."""
     tally, attributes = Tally(), made.found.dataset.attributes
     with atomic_path(made.asked.out / name) as draft, draft.open("w", encoding="utf-8", newline="\n") as stream:
         for item in track(items, name=name, total=total, private=True):
@@ -199,7 +199,7 @@ def _require_rows(made: Made, rows: Tally, tested: Tally) -> None:
 
 
 def _write_public_facts(made: Made) -> None:
-    """What a workspace is told of labels and records, from the declaration alone."""
+    """Write a workspace's facts about labels and records, only from the declaration."""
     out, schema = made.asked.out, made.found.dataset.schema
     if made.attribute is not None and made.attribute.values:
         write_text(out / LABELS, to_yaml(made.attribute.values, folded=False))
@@ -208,7 +208,7 @@ def _write_public_facts(made: Made) -> None:
 
 
 def init_line(made: Made) -> str:
-    """The line that makes a workspace of these files. Everything in it is public."""
+    """Return the line that makes a workspace of these files. Everything in it is public."""
     asked, dataset = made.asked, made.found.dataset
     public = asked.out / PUBLIC if asked.public is not None else Path("PUBLIC.jsonl")
     n_public = asked.n_public or expected(made.found, made.cut)
@@ -251,7 +251,7 @@ def _unverified(made: Made) -> str:
 
 
 def page(made: Made, rows: Tally, tested: Tally) -> str:
-    """README.md of the folder. Private: it has numbers of rows, and what of them recurs."""
+    """Write README.md of the folder. Private: it has numbers of rows, and how many of them recur."""
     dataset, form = made.found.dataset, made.found.form
     labels = "".join(f"| {label} | {rows.labels[label]} | {tested.labels[label]} |\n" for label in _listed(made))
     table = f"\n| label | {PRIVATE} | {TEST} |\n|---|---|---|\n{labels}" if labels else ""
@@ -306,7 +306,7 @@ For a named language model, write `words: {_words(made)}` under `models` in para
 
 
 def _tell(made: Made, rows: Tally) -> None:
-    """What was done, without anything that follows from a row; that rows recur is for the owner's terminal."""
+    """Say what was done, but nothing that follows from a row; only the owner's terminal is told that rows recur."""
     dataset, out = made.found.dataset, made.asked.out
     print(f"{dataset.name}: {dataset.does}")
     print(f"read as: {made.found.form.says}.{_unverified(made)}")

@@ -52,7 +52,7 @@ class Lot:
     Attributes:
         never: cell of the table -> why it cannot run whatever is brought along; empty where it can.
         now: the same for this machine and these files.
-        params: of its workspace with all cells that can run somewhere.
+        params: of its workspace, with all cells that can run somewhere.
     """
 
     place: Place
@@ -68,24 +68,24 @@ class Lot:
 
     @cached_property
     def prices(self) -> Prices:
-        """The plans of all that spends."""
+        """The plans of all spenders."""
         return Prices(self.params)
 
     @property
     def models(self) -> dict[str, str]:
-        """Variant of dp_lm -> the language model at the bottom of it."""
+        """Variant of dp_lm -> the language model that it rests on."""
         run = self.params.run
         return {name: run.discriminator.get(model, model) for name, model in run.dp_lm.items()}
 
     def plan(self, cell: Cell) -> Plan | None:
-        """What is asked of private rows for what the cell measures; None where it is a baseline or cannot run."""
+        """Plan what a cell's measurement asks of private rows; None where it is a baseline or cannot run."""
         if cell.of.baseline is not None or self.never[cell.name]:
             return None
         charged = self.params.run.dp_lm.get(cell.variant, cell.variant)
         return self.prices.planned(subject(cell, self.models) if measure(cell).of_model else charged)
 
     def why_not(self, cell: Cell) -> str:
-        """Why it does not run here and now; empty where it does."""
+        """Say why a cell does not run here and now; empty where it does."""
         plan = self.plan(cell)
         if plan is not None and not plan.feasible:
             return f"infeasible: {' '.join(plan.notes)}"
@@ -93,7 +93,7 @@ class Lot:
 
     @property
     def pending(self) -> dict[tuple[str, int], tuple[PlannedQuery, ...]]:
-        """What its releases would ask that are not finished, by the workspace and the name of each."""
+        """The queries of its unfinished releases, by the workspace and the name of each."""
         return {
             (f"{self.place.name}/{each.name}", 1): self.prices.planned(each.name).queries
             for each in spenders(self.params)
@@ -103,7 +103,7 @@ class Lot:
 
     @property
     def made_with(self) -> str:
-        """What writes its rows, what judges them, and of how many private records, by its settings."""
+        """The writer of its rows, their judges, and the number of private records, by its settings."""
         models = self.params.models
         judge = models_of(self.params).judge
         named_there = (models.classifier, None if judge is None else judge.model)
@@ -115,19 +115,19 @@ class Lot:
 
 
 def named(model: str) -> str:
-    """A model by its name alone: where its folder lies is nobody's business."""
+    """Name a model without its folder's place, which is nobody's business."""
     return "the embedded small model" if model == EMBEDDED else Path(model).name
 
 
 @dataclass(frozen=True)
 class Total:
-    """What a data set of the ledger would come to.
+    """The total that a data set of the ledger would come to.
 
     Attributes:
-        lots: what of it is asked for here; several parts may share one budget.
-        epsilon: of all that it was charged and all that would be charged.
+        lots: the part of it that is asked for here; several parts may share one budget.
+        epsilon: of all past and all planned charges.
         asset: on the ledger's terms, where it has them.
-        known: whether it has.
+        known: whether the ledger has it.
     """
 
     lots: tuple[Lot, ...]
@@ -141,7 +141,7 @@ class Total:
 
     @property
     def beyond(self) -> str:
-        """What to do where not all of it fits."""
+        """The advice where not all of it fits."""
         if self.epsilon <= self.asset.epsilon:
             return ""
         if math.isinf(self.epsilon):
@@ -157,7 +157,7 @@ class Total:
 
 
 def totals(lots: Sequence[Lot]) -> list[Total]:
-    """Of each data set of the ledger, with what it was charged before, whoever asked."""
+    """Total the charges of each data set of the ledger, including all earlier ones, whoever asked."""
     found: list[Total] = []
     for name in dict.fromkeys(lot.params.dataset.asset for lot in lots):
         own = tuple(lot for lot in lots if lot.params.dataset.asset == name)
@@ -171,7 +171,7 @@ def totals(lots: Sequence[Lot]) -> list[Total]:
 
 
 def show_tables(paper: str | None = None) -> None:
-    """The papers and their tables, or those of one paper.
+    """List the papers and their tables, or those of one paper.
 
     Raises:
         ParamsError: there is no such paper.
@@ -190,7 +190,7 @@ def asked_for(
     workspace: Path, data: Path | None, model: Path | None, judge: Path | None, cells: str | None, records: str | None,
     budget: float, precision: str | None,
 ) -> Asked:  # fmt: skip
-    """What the options ask for.
+    """Read the options.
 
     Raises:
         ParamsError: a number of records is none.
@@ -206,9 +206,9 @@ def asked_for(
 
 
 def reproduce(paper: str, table: str, asked: Asked, *, plan: bool, yes: bool) -> int:
-    """Plan a table, ask, run its cells, and write it down; the exit status.
+    """Plan a table, ask, run its cells, and write it down; return the exit status.
 
-    Cells that are finished stay. One that fails stops none of the others, and the table says why it is empty.
+    Finished cells stay. A failing cell stops none of the others, and the table says why it is empty.
 
     Raises:
         PalimpsestError: an option is wrong, or nobody can be asked.
@@ -245,17 +245,17 @@ def _lot(found: Grid, name: str, wanted: Sequence[Cell], asked: Asked) -> Lot:
 
 
 def _reasons(found: Grid, place: Place, asked: Asked) -> tuple[dict[str, str], dict[str, str]]:
-    """Cell of a data set -> why it can run nowhere, and why not here; empty where it can."""
+    """Return cell of a data set -> why it can run nowhere, and why not here; empty where it can."""
     every = [cell for cell in cells_of(found) if cell.data == place.name]
     return {cell.name: _never(cell) for cell in every}, {cell.name: _now(cell, place, asked) for cell in every}
 
 
 def _beside(found: Grid, lots: Sequence[Lot], asked: Asked) -> Iterator[Lot]:
-    """The data sets of the table that are not asked for now and have a workspace, whatever that was made with."""
+    """Yield the data sets of the table that are not asked for now and have a workspace, whatever options made it."""
     for name in found.data:
         place = place_of(found, name, asked)
         if name not in {lot.place.name for lot in lots} and (place.workspace / FILE).is_file():
-            with suppress(ParamsError):  # of settings that nobody can read, nothing is shown
+            with suppress(ParamsError):  # unreadable settings are not shown
                 yield Lot(place, (), *_reasons(found, place, asked), read_params(place.workspace))
 
 
@@ -274,7 +274,7 @@ def _never(cell: Cell) -> str:
 
 
 def _now(cell: Cell, place: Place, asked: Asked) -> str:
-    """What it lacks here. What a cell needs a GPU for is a named model: the embedded one is small."""
+    """Say what a cell lacks here. Only a named model needs a GPU: the embedded one is small."""
     if planned(cell):
         return ""
     if place.lacks:
@@ -291,7 +291,7 @@ def _now(cell: Cell, place: Place, asked: Asked) -> str:
 
 
 def _show_plan(found: Grid, lots: Sequence[Lot], asked: Asked) -> None:
-    """Cells, charges, sizes and hours, and what each data set comes to."""
+    """Show cells, charges, sizes and hours, and the total of each data set."""
     headings = ("cell", "epsilon", "in truth\npublished", "as the paper\ncounts ours", "published", "size", "state")
     rows = [_planned_row(lot, cell) for lot in lots for cell in lot.cells]
     out = console()
@@ -311,7 +311,7 @@ def _planned_row(lot: Lot, cell: Cell) -> list[str]:
 
 
 def _state(lot: Lot, cell: Cell) -> str:
-    """Finished, to be run, or why it cannot be; or what the plan alone says."""
+    """Say whether a cell is finished, will run, or cannot and why; a cell that only needs the plan gets its value."""
     if target(cell, lot.models) in lot.finished and not planned(cell) and not lot.never[cell.name]:
         return "finished"
     if why := lot.why_not(cell):
@@ -323,7 +323,7 @@ def _state(lot: Lot, cell: Cell) -> str:
 
 
 def _finished(workspace: Path) -> frozenset[str]:
-    """The stages of a workspace that are up to date; none where it is not made yet."""
+    """Return the stages of a workspace that are up to date; none where it is not made yet."""
     if not (workspace / GRAPH).is_file():
         return frozenset()
     render(workspace)
@@ -353,7 +353,7 @@ def _sentences(found: Grid, lots: Sequence[Lot], asked: Asked) -> Iterator[str]:
 
 
 def _time(lot: Lot) -> str:
-    """What the stages are expected to take that will run, of those that were measured here with other sizes."""
+    """Say how long the stages to run are expected to take, as far as they were measured here, with other sizes."""
     workspace = lot.place.workspace
     if not (workspace / GRAPH).is_file():
         return "nothing was measured here yet"
@@ -372,7 +372,7 @@ def _may_charge(lots: Sequence[Lot], *, yes: bool) -> bool:
 
 
 def _run(lots: Sequence[Lot], *, yes: bool) -> tuple[dict[str, str], int]:
-    """Run the cells one after the other; cell -> why it failed, and the exit status."""
+    """Run the cells one after the other; return cell -> why it failed, and the exit status."""
     failed: dict[str, str] = {}
     for lot in lots:
         done = _finished(lot.place.workspace)
@@ -394,12 +394,12 @@ def _one(workspace: Path, name: str, yes: bool) -> tuple[str, int]:
 
 
 def name_of(place: Place, stage: str) -> str:
-    """A stage of one of the workspaces."""
+    """Name a stage of one of the workspaces."""
     return f"{place.name}/{stage}"
 
 
 def _results(found: Grid, lot: Lot, failed: Mapping[str, str]) -> Iterator[Result]:
-    """Every cell that is asked for with what was measured, or why nothing was; of the others what was before."""
+    """Yield every requested cell with its value, or why it has none; of the other cells the earlier values."""
     done = _finished(lot.place.workspace)
     for cell in cells_of(found):
         if cell in lot.cells:
@@ -423,7 +423,7 @@ def _measured(lot: Lot, cell: Cell, done: frozenset[str], failed: Mapping[str, s
 
 
 def _epsilons(lot: Lot, cell: Cell) -> Epsilons:
-    """By both countings, of the published value and of ours."""
+    """Return both countings' epsilons, of the published value and of ours."""
     if cell.of.per_word:
         return Epsilons(cell.epsilon, None, None, None)
     of, counting = cell.grid.data[cell.data], cell.grid.counting
@@ -439,9 +439,9 @@ def _epsilons(lot: Lot, cell: Cell) -> Epsilons:
 
 
 def _write(found: Grid, lots: Sequence[Lot], failed: Mapping[str, str], asked: Asked) -> None:
-    """The table as a page and as JSON, and its drawing; all of it stays with its owner.
+    """Write the table as a page and as JSON, and its drawing; all of it stays with its owner.
 
-    What an earlier call finished of the same table stays in it.
+    Cells of the same table that an earlier call finished stay in it.
     """
     order = {cell.name: place for place, cell in enumerate(cells_of(found))}
     results = sorted(

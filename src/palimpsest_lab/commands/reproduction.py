@@ -38,27 +38,27 @@ from palimpsest_lab.reproduce.measures import judged, measure, planned
 from stages.vouching import require_vouched
 
 _SPENDING = ("lms", "discriminators", "variants")
-_CHARGED = (*_SPENDING, "authors", "decoders", "taught")  # what a change of would charge again
-_OWN = ("dataset", "privacy", "runs", *_SPENDING)  # sections of a preset that are written otherwise here
-_KEPT = ("version", "dataset", "privacy", "models", "release")  # of what `init` writes
-_ASKED = ("audit", "in_context", "prompt_mia")  # of `runs`: what names variants
-_EXAMINED, _CLIPPED = "embedding_audit", "clipping_audit"  # of `runs`: what names models
+_CHARGED = (*_SPENDING, "authors", "decoders", "taught")  # a change of these would charge again
+_OWN = ("dataset", "privacy", "runs", *_SPENDING)  # sections of a preset that are written differently here
+_KEPT = ("version", "dataset", "privacy", "models", "release")  # sections kept from the output of `init`
+_ASKED = ("audit", "in_context", "prompt_mia")  # keys of `runs` that name variants
+_EXAMINED, _CLIPPED = "embedding_audit", "clipping_audit"  # keys of `runs` that name models
 _FINETUNED = "finetuned"
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What a person asked for.
+    """The request of a person.
 
     Attributes:
         data: the folder with the published files; None where only a plan is wanted.
         workspace: the folder of the paper's workspaces.
         model: a causal language model's folder; None for the embedded one.
         judge: the model that judges rows: a classifier to fine-tune, or one that answers in context.
-        cells: patterns of cells; none are all.
+        cells: patterns of cells; none means all.
         records: data set -> public, approximate number of private records, where it is not the published one.
         budget: cap on the total epsilon of a data set that is not in the ledger yet.
-        precision: what the model computes in; None: as the grid has it.
+        precision: of the model's computations; None: as the grid has it.
     """
 
     workspace: Path
@@ -77,13 +77,13 @@ class Place:
 
     Attributes:
         name: of the data set, and of its asset in the ledger.
-        found: the form of its files; the first one that is known where they are not here.
+        found: the form of its files; the first known form where they are not here.
         public: the public text, where it is here.
-        lacks: which files are not here; empty where all are.
-        files: where they are written as `init` reads them.
-        public_name: what the public text is called.
+        lacks: the files that are not here; empty where all are.
+        files: the folder of the files that `init` reads.
+        public_name: the name of the public text.
         workspace: its workspace.
-        source: what `init` would be told.
+        source: the values that `init` would get.
     """
 
     name: str
@@ -120,13 +120,13 @@ def place_of(grid: Grid, name: str, asked: Asked) -> Place:
 
 
 def _homes(folder: Path, name: str, of: Source) -> list[Path]:
-    """Where the files of a data set may lie: in a folder of its name, or in the one for all. A part has its own."""
+    """List the folders that may hold a data set's files: one of its name, or the one for all. A part has its own."""
     own = [folder / name, folder / (of.dataset or name), folder]
     return [home for home in (own[:1] if of.part else own) if home.is_dir()]
 
 
 def _files(dataset: DataSet, homes: Sequence[Path]) -> tuple[Found, str]:
-    """The files of a data set, and which of them are not here."""
+    """Find the files of a data set, and name those that are not here."""
     for home in homes:
         try:
             return find(dataset, home), ""
@@ -142,7 +142,7 @@ def _public(folder: Path, name: str) -> Path | None:
 
 
 def params_of(place: Place, grid: Grid, cells: Sequence[Cell], asked: Asked) -> dict[str, Any]:
-    """params.yaml for the cells of one data set."""
+    """Build params.yaml for the cells of one data set."""
     said = _parsed(params_text(place.source))
     body: dict[str, Any] = {key: said[key] for key in _KEPT}
     body["utility"] = {"most_rows": max(Utility().most_rows, place.source.n_public)}  # a paper's judges read all rows
@@ -156,7 +156,7 @@ def params_of(place: Place, grid: Grid, cells: Sequence[Cell], asked: Asked) -> 
 
 
 def _settings(place: Place, grid: Grid, cell: Cell, asked: Asked) -> dict[str, Any]:
-    """What methods are told at a cell's epsilon: the paper's preset, then what the grid and the data set change."""
+    """Return the methods' settings at a cell's epsilon: the paper's preset, then the changes of grid and data set."""
     source, preset = place.source, presets().get(f"paper-{grid.paper}")
     usual = grid.epsilons[0] if preset is None else preset.epsilon
     epsilon = usual if cell.of.baseline is not None else cell.epsilon
@@ -174,14 +174,14 @@ def _settings(place: Place, grid: Grid, cell: Cell, asked: Asked) -> dict[str, A
 
 
 def _in_precision(settings: Any, precision: str | None) -> Any:
-    """The same settings, with another precision wherever they name one and another is asked for."""
+    """Return the settings with the requested precision, if any, wherever they name one."""
     if precision is None or not isinstance(settings, Mapping):
         return settings
     return {key: precision if key == "precision" else _in_precision(own, precision) for key, own in settings.items()}
 
 
 def _judges(cells: Iterable[Cell], asked: Asked) -> dict[str, Any]:
-    """Who judges: --judge as the classifier or as the model that answers in context, as the cells ask."""
+    """Choose the judge: --judge as the classifier or as the model that answers in context, as the cells ask."""
     if asked.judge is None:
         return {}
     folder, made = str(asked.judge.resolve()), dict[str, Any]()
@@ -194,7 +194,7 @@ def _judges(cells: Iterable[Cell], asked: Asked) -> dict[str, Any]:
 
 
 def _runs(body: Mapping[str, Any], cells: Iterable[Cell]) -> dict[str, list[str]]:
-    """What runs beside the variants: what cells ask for, and no other attack."""
+    """Return the runs beside the variants: those that cells ask for, and no other attack."""
     rows = [cell for cell in cells if cell.of.baseline is None and not planned(cell)]
     named = {key: dict.fromkeys(cell.variant for cell in rows if measure(cell).runs == key) for key in _ASKED}
     examined = [cell.variant for cell in rows if measure(cell).runs == _EXAMINED]
@@ -207,21 +207,21 @@ def _runs(body: Mapping[str, Any], cells: Iterable[Cell]) -> dict[str, list[str]
 
 
 def _language_model(body: Mapping[str, Any], variant: str) -> str:
-    """What a variant is drawn from, or what the discriminator stands behind that it is drawn from."""
+    """Return the language model that a variant is drawn from, directly or through a discriminator."""
     name = body["variants"][variant].get("from", variant)
     return str(body.get("discriminators", {}).get(name, {}).get("from", name))
 
 
 def made_params(body: Mapping[str, Any]) -> Params:
-    """Everything that a params.yaml stands for."""
+    """Resolve everything that a params.yaml stands for."""
     return loads(to_yaml(body))
 
 
 def make(place: Place, grid: Grid, body: Mapping[str, Any]) -> None:
-    """Write the files of a data set and its workspace, or add what is new to the workspace that is there.
+    """Write the files of a data set and its workspace, or add what is new to an existing workspace.
 
     Raises:
-        PalimpsestError: the files, or the ledger, or the workspace that is there say otherwise.
+        PalimpsestError: the files, or the ledger, or the existing workspace say otherwise.
     """
     of = grid.data[place.name]
     if not (place.files / PRIVATE).is_file():
@@ -241,7 +241,7 @@ def make(place: Place, grid: Grid, body: Mapping[str, Any]) -> None:
 
 
 def with_kept(place: Place, body: Mapping[str, Any]) -> dict[str, Any]:
-    """params.yaml with what the workspace has already, where there is one."""
+    """Return params.yaml with what the workspace has already, where there is one."""
     return added(_there(place), body) if (place.workspace / FILE).is_file() else dict(body)
 
 
@@ -250,10 +250,10 @@ def _there(place: Place) -> dict[str, Any]:
 
 
 def added(there: Mapping[str, Any], body: Mapping[str, Any]) -> dict[str, Any]:
-    """A params.yaml with more cells: what spends stays as it is, for another setting would be charged again.
+    """Add cells to a params.yaml. Settings that spend stay as they are, for another setting would be charged again.
 
     Raises:
-        ParamsError: both name the same thing and say otherwise.
+        ParamsError: both name the same thing and differ.
     """
     body = _capped(there, body)
     changed = [key for key in ("dataset", "privacy") if there.get(key) != body.get(key)]
@@ -273,7 +273,7 @@ def added(there: Mapping[str, Any], body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _capped(there: Mapping[str, Any], body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """With the cap that the workspace has: it is the ledger's, and no option changes it."""
+    """Set the cap of the workspace: it is the ledger's, and no option changes it."""
     if "privacy" not in there or "privacy" not in body:
         return body
     return merged(body, {"privacy": {"budget": {"epsilon": there["privacy"]["budget"]["epsilon"]}}})

@@ -1,6 +1,6 @@
-"""What is declared of a data set: who published it in which form, and what a workspace for it needs to know.
+"""Declarations of data sets: the publisher, the form of its files, and the facts that a workspace for it needs.
 
-Everything in a declaration is public. It is written from what the publishers say, and never from the rows.
+Everything in a declaration is public. It comes from the publishers' words, and never from the rows.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,12 +13,12 @@ PARTS: tuple[Part, ...] = ("train", "dev", "test")
 
 
 class Item(NamedTuple):
-    """One record as it is written out.
+    """One record as it is written to a file.
 
     Attributes:
         text: its text; where records are JSON objects, the object's one text.
         labels: one for each attribute of the data set, in their order.
-        person: the publisher's name for who wrote it, where the form has one.
+        person: the publisher's name for its writer, where the form has one.
     """
 
     text: str
@@ -34,16 +34,16 @@ class Form:
     """One form in which a data set is published.
 
     Attributes:
-        says: what the files are, in words.
-        files: the files of each part that there is, as names or patterns. A name may be found with .gz behind it.
+        says: a description of the files.
+        files: the files of each part, as names or patterns. A file name may have .gz behind it.
         read: (the paths of a part, the part) -> its records.
-        rows: about how many records the training part has, as published; `--n-public` unless a person says another.
+        rows: about how many records the training part has, as published; `--n-public` unless a person says otherwise.
         others: about how many records its other parts have together.
         described: where the form is described.
         folder: the folder that its archive unpacks into, if any; the files may also lie beside each other.
         persons: about how many persons wrote them, where the form names them.
         needed: the parts without which it is not this form.
-        verified: False where the description could not be held against the files or against a program that reads them.
+        verified: False where the description could not be checked against the files or a program that reads them.
     """
 
     says: str
@@ -68,7 +68,7 @@ class Attribute:
     """A label that records carry.
 
     Attributes:
-        name: its column in the files that are written.
+        name: its column in the written files.
         values: label -> its public description; empty where a label is free text of its own.
         words: a value of `models.words` for this label; none: that of the data set.
     """
@@ -83,14 +83,14 @@ class DataSet:
     """A data set that papers measure on.
 
     Attributes:
-        name: what a command calls it, and the asset's name in the ledger.
-        does: what it is, in one sentence.
+        name: the name in commands, and the asset's name in the ledger.
+        does: a description in one sentence.
         task: as for `palimpsest init`: classify, span, text or json.
         forms: the forms in which it is published; the first whose files are all there is read.
         where: where the files come from.
         licence: as its publishers state it.
         max_length: of a text, in characters.
-        words: a value of `models.words` that fits, as params.yaml writes it.
+        words: a fitting value of `models.words`, as params.yaml writes it.
         public: which public text fits, and which does not because rows recur in it.
         attributes: the labels of a record, in the order of `Item.labels`; a workspace learns the first unless told.
         schema: the public JSON schema of a record, for the task json.

@@ -1,6 +1,6 @@
-"""The data sets there are, each declared once, in the order of the papers that measure on them.
+"""The known data sets, each declared once, in the order of the papers that measure on them.
 
-Numbers of records are those that the publishers state. Descriptions of labels are ours: words for a prompt.
+Numbers of records are the publishers'. Descriptions of labels are ours: words for a prompt.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ _NO_LICENCE = "None is stated; the publishers ask to be cited."
 
 
 def _plain(name: str, labels: tuple[str, ...], rows: int, others: int = 0) -> tuple[Form, ...]:
-    """Our own form: a table with the columns `text` and one for each attribute, under either of two names."""
+    """Return our own form: a table with the columns `text` and one for each attribute, under either of two names."""
     read = partial(readers.headed, text="text", labels=labels)
     says = f"JSON lines with the keys {', '.join(('text', *labels))}"
     both: list[Form] = []
@@ -36,7 +36,7 @@ def _zhang(
     folder: str, names: tuple[str, ...], fields: int, rows: int, others: int, texts: slice = slice(None),
     newline: str = "\\n",
 ) -> Form:  # fmt: skip
-    """Two CSV files without a header, of which the first field is the class."""
+    """Return the form of two CSV files without a header, whose first field is the class."""
     read = partial(readers.numbered, names=names, fields=fields, texts=texts, newline=newline)
     return Form(
         f"{folder}: train.csv and test.csv, each row a class and {'a text' if fields == 2 else 'two texts'}",
@@ -47,7 +47,7 @@ def _zhang(
 def _hub(
     folder: str, text: str, names: tuple[str, ...], rows: int, others: int, test: str = "test", *, verified: bool
 ) -> Form:
-    """The Parquet files of the Hugging Face hub, which number labels from 0."""
+    """Return the form of the Parquet files of the Hugging Face hub, which number labels from 0."""
     named = {str(place): name for place, name in enumerate(names)}
     read = partial(readers.headed, text=text, labels=("label",), named=named)
     return Form(
@@ -58,7 +58,7 @@ def _hub(
 
 
 def _augmented(home: str, prefixes: tuple[str, ...], rows: int, others: int, *, verified: bool) -> Form:
-    """The tables of Aug-PE: text, label1, label2, with the attribute's name before each label."""
+    """Return the form of Aug-PE's tables: text, label1, label2, with the attribute's name before each label."""
     columns = tuple(f"label{place}" for place, _ in enumerate(prefixes, 1))
     read = partial(readers.headed, text="text", labels=columns, prefixes=prefixes)
     files: Mapping[Part, tuple[str, ...]] = {"train": ("train.csv",), "dev": ("dev.csv",), "test": ("test.csv",)}
@@ -111,7 +111,7 @@ _AGNEWS = DataSet(
     does="News items of four topics (papers 000, 003 and 004).",
     task="classify",
     forms=(
-        # Against its readme.txt, this archive writes a line break as a backslash alone.
+        # Despite its readme.txt, this archive writes a line break as a single backslash.
         _zhang("ag_news_csv", _NEWS, 3, 120_000, 7600, newline="\\"),
         _hub("data", "text", _NEWS, 120_000, 7600, verified=False),
         *_plain("agnews", ("label",), 120_000, 7600),
@@ -360,7 +360,7 @@ _TREC = DataSet(
 
 
 def _movies(name: str, tag: str, rows: int, others: int) -> DataSet:
-    """One kind of thing that questions about films name."""
+    """Declare one kind of thing that questions about films name."""
     read = partial(readers.tagged, tag=tag)
     return DataSet(
         name=name,
@@ -434,7 +434,7 @@ KNOWN: Mapping[str, DataSet] = {
 
 
 def known(name: str) -> DataSet:
-    """The data set of that name.
+    """Return the data set of that name.
 
     Raises:
         ParamsError: there is none.

@@ -1,6 +1,6 @@
-"""From the files of a folder to private and test records, and what of them recurs in a public text.
+"""Turns the files of a folder into private and test records, and finds which of them recur in a public text.
 
-What is counted here follows from private rows: it belongs beside them, and in no log.
+These counts follow from private rows: they belong beside them, and in no log.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from palimpsest.records.formats import MissingColumn, Wanted, cells
 from palimpsest.records.keyed import normalise
 from palimpsest_lab.datasets.declaration import PARTS, DataSet, Form, Item, Part
 
-CUT = 0.2  # the share that is cut for a test where the publishers label one part alone
+CUT = 0.2  # the share cut for a test where the publishers label only one part
 SENTENCE = 40  # letters and digits of a sentence that does not recur by chance
 _FEWEST = 20  # characters of a sentence that stands for a text
 _BEHIND = re.compile(r"(?<=[.!?])\s+|\n")
@@ -40,7 +40,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Cut:
-    """How records are placed.
+    """How the records are split.
 
     Attributes:
         share: of the test part, drawn anew from all parts; None keeps the publishers' parts.
@@ -52,7 +52,7 @@ class Cut:
 
 
 def find(dataset: DataSet, folder: Path) -> Found:
-    """The first form whose files are in the folder, or in the folder that its archive unpacks into.
+    """Find the first form whose files are in the folder, or in the folder that its archive unpacks into.
 
     Raises:
         DataError: no form has all of its files there.
@@ -71,7 +71,7 @@ def find(dataset: DataSet, folder: Path) -> Found:
 
 
 def _paths(home: Path, names: Iterable[str]) -> tuple[Path, ...]:
-    """All the files of a part; none where one of them is missing."""
+    """Return all files of a part; none where one of them is missing."""
     found = [_matching(home, name) or _matching(home, f"{name}.gz") for name in names]
     return tuple(path for paths in found for path in paths) if all(found) else ()
 
@@ -81,25 +81,25 @@ def _matching(home: Path, name: str) -> list[Path]:
 
 
 def cut_of(found: Found, share: float | None, seed: int) -> Cut:
-    """The publishers' parts unless a share is given, or there is no test part."""
+    """Return the publishers' parts unless a share is given, or there is no test part."""
     return Cut(CUT if share is None and "test" not in found.paths else share, seed)
 
 
 def expected(found: Found, cut: Cut) -> int:
-    """About how many private records there are, by what the publishers say of the parts."""
+    """Return about how many private records there are, by the publishers' numbers of the parts."""
     form = found.form
     return form.rows if cut.share is None else round((form.rows + form.others) * (1 - cut.share))
 
 
 def private_items(found: Found, cut: Cut) -> Iterator[Item]:
-    """The records that a workspace protects."""
+    """Yield the records that a workspace protects."""
     if cut.share is None:
         return items(found, "train")
     return (item for item in _all(found) if not _for_test(item, cut))
 
 
 def evaluated_items(found: Found, cut: Cut) -> Iterator[Item]:
-    """The records that only evaluations read."""
+    """Yield the records that only evaluations read."""
     if cut.share is None:
         return items(found, "test")
     return (item for item in _all(found) if _for_test(item, cut))
@@ -110,9 +110,9 @@ def _all(found: Found) -> Iterator[Item]:
 
 
 def _for_test(item: Item, cut: Cut) -> bool:
-    """Whether a record is of the test part: drawn from a hash of the person, else of the text, and the seed.
+    """Tell whether a record is of the test part: drawn from a hash of the person, else of the text, and the seed.
 
-    Equal texts go the same way, so that no test text was learned from. One record more moves no other.
+    Equal texts go to the same part, so that no test text was learned from. One more record moves no other.
     """
     unit = item.person or normalise(read_text(item.text))
     drawn = hashlib.sha256(f"{cut.seed} {unit}".encode("utf-8", "surrogatepass")).digest()
@@ -120,7 +120,7 @@ def _for_test(item: Item, cut: Cut) -> bool:
 
 
 def items(found: Found, part: Part) -> Iterator[Item]:
-    """The records of one part, in the files' order.
+    """Yield the records of one part, in the files' order.
 
     Raises:
         DataError: a record that cannot be used; the error says its place, and holds no value.
@@ -146,7 +146,7 @@ def _problem(item: Item, allowed: list[Mapping[str, str]]) -> str:
 
 
 def public_texts(path: Path) -> Iterator[str]:
-    """The texts of a public file, from its column `text`, or of a folder's .txt files, a text each.
+    """Yield the texts of a public file, from its column `text`, or of a folder's .txt files, a text each.
 
     Raises:
         DataError: there is none.
@@ -168,12 +168,12 @@ def public_texts(path: Path) -> Iterator[str]:
 
 
 def sentences(texts: Iterable[str], longest: int, most: int) -> Iterator[str]:
-    """Of every text its first sentence, then of every text its second, and so on, until there are `most`.
+    """Yield the first sentence of every text, then the second of every text, and so on, until there are `most`.
 
-    Public text is often longer than the private texts that it stands beside. Whole, it is cut at their length.
+    Public text is often longer than the private texts beside it. Whole, it is cut at their length.
 
     Args:
-        longest: characters of a sentence, at most; longer ones are left out, and such of less than `_FEWEST`.
+        longest: characters of a sentence, at most; longer ones are left out, as are those of less than `_FEWEST`.
     """
     each = ([one.strip() for one in _BEHIND.split(text)] for text in texts)
     kept = [[one for one in own if _FEWEST <= len(one) <= longest] for own in each]
@@ -191,7 +191,7 @@ def _column(path: Path) -> Iterator[str]:
 
 
 class Seen:
-    """Texts that are asked for again, as hashes of 8 bytes."""
+    """Texts to look up again, as hashes of 8 bytes."""
 
     def __init__(self) -> None:
         self.exact: set[int] = set()
@@ -200,7 +200,7 @@ class Seen:
 
     @staticmethod
     def key(text: str) -> int:
-        """Of a text's letters and digits."""
+        """Hash a text's letters and digits."""
         return hash(bare(read_text(text)))
 
     def add(self, text: str) -> None:
@@ -211,13 +211,13 @@ class Seen:
 
 @dataclass
 class Tally:
-    """What is counted of the records that were written; private.
+    """Counts of the written records; private.
 
     Attributes:
         exact: records whose text recurs as it is.
         same: records whose letters and digits recur.
         labels: how many records carry each.
-        pieces: records of which a sentence of at least `SENTENCE` letters and digits recurs.
+        pieces: records with a sentence of at least `SENTENCE` letters and digits that recurs.
     """
 
     rows: int = 0
@@ -235,7 +235,7 @@ class Tally:
 
 
 def bare(text: str) -> str:
-    """The letters and digits of a text, in lower case.
+    """Return the letters and digits of a text, in lower case.
 
     >>> bare("You 've seen it : ÇA!")
     'youveseenitça'
@@ -249,7 +249,7 @@ def _sentences(text: str) -> set[int]:
 
 
 def read_text(text: str) -> str:
-    """What a person reads of a record: of a JSON object its longest text."""
+    """Return what a person reads of a record: the longest text of a JSON object."""
     if not text.startswith("{"):
         return text
     try:

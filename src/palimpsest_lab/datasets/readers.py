@@ -1,7 +1,7 @@
 """Readers of published files: the paths of one part in, its records out, in the files' order.
 
-A reader gives every record that its form has. Whether labels are known ones, and whether texts are UTF-8, is asked of
-all forms in one place (`prepare`). Bytes that are not of the form's encoding come back as lone surrogates.
+A reader yields every record that its form has. `prepare` checks for all forms whether labels are known and texts are
+UTF-8. Bytes that are not of the form's encoding come back as lone surrogates.
 
 Errors name the file and the record's place and hold no value. Each is raised outside the handler that found it, so that
 no exception with a row in it is chained.
@@ -30,22 +30,22 @@ _BR = re.compile(r"<br\s*/?>")
 
 
 def fault(name: str, number: int, problem: str) -> DataError:
-    """The error for one record, by its place in a file."""
+    """Make the error for one record, by its place in a file."""
     return DataError(f"{name!r}, record {number}: {problem}.", _CHANGED)
 
 
-# Classes, numbered or named. A reader is told the part; most forms have other files for each, and do not ask.
+# Classes, numbered or named. A reader is told the part; most forms have separate files for each, and do not ask.
 
 
 def numbered(
     paths: Sequence[Path], part: Part, *, names: Sequence[str], fields: int, texts: slice = slice(None),
     newline: str = "\\n",
 ) -> Iterator[Item]:  # fmt: skip
-    """CSV without a header: the class, counted from 1, then texts. A header is passed over.
+    """Read CSV without a header: the class, counted from 1, then texts. A header is passed over.
 
     Args:
-        fields: of a row.
-        texts: which of those behind the class are joined to the record's text.
+        fields: number of fields of a row.
+        texts: which fields behind the class are joined to the record's text.
         newline: how a line break inside a text is written; it becomes a blank.
 
     Source: the readme.txt of the archives of Zhang, Zhao and LeCun, "Character-level Convolutional Networks for Text
@@ -65,10 +65,10 @@ def headed(
     paths: Sequence[Path], part: Part, *, text: str, labels: Sequence[str], named: Mapping[str, str] | None = None,
     prefixes: Sequence[str] = (),
 ) -> Iterator[Item]:  # fmt: skip
-    """A table with a header (CSV, TSV, JSONL or Parquet): a text column, a column for each attribute.
+    """Read a table with a header (CSV, TSV, JSONL or Parquet): a text column, a column for each attribute.
 
     Args:
-        named: what a cell stands for, such as 0 and 1; one that is not listed stands for itself.
+        named: the meaning of a cell, such as 0 and 1; a cell that is not listed stands for itself.
         prefixes: taken off the front of each label, in the attributes' order.
     """
     fronts = [*prefixes, *[""] * (len(labels) - len(prefixes))]
@@ -79,7 +79,7 @@ def headed(
 
 
 def leading(paths: Sequence[Path], part: Part, *, named: Mapping[str, str], encoding: str = "utf-8") -> Iterator[Item]:
-    """A line is a label, a blank and a text: `1 a fine film`, or `DESC:manner How does ...`, whose fine part goes."""
+    """Read lines of label, blank and text: `1 a fine film`, or `DESC:manner How does ...`, whose fine part goes."""
     for path in paths:
         for _, line in _lines(path, encoding):
             label, _, text = line.partition(" ")
@@ -88,7 +88,7 @@ def leading(paths: Sequence[Path], part: Part, *, named: Mapping[str, str], enco
 
 
 def tabbed(paths: Sequence[Path], part: Part, *, named: Mapping[str, str]) -> Iterator[Item]:
-    """TSV without quoting: a header, then text and label. So GLUE writes its files; quotes are signs of the text."""
+    """Read TSV without quoting, as GLUE writes it: a header, then text and label; quotes are signs of the text."""
     for path in paths:
         for number, line in _lines(path):
             text, tab, label = line.partition("\t")
@@ -99,14 +99,14 @@ def tabbed(paths: Sequence[Path], part: Part, *, named: Mapping[str, str]) -> It
 
 
 def foldered(paths: Sequence[Path], part: Part, *, named: Mapping[str, str]) -> Iterator[Item]:
-    """A text is a file, and its folder the label."""
+    """Read a text from each file, and its label from the folder."""
     for path in paths:
         text = _BR.sub(" ", " ".join(line for _, line in _lines(path)))
         yield Item(" ".join(text.split()), (named.get(path.parent.name, path.parent.name),))
 
 
 def reviews(paths: Sequence[Path], part: Part) -> Iterator[Item]:
-    """JSON lines of reviews: text, stars, user_id. The person comes along.
+    """Read JSON lines of reviews: text, stars, user_id. The person comes along.
 
     Source: https://business.yelp.com/data/resources/open-dataset/ and the documentation of the archive.
     """
@@ -115,7 +115,7 @@ def reviews(paths: Sequence[Path], part: Part) -> Iterator[Item]:
             row = _parsed(line)
             if not isinstance(row, dict) or type(row.get("stars")) not in (int, float):
                 raise fault(path.name, number, "it is not a JSON object with text, stars and user_id")
-            person = str(row.get("user_id") or "")  # one that is null names nobody, as one that is not there
+            person = str(row.get("user_id") or "")  # null names nobody, like a missing id
             yield Item(str(row.get("text") or "").strip(), (f"{float(row['stars']):.1f}",), person)
 
 
@@ -123,7 +123,7 @@ def reviews(paths: Sequence[Path], part: Part) -> Iterator[Item]:
 
 
 def treebank(paths: Sequence[Path], part: Part) -> Iterator[Item]:
-    """Whole sentences of the treebank that are not neutral: negative up to .4, positive above .6.
+    """Read the treebank's whole sentences that are not neutral: negative up to .4, positive above .6.
 
     Its dictionary has phrases in UTF-8. Its sentences are the same, with brackets as -LRB- and -RRB-, and with their
     bytes read as Latin-1. A sentence that the dictionary lacks is left out, as a neutral one is.
@@ -150,7 +150,7 @@ def _polarity(value: float | None) -> str | None:
 
 
 def _restored(sentence: str) -> str:
-    """A sentence as the dictionary writes it."""
+    """Return a sentence as the dictionary writes it."""
     text = sentence.replace("-LRB-", "(").replace("-RRB-", ")")
     with suppress(UnicodeError):
         return text.replace("\u00c3 ", "\u00c3\u00a0").encode("latin-1").decode("utf-8")
@@ -161,11 +161,11 @@ def _restored(sentence: str) -> str:
 
 
 def tagged(paths: Sequence[Path], part: Part, *, tag: str) -> Iterator[Item]:
-    """Questions of the MIT Movie Corpus that name a thing of one kind, which is then the label.
+    """Read questions of the MIT Movie Corpus that name a thing of one kind, which is then the label.
 
-    Two forms. In the .bio files a line is a tag, a tab and a word, and a blank line ends a question. In the files of
-    `slot-movies` in the few-shot-learning repository a line is a question, each word with a colon and its tag. As
-    there, the words of all mentions make one label.
+    There are two forms. In the .bio files a line is a tag, a tab and a word, and a blank line ends a question. In the
+    files of `slot-movies` in the few-shot-learning repository a line is a question, each word with a colon and its tag.
+    As there, the words of all mentions make one label.
 
     Source: https://groups.csail.mit.edu/sls/downloads/movie/; `load_slot_movies` in data_utils.py of
     tonyzhaozh/few-shot-learning.
@@ -194,7 +194,7 @@ def _slots(path: Path) -> Iterator[list[tuple[str, str]]]:
 
 
 def films(paths: Sequence[Path], part: Part, *, keys: Sequence[str]) -> Iterator[Item]:
-    """The films of JSON files, each one list or an object a line, that have all of the keys and nothing empty there.
+    """Read the films of JSON files, each one list or an object a line, that have all keys, with nothing empty there.
 
     Source: README.md of prust/wikipedia-movie-data. Leaving out other keys and incomplete films is paper 003's.
     """
@@ -245,7 +245,7 @@ def _opened(path: Path) -> Any:
 
 
 def _lines(path: Path, encoding: str = "utf-8", *, blank: bool = False) -> Iterator[tuple[int, str]]:
-    """The lines of a file without their ends, numbered from 1; blank ones are counted, and left out unless wanted."""
+    """Yield a file's lines without their ends, numbered from 1; blank ones count, and are left out unless wanted."""
     with _explained(path), _opened(path) as stream:
         for number, raw in enumerate(stream, 1):
             line = raw.decode(encoding, "surrogateescape").rstrip("\r\n").removeprefix("\ufeff")
@@ -254,7 +254,7 @@ def _lines(path: Path, encoding: str = "utf-8", *, blank: bool = False) -> Itera
 
 
 def _pairs(path: Path, sign: str, *, last: bool = True) -> Iterator[tuple[str, str, str]]:
-    """Each line as two parts with the sign between: at its last place, or at its first."""
+    """Yield each line as two parts with the sign between: at its last place, or at its first."""
     for number, line in _lines(path):
         parts = line.rpartition(sign) if last else line.partition(sign)
         if not parts[1]:

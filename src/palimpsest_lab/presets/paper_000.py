@@ -5,7 +5,7 @@ from typing import Any
 from palimpsest.models.settings import EmbeddedLm
 from palimpsest.params.preset import ALWAYS, OURS, Entry, Facts, Preset, Worked
 
-_SHARE = 0.87  # of a row's epsilon, for the model below a discriminator
+_SHARE = 0.87  # share of a row's epsilon, for the model below a discriminator
 _BLOCKS = 6
 _EMBEDDED_BLOCKS = int(EmbeddedLm.model_fields["layers"].default)
 
@@ -19,7 +19,7 @@ def _frozen(facts: Facts) -> int:
 
 
 def _language_model(name: str, where: str) -> tuple[Entry, ...]:
-    """What Table 2 and the text say of each training of the language model."""
+    """Return the entries of Table 2 and the text for each training of the language model."""
 
     def entry(key: str, value: Any, source: str, says: str) -> Entry:
         return Entry(f"lms.{name}<e>.{key}", value, source, says, where)
@@ -44,7 +44,7 @@ def _language_model(name: str, where: str) -> tuple[Entry, ...]:
 
 
 def _row(name: str, source: str, variant: str, where: str, printed: str, filters: list[str]) -> tuple[Entry, ...]:
-    """How one row is drawn."""
+    """Return the entries of how one row is drawn."""
     at = f"variants.{name}<e>"
     says = "p(a|x) > 0.5 keeps a sample" if filters else "nothing else is filtered"
     return (
@@ -63,7 +63,7 @@ def _row(name: str, source: str, variant: str, where: str, printed: str, filters
 
 
 def _head(at: str, prefix: str, source: str, says: str) -> tuple[Entry, ...]:
-    """A discriminator on hidden states: an MLP, whose size is not printed."""
+    """Return the entries of a discriminator on hidden states: an MLP, whose size is not printed."""
     return (
         Entry(f"{at}.{prefix}reads", "last", source, says, "labels"),
         Entry(f"{at}.{prefix}width", 64, OURS, "a simple MLP; its size is not printed", "labels"),

@@ -1,6 +1,6 @@
 """Paper 002: Aug-PE, private evolution of texts by a language model that is only asked.
 
-We read its abstract and captions. What it leaves open is taken from the code that the authors published
+We read its abstract and captions. Other values are taken from the code that the authors published
 (github.com/AI-secure/aug-pe), and named by its file.
 """
 
@@ -15,7 +15,7 @@ _NAMED, _REVIEWS, _TEXT = "a named model", "words: reviews", "task text"
 
 
 def _each(key: str, openreview: Any, yelp: Any, pubmed: Any, source: str, says: str) -> tuple[Entry, ...]:
-    """One key of the three data sets; what is neither reviews nor without labels is set as OpenReview."""
+    """Return one key of the three data sets; data that are neither reviews nor without labels are set as OpenReview."""
     ways = {ALWAYS: openreview, _REVIEWS: yelp, _TEXT: pubmed}
     return tuple(Entry(key, value, source, says, where) for where, value in ways.items())
 

@@ -1,6 +1,6 @@
 """Paper 003: private prediction, at several temperatures, with and without a sparse vector, beside few-shot texts.
 
-The formulas are lost in the copy that we read; values that stand in one are read off its tables.
+The formulas are lost in the copy that we read; values in a formula are read off its tables.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ def _delta(facts: Facts) -> float:
 
 
 def _batch_size(facts: Facts) -> int:
-    """The smallest printed s that is expected to write as many examples as wanted; else the one that writes most."""
+    """Choose the smallest printed s expected to write as many examples as wanted; else the one that writes most."""
     from palimpsest.privacy.accounting import zcdp_rho
 
     rho = zcdp_rho(facts.epsilon, facts.delta or _delta(facts))
@@ -29,7 +29,7 @@ def _batch_size(facts: Facts) -> int:
 
 
 def _examples(facts: Facts, rho: float, size: int) -> int:
-    """About how many examples a budget buys at the low temperature."""
+    """Estimate how many examples a budget buys at the low temperature."""
     from palimpsest.methods.predict.plan import examples
     from palimpsest.prediction.mechanism import FixedClipping
 
@@ -39,7 +39,7 @@ def _examples(facts: Facts, rho: float, size: int) -> int:
 
 
 def _row(name: str, temperature: float, source: str, says: str, *more: Entry) -> tuple[Entry, ...]:
-    """A row of private prediction as published, and what it has of its own."""
+    """Return the entries of a published row of private prediction, with its own ones."""
     at = f"variants.{name}<e>"
     return (
         Entry(f"{at}.method", "predict", "Algorithm 1", "private prediction from batches of prompts"),
@@ -63,7 +63,7 @@ def _row(name: str, temperature: float, source: str, says: str, *more: Entry) ->
 
 
 def _svt(name: str, threshold: float, noise: float, for_json: float | None) -> tuple[Entry, ...]:
-    """A row with the sparse vector: one pair of Table 7."""
+    """Return the entries of a row with the sparse vector: one pair of Table 7."""
     at = f"variants.{name}<e>.sparse_vector"
     json = "+ SVT = 0.9 and 1.5, whose symbol is lost; read as the threshold"
     read = () if for_json is None else (Entry(f"{at}.threshold", for_json, "Table 4", json, _JSON),)

@@ -1,4 +1,4 @@
-"""The cells of a grid: what each is called, and how params.yaml has to look for it."""
+"""The cells of a grid: their names, and the params.yaml that they need."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -33,12 +33,12 @@ class Cell:
 
     @property
     def variant(self) -> str:
-        """The name of its row in the workspace: a variant for each epsilon, or the baseline that it is."""
+        """The name of its row in the workspace: a variant for each epsilon, or the baseline."""
         return self.of.baseline or named(self.row, self.epsilon)
 
     @property
     def name(self) -> str:
-        """What --cells picks it by."""
+        """The name by which --cells picks it."""
         row = self.row if self.of.baseline is not None else named(self.row, self.epsilon)
         return f"{self.data}/{row}/{self.column}"
 
@@ -54,22 +54,22 @@ class Cell:
 
     @property
     def detail(self) -> Mapping[str, Any]:
-        """Which of the measure's values it is."""
+        """The choice among the measure's values."""
         return {**self.measured.detail, **self.of.detail}
 
     @property
     def needs(self) -> Mapping[Need, str]:
-        """What it takes that not everybody has."""
+        """Its needs that not everybody has."""
         return {**self.measured.needs, **self.of.needs}
 
     @property
     def missing(self) -> str:
-        """What is not built that it takes."""
+        """The parts it needs that are not built."""
         return self.of.missing or self.measured.missing
 
 
 def cells_of(grid: Grid) -> tuple[Cell, ...]:
-    """All cells of a grid, by data set, row, epsilon and column."""
+    """Return all cells of a grid, by data set, row, epsilon and column."""
     return tuple(_cells(grid))
 
 
@@ -84,12 +84,12 @@ def _cells(grid: Grid) -> Iterator[Cell]:
 
 
 def chosen(cells: Sequence[Cell], patterns: Sequence[str]) -> tuple[Cell, ...]:
-    """The cells that one of the patterns names, `*` for anything; all of them where there is no pattern.
+    """Return the cells that a pattern names, with `*` for anything; all cells where there is no pattern.
 
-    A pattern that names the first parts of a cell's name means all that begin so.
+    A pattern that names the first parts of a cell's name means all cells that begin so.
 
     Raises:
-        ParamsError: a pattern names none.
+        ParamsError: a pattern names no cell.
     """
     for pattern in patterns:
         if not any(_is(cell, pattern) for cell in cells):
@@ -103,12 +103,12 @@ def _is(cell: Cell, pattern: str) -> bool:
 
 
 def named(name: str, epsilon: float) -> str:
-    """What something is called at an epsilon, as a preset names it: multitask3, multitask0_5, multitaskinf."""
+    """Name something at an epsilon, as a preset names it: multitask3, multitask0_5, multitaskinf."""
     return f"{name}{of_epsilon(epsilon)}"
 
 
 def fragment(cell: Cell, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What params.yaml has for a cell: its variant and the models below it.
+    """Return the part of params.yaml for a cell: its variant and the models below it.
 
     Args:
         settings: of the paper at the cell's epsilon, in the form of params.yaml.
@@ -129,7 +129,7 @@ def fragment(cell: Cell, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _below(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The fitted model of that name, if it is one, and the one that it stands behind."""
+    """Return the fitted model of that name, if it is one, and the model that it rests on."""
     for section in FITTED:
         if name in settings.get(section, {}):
             entry = deepcopy(dict(settings[section][name]))
@@ -139,7 +139,7 @@ def _below(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def filled(value: Any, epsilon: float) -> Any:
-    """Settings with an epsilon: `<e>` in names is how names have it, `<epsilon>` alone its value."""
+    """Fill an epsilon into settings: `<e>` in names is how names have it, `<epsilon>` by itself its value."""
     if isinstance(value, Mapping):
         return {filled(key, epsilon): filled(inner, epsilon) for key, inner in value.items()}
     if value == _EPSILON:

@@ -1,7 +1,7 @@
-"""Epsilon by both countings: as a paper counts it, and as it is.
+"""Epsilon by both countings: as a paper counts it, and as it truly is.
 
-000 clips and noises two gradients of one batch apart and charges a step once. Together they have the sensitivity
-sqrt(2) C, so its noise is sqrt(2) times too small for what is stated. 004 charges a call of the selection as if it
+000 clips and noises two gradients of one batch separately and charges a step once. Together they have the sensitivity
+sqrt(2) C, so its noise is sqrt(2) times too small for the stated epsilon. 004 charges a call of the selection as if it
 picked one candidate. 002 prints its noise, from which epsilon follows. All others count as is done here.
 """
 
@@ -14,14 +14,16 @@ import scipy
 from palimpsest.privacy import accounting
 from palimpsest_lab.reproduce.grid import Counting
 
-_NOISES = 0.02, 64.0  # a noise multiplier that is looked for is between them
+_NOISES = 0.02, 64.0  # the noise multiplier is searched between them
 
 
 def in_truth(counting: Counting, data: str, epsilon: float, records: int) -> float:
-    """What an epsilon that a paper states amounts to, at delta = 1 / records, or at 1 / (n ln n) for printed noise.
+    """Return the true value of an epsilon that a paper states.
 
-    By the accountant that the paper uses: Renyi divergences for two gradients, zCDP for picks, the exact Gaussian
-    for printed noise.
+    It holds at delta = 1 / records, or at 1 / (n ln n) for printed noise.
+
+    It uses the paper's accountant: Renyi divergences for two gradients, zCDP for picks, the exact Gaussian for printed
+    noise.
     """
     if math.isinf(epsilon) or epsilon == 0:
         return epsilon
@@ -37,7 +39,7 @@ def in_truth(counting: Counting, data: str, epsilon: float, records: int) -> flo
 
 
 def as_counted(counting: Counting, epsilon: float, numbers: Mapping[str, float | int | str], records: int) -> float:
-    """What the paper would call a run that is charged `epsilon` here.
+    """Return the epsilon that the paper would state for a run that is charged `epsilon` here.
 
     Args:
         numbers: of the run's plan.
@@ -52,13 +54,13 @@ def as_counted(counting: Counting, epsilon: float, numbers: Mapping[str, float |
 
 
 def _picked(epsilon: float, picks: float, records: int) -> float:
-    """The epsilon of so many times the rho."""
+    """Return the epsilon of `picks` times the rho."""
     delta = 1.0 / records
     return accounting.zcdp_epsilon(picks * accounting.zcdp_rho(epsilon, delta), delta)
 
 
 def _noise(counting: Counting, epsilon: float, records: int) -> float:
-    """The noise multiplier that meets an epsilon by Renyi divergences where a step is charged once."""
+    """Return the noise multiplier that meets an epsilon by Renyi divergences where a step is charged once."""
     return float(scipy.optimize.brentq(lambda noise: _renyi(counting, noise, records) - epsilon, *_NOISES, xtol=1e-4))
 
 

@@ -1,7 +1,7 @@
-"""A table or figure of a paper as it is declared: which rows at which epsilon, measured how, and what was published.
+"""The declaration of a paper's table or figure: its rows and epsilons, its measures, and the published values.
 
 A grid is a YAML file in `grids`, read strictly: a key that is not described here is refused. Nothing in a grid is read
-out of data. What the paper's methods are told is in its preset; `settings` of a grid go over it.
+from data. The settings of the paper's methods are in its preset; `settings` of a grid override them.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ _GRIDS = resources.files(__package__) / "grids"
 
 
 class _Strict:
-    """What pydantic reads: each field of its type, none unknown."""
+    """Base of what pydantic reads: each field of its type, none unknown."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
@@ -41,7 +41,7 @@ class Source(_Strict):
         part: whether it is a part of the data set, whose files lie in a folder of its name.
         cut: the share that is cut for the test; None: the publishers' split.
         label: which of its labels is learned; None: the first.
-        settings: of params.yaml, for this data set alone.
+        settings: of params.yaml, only for this data set.
     """
 
     public: str
@@ -62,17 +62,17 @@ class Row(_Strict):
 
     Attributes:
         title: as the paper calls it.
-        like: the variant of the settings that it is; None: that of its own name.
+        like: the variant of the settings that it uses; None: the one of its own name.
         changes: settings in which it differs from that variant.
-        below: settings in which what it is drawn from differs, a language model or an author, which then is its own.
-        baseline: what it is instead of a variant: the private rows (real), public texts (public_only), rows of the
-            public language model (public_lm), that model (base); None of a variant.
+        below: changed settings of its origin, a language model or an author, which then is its own.
+        baseline: the baseline that stands in place of a variant: the private rows (real), public texts (public_only),
+            rows of the public language model (public_lm), that model (base); None of a variant.
         epsilons: instead of those of the grid.
         detail: what its cells measure differently from their column.
-        model: the language model that writes it, as the name of --model's folder has it; empty: whichever is given.
+        model: the language model that writes it, as the name of --model's folder has it; empty: any given model.
         per_word: whether its epsilons are of one word, which is another unit: they stand beside no other.
-        needs: what it takes that not everybody has, in words.
-        missing: what is not built that it takes; empty where all is.
+        needs: requirements that not everybody has, in words.
+        missing: required parts that are not built; empty where all are.
     """
 
     title: str
@@ -90,14 +90,14 @@ class Row(_Strict):
 
 @dataclass(frozen=True)
 class Column(_Strict):
-    """What is measured of every row, or of some.
+    """A measurement of every row, or of some.
 
     Attributes:
-        rows: the names of those that have it; empty of all.
+        rows: the names of the rows that have it; empty of all.
         measure: a key of `measures.MEASURES`.
-        title: as the table heads it.
-        unit: of the published values; percent is a hundredth of what is measured.
-        detail: which of the values that the measure has.
+        title: the heading in the table.
+        unit: of the published values; percent is a hundredth of the measured value.
+        detail: the choice among the measure's values.
         needs, missing: as of a row.
     """
 
@@ -112,12 +112,12 @@ class Column(_Strict):
 
 @dataclass(frozen=True)
 class Counting(_Strict):
-    """How the paper counts epsilon; see `countings`.
+    """The paper's way of counting epsilon; see `countings`.
 
     Attributes:
         kind: same: as it is counted here. two_gradients: both gradients of a step at the price of one. one_pick: all
             picks of a call at the price of one. printed_noise: for the noise that is printed.
-        rows: those that it counts so; all others as it is done here.
+        rows: the rows that it counts so; all others as it is done here.
         batch, epochs: of the training.
         picks: of a call.
         rounds: of votes.
@@ -140,16 +140,16 @@ class Grid(_Strict):
     """A table or a figure.
 
     Attributes:
-        title: what it shows.
-        models: what the paper writes and judges with, in words.
-        counting: how it counts epsilon.
-        data: data set -> what is to be known of it.
-        rows, columns: name -> what it is.
+        title: what the table or figure shows.
+        models: the models that write and judge in the paper, in words.
+        counting: its way of counting epsilon.
+        data: data set -> its declaration.
+        rows, columns: name -> its declaration.
         epsilons: of every row that names none; .inf is the run without noise.
-        published: data set -> row -> epsilon -> a value for each column, or none that is known.
+        published: data set -> row -> epsilon -> a value for each column, or None where it is not known.
         unpublished: why values are missing there.
         settings: of params.yaml, for all its data sets, over those of the paper. In names `<e>` is the epsilon of a
-            cell as names have it, and `<epsilon>` alone is its value.
+            cell as names have it, and `<epsilon>` by itself is its value.
         named: settings over those, where --model names a language model.
         paper, table: from the name of its file; the paper is `house` where the methods have no paper's settings.
     """
@@ -170,19 +170,19 @@ class Grid(_Strict):
 
     @property
     def called(self) -> str:
-        """Which it is, in words."""
+        """The table's name, in words."""
         return f"{'House' if self.paper == HOUSE else f'Paper {self.paper}'}, {self.table}"
 
 
 def listed() -> tuple[tuple[str, str], ...]:
-    """(paper, table) of every grid, in order."""
+    """Return (paper, table) of every grid, in order."""
     names = (path.name for path in _GRIDS.iterdir() if path.name.endswith(".yaml"))
     parts = (name.removesuffix(".yaml").partition("-") for name in names)
     return tuple(sorted((paper, table) for paper, _, table in parts))
 
 
 def grid(paper: str, table: str) -> Grid:
-    """The grid of that table.
+    """Read the grid of that table.
 
     Raises:
         ParamsError: there is none.
@@ -194,11 +194,11 @@ def grid(paper: str, table: str) -> Grid:
 
 
 def parsed(body: Body) -> Grid:
-    """A grid from what its file says.
+    """Build a grid from its file's content.
 
     Raises:
         ParamsError: a key is unknown, is missing or has a wrong value, or a row that is published or named by a column
-            is none of its rows.
+            is not among its rows.
     """
     try:
         found = TypeAdapter(Grid).validate_python(dict(body))

@@ -1,4 +1,4 @@
-"""What a cell measures: the stage that does, the file that it leaves, and where the value stands in it."""
+"""How a cell is measured: by which stage, in which file, and where the value stands in it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,20 +11,20 @@ from palimpsest.workspace import METRICS, MODEL_METRICS, SECONDS
 from palimpsest_lab.reproduce.cells import Cell
 from palimpsest_lab.reproduce.grid import Body
 
-HOURS = "seconds"  # no metric: what the workspace keeps for the eye
+HOURS = "seconds"  # no metric: kept by the workspace for display
 _NO_JUDGE = "the judge fails its control: real demonstrations do not help it"
 _BLIND = "the judge fails its control: it does not know a record that it has just read"
-_INSTEAD = ("minilm_lr", "tfidf_lr")  # classifiers of this house, where the one that is asked for is not here
+_INSTEAD = ("minilm_lr", "tfidf_lr")  # classifiers of this house, where the requested one is not here
 
 
 @dataclass(frozen=True)
 class Value:
-    """What was measured.
+    """A measured value.
 
     Attributes:
-        value: in the unit of what is measured; None where nothing could be.
+        value: in the unit of the measure; None where nothing could be measured.
         low, high: ends of the 95 % interval, where there is one.
-        note: why there is no value, or what took the place of what was asked for.
+        note: why there is no value, or what replaced the requested one.
     """
 
     value: float | None
@@ -40,7 +40,7 @@ class Measure:
     Attributes:
         stage: of a variant, without its name.
         file: the metric file that it leaves; `HOURS` for the time that the rows and their model took.
-        read: (the file's values, what the cell asks of them) -> the value.
+        read: (the file's values, the cell's request) -> the value.
         baseline: the stage of a row that is no variant, with its name; None where it is the same.
         of_model: whether it measures the language model that a variant is drawn from.
         runs: the key of `runs` in params.yaml that has to name the variant, if one does.
@@ -84,7 +84,7 @@ def _ngrams(body: Body, detail: Body) -> Value:
 
 
 def _prompts(body: Body, detail: Body) -> Value:
-    """Of the attack behind the row's own texts, or of its control."""
+    """Read the attack behind the row's own texts, or its control."""
     found = body["shown"]["attack"] if detail["behind"] == "member" else body["attacks"]["prompt"]
     return Value(found["auc"], found["low"], found["high"], "" if body["shown"]["works"] else _BLIND)
 
@@ -94,7 +94,7 @@ def _clipping(body: Body, detail: Body) -> Value:
 
 
 def _hours(body: Body, _detail: Body) -> Value:
-    """Of wall-clock time on this machine, without audits."""
+    """Read wall-clock hours on this machine, without audits."""
     if not body["seconds"]:
         return Value(None, note="its stages ran elsewhere, and their times stayed there")
     return Value(sum(body["seconds"]) / 3600.0, note=f"on {max(body['cores'])} cores, of the last attempts alone")
@@ -105,7 +105,7 @@ def _rate(field: str) -> Callable[[Body, Body], Value]:
 
 
 def _round(body: Body, detail: Body) -> Any:
-    """The values of a round, or of the last one there is."""
+    """Return the values of a round, or of the last one there is."""
     rounds = body[detail["of"]]
     return rounds[min(int(detail["round"]), len(rounds)) - 1]
 
@@ -149,22 +149,22 @@ MEASURES: Mapping[str, Measure] = {
 
 
 def measure(cell: Cell) -> Measure:
-    """How a cell is measured."""
+    """Return how a cell is measured."""
     return MEASURES[cell.measured.measure]
 
 
 def planned(cell: Cell) -> bool:
-    """Whether its value is one of the plan's, for which nothing runs."""
+    """Tell whether its value is one of the plan's, for which nothing runs."""
     return not measure(cell).stage
 
 
 def judged(cell: Cell) -> bool:
-    """Whether a language model answers behind demonstrations for it."""
+    """Tell whether a language model answers behind demonstrations for it."""
     return cell.measured.measure in ("in_context", "prompts")
 
 
 def target(cell: Cell, drawn: Mapping[str, str]) -> str:
-    """The stage to run for a cell, as DVC names it.
+    """Return the stage to run for a cell, as DVC names it.
 
     Args:
         drawn: variant of dp_lm -> the language model that it is drawn from.
@@ -176,12 +176,12 @@ def target(cell: Cell, drawn: Mapping[str, str]) -> str:
 
 
 def subject(cell: Cell, drawn: Mapping[str, str]) -> str:
-    """What is measured: the variant, or the language model below it."""
+    """Return the measured subject: the variant, or the language model below it."""
     return drawn.get(cell.variant, cell.variant) if measure(cell).of_model else cell.variant
 
 
 def read(cell: Cell, workspace: Path, drawn: Mapping[str, str]) -> Value | None:
-    """What a workspace has measured for a cell; None where it has not."""
+    """Read the measured value of a cell from a workspace; None where it has not been measured."""
     how, name = measure(cell), subject(cell, drawn)
     if how.file == HOURS:
         return how.read(_times(cell.variant, workspace, drawn), cell.detail)
@@ -194,7 +194,7 @@ def read(cell: Cell, workspace: Path, drawn: Mapping[str, str]) -> Value | None:
 
 
 def _times(variant: str, workspace: Path, drawn: Mapping[str, str]) -> Body:
-    """Seconds and cores of the stages that made a variant's rows, the training of its model among them."""
+    """Return seconds and cores of the stages that made a variant's rows, including the training of its model."""
     stages = (f"fit@{variant}", f"pplm_generate@{variant}", f"dp_train@{drawn.get(variant, '')}")
     files = [workspace / SECONDS / f"{stage}.json" for stage in stages]
     told = [read_json(file) for file in files if file.is_file()]

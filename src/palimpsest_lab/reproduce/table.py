@@ -1,4 +1,4 @@
-"""A table as it came out: ours beside what was published, as a page, as JSON and as a drawing. Private zone."""
+"""The finished table: our values beside the published ones, as a page, as JSON and as a drawing. Private zone."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -20,9 +20,9 @@ class Epsilons:
 
     Attributes:
         stated: by the paper.
-        in_truth: what its statement amounts to; None of one word, which says nothing about a record.
+        in_truth: the true value of its statement; None for the epsilon of one word, which says nothing about a record.
         charged: proved of ours, by its receipt; None where nothing is charged, or not yet.
-        as_counted: what the paper would call ours; None where nothing is charged.
+        as_counted: the paper's counting of ours; None where nothing is charged.
     """
 
     stated: float
@@ -33,11 +33,11 @@ class Epsilons:
 
 @dataclass(frozen=True)
 class Result:
-    """A cell with what came of it.
+    """A cell with its result.
 
     Attributes:
         value: ours; None where there is none.
-        why: why there is none, or what is to be known of it.
+        why: why there is none, or a note on it.
     """
 
     cell: Cell
@@ -47,14 +47,14 @@ class Result:
 
     @property
     def ours(self) -> Value:
-        """Ours in the unit of the published value."""
+        """Our value in the unit of the published value."""
         found, scale = self.value or Value(None), 100.0 if self.cell.measured.unit == "percent" else 1.0
         low, value, high = (None if one is None else one * scale for one in (found.low, found.value, found.high))
         return Value(value, low, high, found.note)
 
 
 def document(grid: Grid, results: Sequence[Result], made_with: Sequence[str]) -> dict[str, Any]:
-    """The table as JSON values; `made_with` says of each data set what wrote and judged ours."""
+    """Return the table as JSON values; `made_with` names, for each data set, the models that wrote and judged ours."""
     return {
         "zone": INTERNAL, "paper": grid.paper, "table": grid.table, "title": grid.title,
         "published_with": dict(grid.models), "made_with": list(made_with), "counting": grid.counting.says,
@@ -73,7 +73,7 @@ def _cell(result: Result) -> dict[str, Any]:
 
 
 def page(grid: Grid, results: Sequence[Result], made_with: Sequence[str]) -> str:
-    """The table as Markdown."""
+    """Write the table as Markdown."""
     heads = (*_HEAD, "published", "ours (95 %)", "note")
     lines = [f"| {' | '.join(_line(result))} |" for result in results]
     models = "; ".join(f"{what}: {name}" for what, name in grid.models.items())
@@ -95,12 +95,12 @@ def _line(result: Result) -> list[str]:
 
 
 def stated(cell: Cell) -> str:
-    """The epsilon that the paper states, and of what, where it is not a record."""
+    """Return the epsilon that the paper states, and its unit where that is not a record."""
     return f"{number(cell.epsilon)}{' a word' * cell.of.per_word}"
 
 
 def drawn(grid: Grid, results: Sequence[Result]) -> str:
-    """The table as a drawing in SVG: what was published and ours with its interval, a line for each row.
+    """Draw the table as SVG: the published value and ours with its interval, a line for each row.
 
     Empty where no cell has a value.
     """

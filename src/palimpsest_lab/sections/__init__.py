@@ -1,1 +1,1 @@
-"""What the audit page says of the lab's audits."""
+"""The lab's sections of the audit page."""

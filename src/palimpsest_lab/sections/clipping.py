@@ -1,4 +1,4 @@
-"""How far clipping moves what private contexts agree on."""
+"""How far clipping moves the average of private contexts."""
 
 from collections.abc import Iterator
 

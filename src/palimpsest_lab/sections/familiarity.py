@@ -1,4 +1,4 @@
-"""Whether the public language model may have read the test rows before."""
+"""Shows whether the public language model may have read the test rows before."""
 
 from collections.abc import Callable, Iterator
 

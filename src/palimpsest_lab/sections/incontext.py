@@ -31,12 +31,12 @@ _LACKS = {"context": "the model's context is too short", "demonstrations": "too 
 
 
 def in_context(results: Results, receipts: Receipts = _NO_RECEIPTS) -> Rows:
-    """What was answered: zero-shot first, then real demonstrations, then rows at epsilon 0, then the variants.
+    """Return the answers: zero-shot first, then real demonstrations, then rows at epsilon 0, then the variants.
 
     The columns are variant, epsilon, shots, draws, accuracy, deviation, low, high, gain, gain_low, gain_high,
     zero_shot. The deviation is between draws of demonstrations, None of a single one; the interval is over items. The
     gain is over no demonstrations, item by item, whose accuracy is `zero_shot`; None where that does not fit. `epsilon`
-    is 0 where no private row was read, a word where it is not one of the unit of privacy.
+    is 0 where no private row was read, and a word where its unit is not the unit of privacy.
     """
     measured = results.of(INCONTEXT)
     known = {name: measured[name] for name in (*BASELINES, *measured) if name in measured}  # baselines first
@@ -51,7 +51,7 @@ def in_context(results: Results, receipts: Receipts = _NO_RECEIPTS) -> Rows:
 
 
 def _epsilon(variant: str, receipts: Receipts) -> float | str | None:
-    """What a row's demonstrations promise: a number, or a word where that is none of the unit of privacy."""
+    """Return the epsilon of a row's demonstrations: a number, or words where its unit is not the unit of privacy."""
     if variant in BASELINES:
         return NO_PROMISE if variant == REAL else 0.0
     receipt = receipts.get(variant)
@@ -64,7 +64,7 @@ def _epsilon(variant: str, receipts: Receipts) -> float | str | None:
 
 
 def _answered(variant: str, epsilon: float | str | None, shot: Answered, zero: Answered) -> Rows:
-    """The row of one number of demonstrations; none where nothing was answered."""
+    """Return the row of one number of demonstrations; none where nothing was answered."""
     if shot.accuracy is None:
         return []
     gain = {"value": None, "low": None, "high": None} if shot.gain is None else shot.gain.to_json()
@@ -78,7 +78,7 @@ def _answered(variant: str, epsilon: float | str | None, shot: Answered, zero: A
 
 
 def by_shots(rows: Rows) -> Rows:
-    """One row per variant of `in_context` rows: variant, epsilon, and `shots`, a mapping from numbers to rows."""
+    """Group `in_context` rows, one row per variant: variant, epsilon, and `shots`, a mapping from numbers to rows."""
     lines: dict[str, dict[str, Any]] = {}
     for row in rows:
         line = lines.setdefault(row["variant"], {"variant": row["variant"], "epsilon": row["epsilon"], "shots": {}})
@@ -87,7 +87,7 @@ def by_shots(rows: Rows) -> Rows:
 
 
 def unanswered(results: Results) -> Rows:
-    """variant, shots, lacks: numbers of demonstrations for which something is too small, and what; 0 included."""
+    """Return variant, shots, lacks: numbers of demonstrations (0 included), and what is too small for them."""
     return [
         {"variant": variant} | draw.fields(shot, "shots", "lacks")
         for variant, one in results.of(INCONTEXT).items()
@@ -97,12 +97,12 @@ def unanswered(results: Results) -> Rows:
 
 
 def cannot_judge(results: Results) -> str:
-    """What the evaluation says where real demonstrations do not help its model; nothing where they do."""
+    """Return the evaluation's note where real demonstrations do not help its model; nothing where they do."""
     return next((f"{one.note} " for one in results.of(INCONTEXT).values() if not one.judges), "")
 
 
 def chart(rows: Rows) -> Chart:
-    """Items answered right against the number of demonstrations, a line per row, and the level without any."""
+    """Draw items answered right against the number of demonstrations, a line per row, and the level without any."""
     levels = dict.fromkeys(row["zero_shot"] for row in rows if row["zero_shot"] is not None)
     rows, _ = draw.split(rows, lambda row: row["shots"] > 0)
     apart = alt.Scale(paddingInner=0.7, paddingOuter=0.35)  # rows stand beside each other, near their number
@@ -143,7 +143,7 @@ def _without_any(rows: Rows) -> str:
 
 
 def _missing(results: Results) -> str:
-    """Which numbers of demonstrations are missing from the drawing, and why."""
+    """Say which numbers of demonstrations are missing from the drawing, and why."""
     missing: dict[tuple[int, str], list[str]] = {}
     for row in unanswered(results):
         missing.setdefault((row["shots"], row["lacks"]), []).append(row["variant"])

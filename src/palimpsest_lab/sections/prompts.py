@@ -34,7 +34,7 @@ ITSELF, SYNTHETIC = "the member itself", "one synthetic row"
 
 
 def density(found: Density) -> Rows:
-    """side, from, to, share: how often an own label has a probability in each part of 0 to 1."""
+    """Return side, from, to, share: how often an own label has a probability in each part of 0 to 1."""
     return [
         {"side": side, "from": place / BINS, "to": (place + 1) / BINS, "share": count / sum(counts)}
         for side, counts in ((MEMBERS, found.members), (OTHERS, found.others))
@@ -43,7 +43,7 @@ def density(found: Density) -> Rows:
 
 
 def chart(rows: Rows) -> Chart:
-    """Members over others, by how likely the judge finds their own labels."""
+    """Draw members over others, by how likely the judge finds their own labels."""
     bars = (
         alt.Chart(draw.data(rows))
         .mark_bar(opacity=0.5)
@@ -59,7 +59,7 @@ def chart(rows: Rows) -> Chart:
 
 
 def attacks(results: Results) -> Rows:
-    """variant, behind, auc, low, high, tpr, control: the control first, and whether it works."""
+    """Return variant, behind, auc, low, high, tpr, control: the control first, and whether it works."""
     return [
         {"variant": variant, "behind": behind, "auc": attack.auc.value, "tpr": attack.tpr_at_1pct.rate}
         | draw.fields(attack.auc, "low", "high")
@@ -97,7 +97,7 @@ def _figure(title: str, caption: str, found: Density) -> Figure:
 
 
 def _middle(row: Mapping[str, Any]) -> float:
-    """What a bar adds to the mean of its side."""
+    """Return a bar's contribution to the mean of its side."""
     return float(row["share"] * (row["from"] + row["to"]) / 2)
 
 

@@ -21,7 +21,7 @@ _PANEL = 220  # height of one drawing of hidden states, in pixels
 
 
 def separation(results: Results) -> Rows:
-    """name, accuracy, low, high, chance, lm_loss: how well each model's hidden states separate the labels."""
+    """Return name, accuracy, low, high, chance, lm_loss: how well each model's hidden states separate the labels."""
     return [
         {"name": name, "accuracy": one.accuracy.value, "low": one.accuracy.low, "high": one.accuracy.high}
         | {"chance": one.chance, "lm_loss": audit.lm_loss}
@@ -31,7 +31,7 @@ def separation(results: Results) -> Rows:
 
 
 def projection(results: Results) -> Rows:
-    """name, method, x, y, label: up to 300 states of each model and method, from 0 to 1 across their panel.
+    """Return name, method, x, y, label: up to 300 states of each model and method, from 0 to 1 across their panel.
 
     The axes of these drawings have no unit, so nothing is lost; and a model whose points lie ten times as far apart
     leaves room for the others.
@@ -45,7 +45,7 @@ def projection(results: Results) -> Rows:
 
 
 def _panel(drawn: Projection) -> list[tuple[float, float, str]]:
-    """Points at even steps through the rows, so that every method shows the same ones."""
+    """Return points at even steps through the rows, so that every method shows the same ones."""
     total = len(drawn.label)
     kept = np.linspace(0, total - 1, min(total, _DRAWN)).round().astype(int)
     x, y = (_stretched(axis[kept]) for axis in (drawn.x, drawn.y))
@@ -53,13 +53,13 @@ def _panel(drawn: Projection) -> list[tuple[float, float, str]]:
 
 
 def _stretched(values: np.ndarray) -> list[float]:
-    """From 0 to 1, with three decimals; one half where all values are equal."""
+    """Scale values to 0 to 1, with three decimals; one half where all values are equal."""
     width = np.ptp(values)
     return ((values - values.min()) / width).round(3).tolist() if width else [0.5] * len(values)
 
 
 def scores_chart(rows: Rows) -> Chart:
-    """How often a forest reads the label off each model's hidden states; a tick where chance lies."""
+    """Draw how often a forest reads the label off each model's hidden states; a tick where chance lies."""
     near = alt.Scale(zero=False, padding=16)
     base = alt.Chart(data(rows)).encode(
         y=by_line(rows, "name"), tooltip=tips("name:N", "accuracy:Q", "low:Q", "high:Q", "chance:Q", "lm_loss:Q")
@@ -73,7 +73,7 @@ def scores_chart(rows: Rows) -> Chart:
 
 
 def projections_chart(rows: Rows) -> Chart:
-    """Hidden states in a plane: a row of panels per model, a column per method, a colour and shape per label.
+    """Draw hidden states in a plane: a row of panels per model, a column per method, a colour and shape per label.
 
     The panels are bands with offsets and not facets, because facets cannot be as wide as the page gives.
     """

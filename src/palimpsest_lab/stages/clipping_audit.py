@@ -1,4 +1,4 @@
-"""Ask how far clipping the public language model's logits moves what private contexts agree on."""
+"""Measures how far clipping the public language model's logits moves the average of private contexts."""
 
 from collections.abc import Iterator, Sequence
 from itertools import product
@@ -35,7 +35,7 @@ def run(name: str) -> None:
 
 
 def of_one_label(params: Params) -> list[Record]:
-    """Rows of the first public label; all of them where there are no labels, or no row has that one."""
+    """Return rows of the first public label; all of them where there are no labels, or no row has that one."""
     rows, label = records_of("train"), next(iter(params.dataset.labels), None)
     return [row for row in rows if row.label == label] or rows
 
@@ -43,7 +43,7 @@ def of_one_label(params: Params) -> list[Record]:
 def logits(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, shown: Sequence[str], texts: Sequence[str]
 ) -> Iterator[torch.Tensor]:
-    """For each public text the logits (contexts, tokens, vocabulary) before its tokens, behind each private one."""
+    """Yield each public text's logits (contexts, tokens, vocabulary) before its tokens, behind each private one."""
     prompts = [tokenizer.encode(_PROMPT.format(text=cut(tokenizer, text, _MOST_SHOWN))) for text in shown]
     written = [tokenizer.encode(text, add_special_tokens=False)[:_MOST_WRITTEN] for text in texts]
     rows: list[torch.Tensor] = []
@@ -56,13 +56,13 @@ def logits(
 
 
 def cut(tokenizer: PreTrainedTokenizerBase, text: str, most: int) -> str:
-    """The text's first tokens, as text."""
+    """Return the text's first tokens, as text."""
     return str(tokenizer.decode(tokenizer.encode(text, add_special_tokens=False)[:most]))
 
 
 @torch.no_grad()
 def behind(model: PreTrainedModel, prompt: Sequence[int], written: Sequence[int]) -> torch.Tensor:
-    """Logits (tokens, vocabulary) before each written token behind one prompt."""
+    """Return logits (tokens, vocabulary) before each written token behind one prompt."""
     read = torch.tensor([[*prompt, *written[:-1]]], device=model.device)
     hidden = model.base_model(input_ids=read).last_hidden_state[0]
     return logits_of(model, hidden[len(prompt) - 1 :])

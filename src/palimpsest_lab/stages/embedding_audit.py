@@ -1,4 +1,4 @@
-"""How well a language model's hidden states separate the labels, and how well it predicts the test rows."""
+"""Measures how well a language model's hidden states separate the labels, and how well it predicts the test rows."""
 
 from collections.abc import Sequence
 
@@ -35,19 +35,19 @@ def run(name: str) -> None:
 
 
 def opened(params: Params, name: str) -> tuple[ConditionalLm, PreTrainedTokenizerBase]:
-    """The fitted model of that folder; "base" is the public one that all of them started from."""
+    """Load the fitted model of that folder; "base" is the public model that all of them started from."""
     if name == BASE_LM.name:
         return new_model(BASE_LM, max(1, len(params.dataset.labels)), 1, params.seed)
     return ConditionalLm.load(MODELS / name)
 
 
 def template_of(params: Params, name: str) -> str:
-    """Of what stands before a text: what the fitted model learned behind; for the public one the label alone."""
+    """Return the template before a text: that of the fitted model's training; for the public model only the label."""
     return params.lms[name].train.prompt if name in params.lms else BARE
 
 
 def some_rows(part: str, limit: int) -> list[Record]:
-    """At most `limit` rows of a private split, each of another unit, evenly over it: a file may be sorted by label."""
+    """Select at most `limit` rows of a private split, each of another unit, evenly: a file may be sorted by label."""
     rows = records_of(part)
     return rows[:: -(-len(rows) // limit) or 1]
 
@@ -60,7 +60,7 @@ def measured(
     test: Sequence[Record],
     template: str,
 ) -> SeparationAudit:
-    """Separation and drawings from hidden states, and the test loss given the label."""
+    """Measure separation and drawings from hidden states, and the test loss given the label."""
     wanted, labels = audit_of(params).separation, tuple(params.dataset.labels)
     rows = serialiser(tokenizer, params.dataset.labels, wanted.max_tokens, "text", template)
     require_context(model, rows.longest_prompt + wanted.max_tokens + 1)  # 1: EOS

@@ -1,4 +1,4 @@
-"""Ask whether the public language model, as it came, may have read the test rows before."""
+"""Measures whether the public language model, as it came, may have read the test rows before."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""Let a judge, a language model, answer real test rows behind demonstrations from one row of the results."""
+"""Lets a judge, a language model, answer real test rows behind demonstrations from one row of the results."""
 
 from dataclasses import replace
 
@@ -43,10 +43,10 @@ def run(name: str) -> None:
 
 
 def settings_of(params: Params) -> InContext:
-    """How a judge is asked.
+    """Return the settings of the judge.
 
     Raises:
-        ParamsError: params.yaml does not say so, or there is no label to ask for.
+        ParamsError: params.yaml has none, or there is no label to ask for.
     """
     settings = utility_of(params).in_context
     if settings is None:
@@ -60,7 +60,7 @@ def settings_of(params: Params) -> InContext:
 
 
 def judge_of(params: Params, settings: InContext, name: str) -> Judge:
-    """The judge that params.yaml names; the public language model where it names none."""
+    """Return the judge that params.yaml names; the public language model where it names none."""
     judge, labels = models_of(params).judge, tuple(params.dataset.labels)
     if isinstance(judge, JudgeEndpoint):
         asset = Ledger.open(ledger_url(params)).asset(params.dataset.asset)
@@ -71,7 +71,7 @@ def judge_of(params: Params, settings: InContext, name: str) -> Judge:
 
 
 def can_judge() -> bool:
-    """Whether real demonstrations beat zero-shot, as the file of the real rows says.
+    """Tell whether real demonstrations beat zero-shot, by the file of the real rows.
 
     Raises:
         DataError: there is no such file, or it came to no result.

@@ -26,7 +26,7 @@ def run(name: str) -> None:
 
 
 def chooser_of(params: Params, name: str) -> Chooser:
-    """The judge that params.yaml names, which must give the probability of every label.
+    """Return the judge that params.yaml names, which must give the probability of every label.
 
     Raises:
         ParamsError: it does not, or one demonstration and an item do not fit its context.

@@ -1,4 +1,4 @@
-"""Write a sheet for people who judge rows, blinded, and read filled sheets; a program of the private zone, no stage."""
+"""Writes a blinded sheet for people who judge rows, and reads filled ones; a program of the private zone, no stage."""
 
 import csv
 import io
@@ -50,7 +50,7 @@ def _write(count: int, names: tuple[str, ...]) -> None:
 
 
 def _on_sheet(params: Params, names: tuple[str, ...]) -> list[str]:
-    """Those that were named, or all whose rows are not private: sheets are given out."""
+    """Return the named variants, or all whose rows are not private: sheets are given out."""
     there = asked(params, names)
     private = [name for name in there if _private(name)]
     if names and private:
@@ -65,7 +65,7 @@ def _on_sheet(params: Params, names: tuple[str, ...]) -> list[str]:
 
 
 def _private(name: str) -> bool:
-    """By the receipt that came with the rows; those at epsilon 0 have none."""
+    """Tell by the receipt that came with the rows; those at epsilon 0 have none."""
     return name not in AT_EPSILON_0 and not read_receipt(RECEIPTS / f"{name}.json").private
 
 

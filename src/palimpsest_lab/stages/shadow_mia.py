@@ -1,7 +1,7 @@
-"""Membership inference with shadow models against the model of one variant: dearer, and asked for by name.
+"""Membership inference with shadow models against the model of one variant: dearer, and only run when named.
 
 Shadow models start from the public base model and are trained, without noise, on halves of the private training rows
-that nobody guesses about. They live in memory alone.
+that nobody guesses about. They live only in memory.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ from stages.membership import Target
 from stages.mia import losses
 
 SHADOWS = 4
-OFFSET, GAMMA = 0.5, 1.0  # of RMIA
+OFFSET, GAMMA = 0.5, 1.0  # parameters of RMIA
 _BATCH = 100
 
 
@@ -43,12 +43,12 @@ def run(name: str, model: str) -> None:
 
 
 def attacks(params: Params, fitted: DpLmArtifact, sides: Sequence[Sequence[Record]]) -> dict[str, Scores]:
-    """LiRA and RMIA; the population of RMIA are the private test rows, on which nothing is trained."""
+    """Run LiRA and RMIA; the population of RMIA is the private test rows, on which nothing is trained."""
     rows = fitted.serialiser()
     population = [Record(row.text, row.label) for row in read_split(PRIVATE / "test.parquet")]
     target = losses(fitted, fitted.model, sides)
     on_population = likelihood.record_losses(fitted.model, rows, population, _BATCH)
-    # Of what nobody guesses about: no coin of a guessed record decides what is among them.
+    # Only rows that nobody guesses about: no coin of a guessed record decides what is among them.
     records = [Record(row.text, row.label) for row in read_split(PRIVATE / "train.parquet") if not row.guess]
     shadows, others = list[Scores](), list[np.ndarray]()
     for number in track(range(SHADOWS), name="shadow models", total=SHADOWS, private=False, unit="model"):
@@ -62,7 +62,7 @@ def attacks(params: Params, fitted: DpLmArtifact, sides: Sequence[Sequence[Recor
 
 
 def shadow_model(params: Params, rows: Serialiser, records: Sequence[Record], number: int) -> ConditionalLm:
-    """The public base model, trained on a random half of the records as it is, or would be, on public prompts."""
+    """Train the public base model on a random half of the records, as it is trained, or would be, on public prompts."""
     model, _ = new_model(BASE_LM, max(1, len(params.dataset.labels)), 1, params.seed)
     model.to(device())
     chosen = np.random.default_rng([params.seed, number]).permutation(len(records))[: max(1, len(records) // 2)]
@@ -73,7 +73,7 @@ def shadow_model(params: Params, rows: Serialiser, records: Sequence[Record], nu
 
 
 def prompted(rows: Serialiser, records: Sequence[Record]) -> list[list[int]]:
-    """`BOS label SEP text EOS` of each record whose label is public."""
+    """Return `BOS label SEP text EOS` of each record whose label is public."""
     free = tuple(rows.prompts) == (UNLABELLED,)
     labels = [UNLABELLED if free else row.label or "" for row in records]
     encoded = encode_texts(rows.tokenizer, [row.text for row in records], rows.max_tokens)

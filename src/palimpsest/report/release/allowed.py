@@ -1,7 +1,7 @@
-"""What of a document may leave: named fields of a form that is written here, and nothing else.
+"""Selects the parts of a document that may leave: the fields named by a form that is written here, and nothing else.
 
-Guarantee: `picked` copies no field that its shape does not name, and `publishable` nothing of a document that does not
-itself say that it may be published, or of a part that says it may not. What is not named stays.
+Guarantee: `picked` copies no field that its shape does not name. `publishable` copies nothing of a document that does
+not itself say that it may be published, nor of a part that says it may not. Fields without a name here stay.
 """
 
 import math
@@ -22,7 +22,7 @@ class _Leaf:
         self.kind = kind
 
     def allows(self, value: Any) -> bool:
-        """Whether the value has the form: a number or a truth value, or one short line; None is either."""
+        """Tell whether the value has the form: a number or a truth value, or one short line; None is either."""
         if value is None:
             return True
         if self.kind == "number":
@@ -68,7 +68,7 @@ BOOKS: Shape = {
 
 
 def publishable(document: Mapping[str, Any] | None, shape: Shape, name: str) -> Any:
-    """The named fields of a measurement that says that it may be published; None of any other.
+    """Copy the named fields of a measurement that says that it may be published; None for any other.
 
     Raises:
         DataError: a field that may leave has another form than its shape.
@@ -79,7 +79,7 @@ def publishable(document: Mapping[str, Any] | None, shape: Shape, name: str) -> 
 
 
 def picked(value: Any, shape: Shape, name: str) -> Any:
-    """A copy that has the fields of `shape` alone, those that are missing left out.
+    """Copy only the fields of `shape`, leaving out the missing ones.
 
     Raises:
         DataError: a field has another form; the message names it and not what it holds.
@@ -116,5 +116,5 @@ def _is_word(value: Any) -> bool:
 
 
 def _kept(value: Any) -> bool:
-    """Whether a part of a document says of itself that it stays."""
+    """Tell whether a part of a document says of itself that it stays."""
     return isinstance(value, Mapping) and "zone" in value and value["zone"] not in _SHOWN

@@ -1,4 +1,4 @@
-"""The folder of a release: written beside its place, signed, and put there whole.
+"""Writes the folder of a release beside its place, signs it, and puts it there whole.
 
 Guarantee: nothing gets in but what `Contents` names. Rows are written anew from their columns, so neither a further
 column nor a file's metadata comes along, and measurements pass `allowed`.
@@ -34,21 +34,21 @@ CARD, README, STATEMENT, AUDIT, LEDGER = "card.html", "README.md", "statement.js
 TRADEOFF, CROISSANT, PROVENANCE = "tradeoff.json", "croissant.json", "prov.json"
 KEY, ENVELOPE = "key.pub", "envelope.json"
 DOCUMENTS = (CARD, README, STATEMENT, AUDIT, LEDGER, TRADEOFF, CROISSANT, PROVENANCE, KEY)  # signed, beside the rows
-PREDICATE = ("asset", "status", "releases", "ledger_head", "palimpsest", "day", "word")  # all that it says
+PREDICATE = ("asset", "status", "releases", "ledger_head", "palimpsest", "day", "word")  # all its fields
 
 Documents = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class MeasuredDocuments:
-    """Documents of which parts may leave; `allowed` decides which.
+    """Documents with parts that may leave; `allowed` decides which.
 
     Attributes:
         receipts: variant -> its receipt.
-        generation: variant -> what was drawn and removed; None where nothing was counted.
+        generation: variant -> counts of drawn and removed rows; None where nothing was counted.
         scores: on the declared public test file; None where there is none.
         twins: method -> its end-to-end audit on invented canaries.
-        scanned: scan -> how many rows were looked at; none of them was found, else there were no release.
+        scanned: scan -> how many rows were searched; it found none of them, or there were no release.
     """
 
     receipts: Mapping[str, Receipt]
@@ -60,13 +60,13 @@ class MeasuredDocuments:
 
 @dataclass(frozen=True)
 class Contents:
-    """All that leaves.
+    """Everything that leaves.
 
     Attributes:
-        described: what describes it.
+        described: the description of the release.
         rows: variant -> its synthetic rows.
         page: the card as HTML.
-        provenance: name -> SHA-256 of the files with rows, to the PROV document.
+        provenance: makes the PROV document; takes name -> SHA-256 of the files with rows.
     """
 
     described: Described
@@ -78,7 +78,7 @@ class Contents:
 
 
 def audit_document(measured: MeasuredDocuments, statement: Mapping[str, Any], books: LedgerSummary) -> dict[str, Any]:
-    """audit.json: the fields of each document that may leave, those of the private zone left out.
+    """Build audit.json from the fields of each document that may leave, without those of the private zone.
 
     Raises:
         DataError: a field has another form than it may have.
@@ -110,12 +110,12 @@ def _variant(name: str, measured: MeasuredDocuments) -> dict[str, Any]:
 def assemble(
     target: Path, contents: Contents, key: SigningKey, inspect: Callable[[Path], None] | None = None
 ) -> dict[str, str]:
-    """Write, sign and put the folder in its place; name -> SHA-256 of its files.
+    """Write and sign the folder and put it in its place; return name -> SHA-256 of its files.
 
     Guarantee: a reader finds the old folder, none, or the whole new one, whenever the process ends.
 
-    A folder that exists is replaced. `inspect` looks at the new one before it is signed, and raises where something
-    may not leave.
+    A folder that exists is replaced. `inspect` looks at the new one before it is signed, and raises if it contains
+    anything that may not leave.
     """
     data = contents.described.data
     with swapped(target) as draft:
@@ -132,7 +132,7 @@ def assemble(
 
 
 def _write_documents(draft: Path, contents: Contents) -> None:
-    """What describes the rows, which are there already."""
+    """Write the documents that describe the rows, which are there already."""
     described, rows = contents.described, digests(draft)
     for name, text in {CARD: contents.page, README: readme(described)}.items():
         (draft / name).write_text(text, encoding="utf-8", newline="\n")
@@ -162,14 +162,14 @@ def _predicate(described: Described) -> dict[str, Any]:
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """Name -> SHA-256 of every file below a folder, sorted."""
+    """Return name -> SHA-256 of every file below a folder, sorted."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     return {path.relative_to(folder).as_posix(): sha256(path) for path in paths}
 
 
 @contextmanager
 def swapped(target: Path) -> Iterator[Path]:
-    """An empty folder that takes the place of `target` when the block ends well.
+    """Yield an empty folder that takes the place of `target` when the block ends without an error.
 
     The old folder is moved aside whole before it is deleted: a killed process leaves no half of it under its name.
     """

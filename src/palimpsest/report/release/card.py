@@ -28,17 +28,17 @@ _TASKS = {
     "json": "text-generation",
 }
 _SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
-_COUNT = "* `data/"  # what a line about a variant's files begins with, and no other
+_COUNT = "* `data/"  # begins each line about a variant's files, and no other line
 _MARKS = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_{}[]<>#|!&"})
 
 
 @dataclass(frozen=True)
 class Described:
-    """What describes a release: all of it public.
+    """The description of a release, all of it public.
 
     Attributes:
         statement: the privacy statement of the released variants.
-        rows: variant -> how many rows leave, and how many lines.
+        rows: variant -> the number of rows and of lines that leave.
         fingerprint: of the signing key.
         version: of palimpsest.
         day: YYYY-MM-DD.
@@ -59,12 +59,12 @@ class Described:
 
     @property
     def whole(self) -> bool:
-        """Whether a line is the record itself."""
+        """True if a line is the record itself."""
         return self.data.text == WHOLE_ROW
 
     @property
     def columns(self) -> dict[str, str]:
-        """Column -> what it holds."""
+        """Column -> its content."""
         text = PLAIN if self.whole else self.data.text
         columns = {text: "A text drawn to be a JSON object." if self.data.task == "json" else "A synthetic text."}
         label = "Its label, one of a public list." if self.data.labels else "Its label, which is free text."
@@ -72,14 +72,14 @@ class Described:
 
 
 def readme(described: Described) -> str:
-    """The card as Markdown behind YAML front matter."""
+    """Write the card as Markdown behind YAML front matter."""
     rest = (_rows, _making, _limits, _files)
     parts = [_summary(described), privacy(described.statement), *(part(described) for part in rest)]
     return _front(described) + "\n".join(parts)
 
 
 def stated(text: str) -> dict[str, tuple[float, str]]:
-    """variant -> its epsilon and the unit that it is for, as a card's front matter states them.
+    """Read variant -> its epsilon and the unit that it is for, from a card's front matter.
 
     Raises:
         DataError: the text is no such card.
@@ -93,12 +93,12 @@ def stated(text: str) -> dict[str, tuple[float, str]]:
 
 
 def counted(text: str) -> set[str]:
-    """The lines in which a card says how many rows its files have."""
+    """Return the lines in which a card states the numbers of rows of its files."""
     return {line for line in text.splitlines() if line.startswith(_COUNT)}
 
 
 def count_of(variant: str, counts: Counts, whole: bool) -> str:
-    """The line about a variant's files; `whole`: a line of the JSONL file is the record itself."""
+    """Write the line about a variant's files; `whole`: a line of the JSONL file is the record itself."""
     table, lines = f"{_COUNT}{variant}.parquet`", f"`data/{variant}.jsonl`"
     if whole:
         return f"{table}: {counts.rows:,} rows. {lines}: the {counts.lines:,} of them that are JSON objects."
@@ -138,7 +138,7 @@ def _summary(described: Described) -> str:
 
 
 def privacy(statement: Mapping[str, Any]) -> str:
-    """The part about privacy: all of it follows from the statement, so whoever checks a release writes it again."""
+    """Write the part about privacy. All of it follows from the statement, so a check of the release writes it again."""
     unit, releases = Unit.stated(statement), statement["releases"]
     lines = [
         f"| {one['variant']} | {one['method']} | {at_most(one['epsilon'], 4)} | {at_most(one['delta'])} | "
@@ -218,5 +218,5 @@ def _files(described: Described) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text that Markdown takes as it is."""
+    """Escape text so that Markdown takes it as it is."""
     return " ".join(text.split()).translate(_MARKS)

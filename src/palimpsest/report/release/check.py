@@ -1,4 +1,4 @@
-"""Checking a release on any machine, without its workspace, its ledger or a network."""
+"""Checks a release on any machine, without its workspace, its ledger or a network."""
 
 import os
 import stat
@@ -49,7 +49,7 @@ _MOST_ENVELOPE = 10_000_000
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was checked; it holds where there is no problem."""
+    """One check; it holds if there is no problem."""
 
     name: str
     problems: tuple[str, ...]
@@ -57,14 +57,14 @@ class Check:
 
 @dataclass(frozen=True)
 class Checked:
-    """What came of checking a release.
+    """The outcome of checking a release.
 
     Attributes:
-        fingerprint: of the key that the envelope was checked against; None where there is none to read.
-        pinned: whether that key was given by the one who checks, and not found in the folder itself.
+        fingerprint: of the key that the envelope was checked against; None where there was no key to read.
+        pinned: whether the checking person gave that key, and it was not found in the folder itself.
         checks: in their order; later ones are left out where earlier ones show that the files are not the signed ones.
         caps: every cap that the data set has had, for a reader to see.
-        charges: every charge to the data set, those that do not count too.
+        charges: every charge to the data set, including those that do not count.
     """
 
     fingerprint: str | None
@@ -75,12 +75,12 @@ class Checked:
 
     @property
     def holds(self) -> bool:
-        """Whether everything holds."""
+        """True if everything holds."""
         return not any(check.problems for check in self.checks)
 
     @property
     def problems(self) -> list[str]:
-        """What does not."""
+        """The problems found."""
         return [problem for check in self.checks for problem in check.problems]
 
 
@@ -90,12 +90,12 @@ def verify_release(path: Path, key: str | None = None) -> Checked:
     Guarantee: where all holds and the key is pinned, the folder has exactly the files that the key's holder signed,
     byte for byte; its statement has the published form; its epsilons follow from the events in it; and its rows are as
     many as it says, and the same in both forms. Where a line is a record itself, a row that is no JSON object has none.
-    That these events are those that happened rests on the signer.
+    It rests on the signer that these events are the ones that happened.
 
     Args:
         path: the folder of the release.
         key: the releaser's public key as a PEM file, or its fingerprint; None takes the key in the folder, which shows
-            that the folder is whole and not whose it is.
+            that the folder is whole but not whose it is.
 
     Raises:
         DataError: there is no such folder, or the given key cannot be used.
@@ -133,7 +133,7 @@ def _public(path: Path, pin: Ed25519PublicKey | str | None) -> Ed25519PublicKey:
 
 
 def _read(path: Path, most: int) -> bytes:
-    """A file of at most so many bytes; never behind a link, and no device."""
+    """Read a file of at most so many bytes; never behind a link, and no device."""
     try:
         seen = path.lstat()
         special = not stat.S_ISREG(seen.st_mode) and path.name in (bundle.KEY, bundle.ENVELOPE)
@@ -147,7 +147,7 @@ def _read(path: Path, most: int) -> bytes:
 
 
 def _files(path: Path, signed: Signed) -> Iterator[str]:
-    """What differs between the folder and the list; links and other special files are never followed or opened."""
+    """List the differences between folder and list; links and other special files are never followed or opened."""
     listed, found = {*signed.files, bundle.ENVELOPE}, dict(_walk(path, ""))
     folders = {"/".join(parts[:end]) for parts in (name.split("/") for name in listed) for end in range(1, len(parts))}
     for name, kind in sorted(found.items()):
@@ -186,7 +186,7 @@ def _contents(path: Path, signed: Signed) -> Iterator[Check]:
 
 
 def _check(name: str, problems: Callable[[], Iterable[str]]) -> Check:
-    """A signer can sign nonsense: what cannot be read is a problem, not a crash."""
+    """Run one check. A signer can sign nonsense: a document that cannot be read is a problem, not a crash."""
     try:
         return Check(name, tuple(problems()))
     except PalimpsestError as error:
@@ -196,7 +196,7 @@ def _check(name: str, problems: Callable[[], Iterable[str]]) -> Check:
 
 
 def reading_check(path: Path) -> Check:
-    """Whether this palimpsest reads what a release says of its total; a document that cannot be read is a problem."""
+    """Check that this palimpsest reads what a release says of its total; an unreadable document is a problem."""
     return _check("its documents can be read", lambda: [*_version(path), *_unread(path)])
 
 
@@ -206,7 +206,10 @@ def _unread(path: Path) -> Iterator[str]:
 
 
 def _version(path: Path) -> Iterator[str]:
-    """Another version's statement says other things by other words: it is named, and nothing else of it is judged."""
+    """Name the version of a statement that another palimpsest wrote.
+
+    Its words mean other things, so nothing else of it is judged.
+    """
     found = read_json(path / bundle.STATEMENT)["statement_version"]
     if found != STATEMENT_VERSION:
         yield (
@@ -224,7 +227,7 @@ def _formed(path: Path) -> Iterator[str]:
 
 
 def _recomputed(path: Path) -> Iterator[str]:
-    """From the events of the extract: each release's epsilons and curve, and the total."""
+    """Compute each release's epsilons and curve, and the total, from the events of the extract, and compare."""
     statement, books, audit = (read_json(path / name) for name in (bundle.STATEMENT, bundle.LEDGER, bundle.AUDIT))
     asset, charges, curves = asset_of(books), charges_of(books), read_json(path / bundle.TRADEOFF)
     names = [release["variant"] for release in statement["releases"]]
@@ -266,7 +269,7 @@ def _recomputed(path: Path) -> Iterator[str]:
 
 
 def _protected(statement: Mapping[str, Any], asset: Asset, receipts: Sequence[Receipt]) -> Iterator[str]:
-    """Does the statement speak of the ledger's unit of privacy, in the words that follow from it and the receipts?"""
+    """Check that the statement uses the ledger's unit of privacy, in the words that follow from it and the receipts."""
     unit = Unit.stated(statement)
     declared = asset.n_public if unit.persons else None
     terms = unit.name, unit.column, unit.n_persons, statement["adjacency"]
@@ -294,7 +297,7 @@ def _protected(statement: Mapping[str, Any], asset: Asset, receipts: Sequence[Re
 
 
 def _alike(stated: Any, said: Any) -> bool:
-    """The same but for the rounding of numbers on another machine."""
+    """Tell whether both are equal up to the rounding of numbers on another machine."""
     if isinstance(said, float):
         return isinstance(stated, (int, float)) and close(said, stated)
     if isinstance(said, Mapping):
@@ -305,7 +308,7 @@ def _alike(stated: Any, said: Any) -> bool:
 
 
 def _restated(release: Mapping[str, Any], receipt: Receipt, curve: Mapping[str, Any]) -> Iterator[str]:
-    """Does the statement say of a release what its receipt says?"""
+    """Check that the statement says of a release what its receipt says."""
     name, accounting = release["variant"], release["accounting"]
     pairs = [(release[field], getattr(receipt, field)) for field in ("epsilon", "epsilon_target", "delta")]
     pairs += [(accounting[field], getattr(receipt, field)) for field in ("epsilon", "epsilon_rdp")]
@@ -322,7 +325,7 @@ def _restated(release: Mapping[str, Any], receipt: Receipt, curve: Mapping[str, 
 
 
 def _same(path: Path, signed: Signed) -> Iterator[str]:
-    """Do the pages for readers, and the signed summary, give the statement's epsilons?"""
+    """Check that the pages for readers, and the signed summary, give the statement's epsilons."""
     statement, page = read_json(path / bundle.STATEMENT), _Tables()
     text, told = (path / bundle.README).read_text(encoding="utf-8"), signed.predicate["releases"]
     card, unit = stated(text), statement["unit"]["name"]
@@ -351,7 +354,7 @@ def _same(path: Path, signed: Signed) -> Iterator[str]:
 
 
 def _documents(path: Path, statement: Mapping[str, Any], signed: Signed) -> Iterator[str]:
-    """Do the documents for programs, and the signed summary, speak of the statement's ledger, status and rows?"""
+    """Check that the documents for programs, and the signed summary, give the statement's ledger, status and rows."""
     audit, described = read_json(path / bundle.AUDIT), read_json(path / bundle.CROISSANT)
     books, own = audit["ledger"], statement["ledger"]
     told = signed.predicate
@@ -370,7 +373,7 @@ def _documents(path: Path, statement: Mapping[str, Any], signed: Signed) -> Iter
 
 
 def _sentences(statement: Mapping[str, Any]) -> Iterator[str]:
-    """What the card must repeat word for word."""
+    """Return the sentences that the card must repeat word for word."""
     yield total_in(statement).sentence
     yield from (statement["unit"][part] for part in ("description", "note"))
     yield from (item["sentence"] for item in statement["not_covered"])
@@ -380,7 +383,7 @@ def _sentences(statement: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _rows(path: Path, signed: Signed) -> Iterator[str]:
-    """Are both forms of a variant's rows the same rows, in the described columns, and as many as is said?"""
+    """Check that both forms of a variant's rows are the same, in the described columns, and as many as stated."""
     statement, croissant = read_json(path / bundle.STATEMENT), read_json(path / bundle.CROISSANT)
     audit, told = read_json(path / bundle.AUDIT), counted((path / bundle.README).read_text(encoding="utf-8"))
     names = [release["variant"] for release in statement["releases"]]
@@ -406,20 +409,23 @@ def _rows(path: Path, signed: Signed) -> Iterator[str]:
 
 
 def _whole(croissant: Mapping[str, Any]) -> bool:
-    """Whether a line is said to be a record itself. The name of a column does not tell: any may be called `text`."""
+    """Tell whether a line is said to be a record itself.
+
+    The name of a column does not tell: any may be called `text`.
+    """
     lines = [one for one in croissant["distribution"] if one["@id"].endswith(".jsonl")]
     return all(one.get("description") == WHOLE for one in lines)
 
 
 def _counts(audit: Mapping[str, Any], name: str, count: int) -> bool:
-    """Whether what was drawn and what was scored are as many rows; either may not have been counted."""
+    """Tell whether the drawn and the scored rows are this many; either may not have been counted."""
     drawn, scored = audit["variants"][name]["generation"] or {}, (audit["utility"] or {}).get("rows", {})
     return {drawn.get("rows", count), scored.get(name, count)} == {count}
 
 
 class _Tables(HTMLParser):
-    """The page's text, the fact that it opens with, and the first cell of each table by the first word of its caption:
-    the card's epsilons."""
+    """Reads the card's epsilons: the page's text, its opening fact, and the first cell of each table by the first word
+    of its caption."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The release as Croissant JSON-LD (MLCommons, format 1.0) with the fields of its RAI vocabulary 1.0."""
+"""Writes the release as Croissant JSON-LD (MLCommons, format 1.0) with the fields of its RAI vocabulary 1.0."""
 
 from collections.abc import Mapping
 from pathlib import PurePath
@@ -10,7 +10,7 @@ from palimpsest.report.release.card import Described
 from palimpsest.report.unit import Unit
 
 PROMISE = "rai:dataManipulationProtocol"
-WHOLE = "Each line is a record itself, a JSON object."  # the description of such a file of lines, and of no other
+WHOLE = "Each line is a record itself, a JSON object."  # the description of only such a file of lines
 _FORMATS = {".parquet": "application/x-parquet", ".jsonl": "application/jsonlines"}
 _TERMS = (
     "citeAs", "column", "equivalentProperty", "extract", "field", "fileProperty", "fileObject", "fileSet", "format",
@@ -33,7 +33,7 @@ CONTEXT: dict[str, Any] = {
 
 
 def croissant(described: Described, files: Mapping[str, str], sizes: Mapping[str, int]) -> dict[str, Any]:
-    """The document, of the files with rows: name -> SHA-256, and name -> bytes."""
+    """Build the document for the files with rows: name -> SHA-256, and name -> bytes."""
     return {
         "@context": CONTEXT,
         "@type": "sc:Dataset",
@@ -80,7 +80,7 @@ def _records(variant: str, described: Described) -> dict[str, Any]:
 
 
 def records_of(variant: str, counts: Counts, whole: bool) -> str:
-    """What a set of records is; `whole`: a line of the JSONL file is the record itself."""
+    """Describe a set of records; `whole`: a line of the JSONL file is the record itself."""
     objects = f" {counts.lines} of them are JSON objects, and lines of data/{variant}.jsonl." if whole else ""
     return f"{counts.rows} synthetic rows of {variant}.{objects}"
 
@@ -97,7 +97,7 @@ def _field(variant: str, column: str, words: str) -> dict[str, Any]:
 
 
 def promised(statement: Mapping[str, Any]) -> str:
-    """What it says of privacy."""
+    """State the statement's promise of privacy."""
     terms = [
         f"{one['variant']}: epsilon {at_most(one['epsilon'], 4)} at delta {at_most(one['delta'])}"
         for one in statement["releases"]

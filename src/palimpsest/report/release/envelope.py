@@ -1,7 +1,7 @@
 """The signed list of a release's files: an in-toto Statement v1 in a DSSE v1 envelope, under an ed25519 signature.
 
-DSSE signs the payload together with its type (secure-systems-lab, DSSE 1.0.2, protocol). The envelope has one form of
-writing, so that no byte of it can change unseen, its key's name and its line breaks included.
+DSSE signs the payload together with its type (secure-systems-lab, DSSE 1.0.2, protocol). The envelope can be written
+in only one way, so no byte of it can change unseen, including its key's name and its line breaks.
 """
 
 import base64
@@ -29,11 +29,11 @@ _REMEDY = "Do not use this release; ask the releaser for it again."
 
 @dataclass(frozen=True)
 class Signed:
-    """What a key has signed.
+    """The content that a key has signed.
 
     Attributes:
         files: name -> SHA-256 of every file, in hexadecimal digits.
-        predicate: what is said of them as a whole.
+        predicate: the statement about them as a whole.
     """
 
     files: Mapping[str, str]
@@ -41,7 +41,7 @@ class Signed:
 
 
 def pae(payload_type: str, payload: bytes) -> bytes:
-    """DSSE's pre-authentication encoding: what is signed.
+    """Return DSSE's pre-authentication encoding, the bytes that are signed.
 
     >>> pae("http://example.com/HelloWorld", b"hello world")
     b'DSSEv1 29 http://example.com/HelloWorld 11 hello world'
@@ -51,16 +51,16 @@ def pae(payload_type: str, payload: bytes) -> bytes:
 
 
 def seal(signed: Signed, key: SigningKey) -> bytes:
-    """The envelope as the bytes of its file."""
+    """Sign and return the envelope as the bytes of its file."""
     payload = _payload(signed)
     return _written(payload, fingerprint(key.public_key()), key.sign(pae(PAYLOAD_TYPE, payload)))
 
 
 def unseal(data: bytes, key: Ed25519PublicKey) -> Signed:
-    """What the key has signed in this envelope.
+    """Return the content that the key has signed in this envelope.
 
     Raises:
-        DataError: it is no such envelope, its signature is not this key's, or what is signed is no list of files.
+        DataError: it is no such envelope, its signature is not this key's, or the signed content is no list of files.
     """
     try:
         body = json.loads(data)
@@ -95,7 +95,10 @@ def _written(payload: bytes, keyid: str, proof: bytes) -> bytes:
 
 
 def _signed(payload: bytes) -> Signed:
-    """A signature says who wrote the list, not that its names are harmless: they are checked like anybody's."""
+    """Read the signed list and check its names.
+
+    A signature says who wrote the list, not that its names are harmless: they are checked like anybody's.
+    """
     try:
         body = json.loads(payload)
         pairs = [(subject["name"], subject["digest"]["sha256"]) for subject in body["subject"]]

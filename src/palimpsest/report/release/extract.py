@@ -1,4 +1,4 @@
-"""What of the ledger leaves: every charge and cap of the asset, so that anybody sees all looks and adds them up."""
+"""The published extract of the ledger: every charge and cap of the asset, so that anybody can see and add up all."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -20,14 +20,14 @@ _CHARGE = ("id", "stage", "variant", "purpose", "query", "own_delta", "state", "
 
 
 def extract(asset: Asset, charges: Sequence[Charge], books: LedgerSummary) -> dict[str, Any]:
-    """The asset's public terms, its totals, every cap that it has had and every charge, whether it counts or not.
+    """Return the asset's public terms, its totals, every cap it has had and every charge, whether it counts or not.
 
-    Guarantee: a charge is what a plan asked for and where it stands. Private rows decide neither, but by what the
-    statement names: that rows changed lets a stage ask again, and an attempt may fail. Charges and runs are numbered
-    anew, each run apart. A run's key holds a hash of the data, so two runs of one key would tell that no
-    row came or went in between; and between two entries of the ledger lie the steps that had begun. Times are cut to
+    Guarantee: a charge shows what a plan asked for and its state. Private rows decide neither, except as the statement
+    names: changed rows let a stage ask again, and an attempt may fail. Charges and runs are numbered anew, each run
+    separately. A run's key holds a hash of the data, so two runs of one key would tell that no row came or went in
+    between; and the gap between two entries of the ledger tells how many steps had begun. Times are cut to
     days, since they would tell how long a run took. The data's fingerprint and the asset's key are not in it.
-    References and what was refunded are shown and do not count.
+    References and refunded charges are shown and do not count.
     """
     runs = run_numbers(charges)
     return {
@@ -42,13 +42,13 @@ def extract(asset: Asset, charges: Sequence[Charge], books: LedgerSummary) -> di
 
 
 def run_numbers(charges: Sequence[Charge]) -> dict[str, int]:
-    """The id of each charge -> which of the asset's runs it is of, from 1."""
+    """Return charge id -> the number of its run among the asset's runs, from 1."""
     order = {own: number for number, own in enumerate(dict.fromkeys((one.run_key, one.run) for one in charges), 1)}
     return {one.id: order[one.run_key, one.run] for one in charges}
 
 
 def renumbered(receipt: Receipt, charges: Sequence[Charge]) -> Receipt:
-    """The receipt with its run numbered as in the extract of these charges."""
+    """Return the receipt with its run numbered as in the extract of these charges."""
     return replace(receipt, run=run_numbers(charges)[receipt.queries[-1].charge])
 
 
@@ -70,7 +70,7 @@ def _line(charge: Charge, seq: int, run: int) -> dict[str, Any]:
 
 
 def _malformed(read: Callable[[Mapping[str, Any]], T]) -> Callable[[Mapping[str, Any]], T]:
-    """Say of a document that cannot be read that it is no extract."""
+    """Wrap a reader so that it reports an unreadable document as no extract."""
 
     @wraps(read)
     def checked(document: Mapping[str, Any]) -> T:
@@ -87,7 +87,7 @@ def _malformed(read: Callable[[Mapping[str, Any]], T]) -> Callable[[Mapping[str,
 
 @_malformed
 def asset_of(document: Mapping[str, Any]) -> Asset:
-    """The asset of an extract, without its key.
+    """Read the asset of an extract, without its key.
 
     Raises:
         DataError: the document is no extract, or its asset is of persons and names no column, or the other way round.
@@ -99,13 +99,13 @@ def asset_of(document: Mapping[str, Any]) -> Asset:
 
 @_malformed
 def caps_of(document: Mapping[str, Any]) -> list[Cap]:
-    """The caps of an extract, oldest first. It raises DataError where the document is no extract."""
+    """Read the caps of an extract, oldest first. Raises DataError where the document is no extract."""
     return [Cap(float(cap["epsilon"]), str(cap["day"])) for cap in document["caps"]]
 
 
 @_malformed
 def charges_of(document: Mapping[str, Any]) -> list[Charge]:
-    """The charges of an extract. It raises DataError where the document is no extract."""
+    """Read the charges of an extract. Raises DataError where the document is no extract."""
     return [_charge(line) for line in document["charges"]]
 
 

@@ -1,7 +1,7 @@
-"""What must hold before rows leave. Each check yields errors that say what to do; none ever quotes a row.
+"""Checks that must pass before rows leave. Each yields errors that say what to do; none ever quotes a row.
 
-Guarantee: no check takes a document made from private rows, so that whether it refuses is post-processing of what the
-ledger paid for. A refusal that hung on private rows would be an answer that nobody charged.
+Guarantee: no check takes a document made from private rows, so its refusal is post-processing of what the ledger paid
+for. A refusal that depended on private rows would be an answer that nobody charged.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ Documents = Mapping[str, Mapping[str, Any]]
 
 
 def refuse(errors: Iterable[PalimpsestError]) -> None:
-    """Raise the first of them, and say how many more there are."""
+    """Raise the first error, and say how many more there are."""
     failed = list(errors)
     if failed:
         more = f" Checks that failed beside it: {len(failed) - 1}." if len(failed) > 1 else ""
@@ -37,7 +37,7 @@ def refuse(errors: Iterable[PalimpsestError]) -> None:
 
 
 def settings(variants: Sequence[str], purposes: Mapping[str, str], noise_seed: int | None) -> Iterator[PalimpsestError]:
-    """Does params.yaml ask for something that may leave? `purposes` is variant -> purpose, of all that run."""
+    """Check that params.yaml asks for something that may leave. `purposes` is variant -> purpose, of all that run."""
     if not variants:
         yield ParamsError("release.variants is empty.", "Name the variants whose rows are to leave.")
     if noise_seed is not None:
@@ -54,7 +54,7 @@ def settings(variants: Sequence[str], purposes: Mapping[str, str], noise_seed: i
 
 
 def coverage(asset: Asset, charges: Sequence[Charge], receipts: Mapping[str, Receipt]) -> Iterator[PalimpsestError]:
-    """Is every receipt one of a release, covered by the ledger, with fresh noise, and built on no reference?"""
+    """Check that every receipt is of a release, covered by the ledger, with fresh noise, and built on no reference."""
     for name, receipt in receipts.items():
         if receipt.purpose != "release" or receipt.builds_on_reference:
             yield LedgerError(
@@ -79,10 +79,10 @@ def coverage(asset: Asset, charges: Sequence[Charge], receipts: Mapping[str, Rec
 
 
 def attacks(methods: Iterable[str], audits: Documents) -> Iterator[PalimpsestError]:
-    """Was the code of each method attacked on invented records, and does its claim stand?
+    """Check that the code of each method was attacked on invented records, and that its claim stands.
 
     `audits` is method -> the end-to-end audit that comes with palimpsest. A method that declares why it cannot be
-    attacked so (`untwinned`) needs none: the statement names it.
+    attacked this way (`untwinned`) needs none: the statement names it.
     """
     for name in methods:
         audit = audits.get(name)
@@ -102,7 +102,7 @@ def attacks(methods: Iterable[str], audits: Documents) -> Iterator[PalimpsestErr
 
 
 def promise(statement: Mapping[str, Any]) -> Iterator[PalimpsestError]:
-    """Does the privacy statement promise anything?"""
+    """Check that the privacy statement promises something."""
     if statement["status"] != PRIVATE:
         reasons = " ".join(statement["reasons"])
         yield DataError(
@@ -112,7 +112,7 @@ def promise(statement: Mapping[str, Any]) -> Iterator[PalimpsestError]:
 
 
 def ways(flow: Flow) -> Iterator[PalimpsestError]:
-    """Does private data reach the release past the meter?"""
+    """Check that no private data reaches the release past the meter."""
     for path in taint(flow):
         yield DataError(
             "dvc.yaml has a way from private data to the release that passes no ledgered mechanism: "
@@ -122,7 +122,7 @@ def ways(flow: Flow) -> Iterator[PalimpsestError]:
 
 
 def useful(scores: Mapping[str, Any] | None, variants: Sequence[str], least: float | None) -> Iterator[PalimpsestError]:
-    """Does every variant reach the accuracy `least`, if one is asked for, on the declared public test file?"""
+    """Check that every variant reaches the accuracy `least`, if one is asked for, on the declared public test file."""
     for name in variants if least is not None else ():
         own = [score["accuracy"] for score in (scores or {}).get("variants", {}).get(name, {}).values()]
         if not own or max(own) < least:
@@ -134,10 +134,10 @@ def useful(scores: Mapping[str, Any] | None, variants: Sequence[str], least: flo
 
 
 def unchanged(files: Sequence[Path], lock: Mapping[str, Any]) -> Iterator[PalimpsestError]:
-    """Is each file the one that its stage wrote, by dvc.lock? Only the stage's own rows were paid for.
+    """Check that each file is the one that its stage wrote, by dvc.lock. Only the stage's own rows were paid for.
 
     Args:
-        files: what the release is made of; one that does not exist is another check's.
+        files: the files that the release is made of; another check finds one that does not exist.
         lock: the stages of dvc.lock.
     """
     made = {out["path"]: out.get("md5") for stage in lock.values() for out in stage.get("outs", ())}
@@ -150,7 +150,7 @@ def unchanged(files: Sequence[Path], lock: Mapping[str, Any]) -> Iterator[Palimp
 
 
 def rows(name: str, records: Sequence[Record], world: Facts | None) -> Iterator[PalimpsestError]:
-    """Does a synthetic row look like a way to reach one person, or give away a planted secret of the demo's world?
+    """Check that no synthetic row looks like a way to reach one person, or gives away a planted secret of the demo.
 
     `world` is the answer key of the invented world; None where the data are not invented.
     """

@@ -1,7 +1,7 @@
-"""A signing key that never leaves its place, a token or a key service: securesystemslib's signers ask it to sign.
+"""A signing key that stays in a token or a key service: securesystemslib's signers ask it to sign.
 
-`PALIMPSEST_KEY` then is the key's URI, and `PALIMPSEST_PUBLIC_KEY` a file with its public half. Only ed25519 keys will
-do, so that whoever checks a release needs nothing new: a TKey, HashiCorp Vault (`hv:`) and Google's service have them.
+`PALIMPSEST_KEY` is then the key's URI, and `PALIMPSEST_PUBLIC_KEY` a file with its public half. Only ed25519 keys are
+taken, so that checking a release needs nothing new: a TKey, HashiCorp Vault (`hv:`) and Google's service have them.
 """
 
 import os
@@ -23,31 +23,31 @@ PUBLIC_VARIABLE = "PALIMPSEST_PUBLIC_KEY"
 
 
 class SigningKey(Protocol):
-    """What signs: a key of a file, or one that is held elsewhere."""
+    """A key that signs: in a file, or held elsewhere."""
 
     def public_key(self) -> Ed25519PublicKey:
-        """The public half."""
+        """Return the public half."""
 
     def sign(self, data: bytes, /) -> bytes:
-        """An ed25519 signature of the data."""
+        """Return an ed25519 signature of the data."""
 
 
 @dataclass(frozen=True)
 class _HeldKey:
-    """A key that is asked to sign, and does not come here."""
+    """A key that signs where it is held, and never comes here."""
 
     signer: "Signer"
     public: Ed25519PublicKey
 
     def public_key(self) -> Ed25519PublicKey:
-        """The public half, of the file."""
+        """Return the public half, from the file."""
         return self.public
 
     def sign(self, data: bytes, /) -> bytes:
-        """What the holder answers, once it fits the public half.
+        """Return the holder's signature, after checking it against the public half.
 
         Raises:
-            DataError: it does not answer, or another key did.
+            DataError: the holder does not answer, or another key signed.
         """
         try:
             proof = bytes.fromhex(self.signer.sign(data).signature)
@@ -65,7 +65,7 @@ class _HeldKey:
 
 
 def signing_key(environment: Mapping[str, str] = os.environ) -> SigningKey:
-    """The key that PALIMPSEST_KEY names, by a URI or as a file; the user's own file by default.
+    """Return the key that PALIMPSEST_KEY names, by a URI or as a file; the user's own file by default.
 
     Raises:
         ParamsError: securesystemslib, or what it needs for this URI, is not installed.

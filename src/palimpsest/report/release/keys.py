@@ -1,4 +1,4 @@
-"""The key that signs releases: ed25519, in one file that its owner alone may read, outside every workspace."""
+"""The key that signs releases: ed25519, in one file that only its owner may read, outside every workspace."""
 
 import hashlib
 import os
@@ -27,13 +27,13 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def key_path(path: Path | str | None = None, environment: Mapping[str, str] = os.environ) -> Path:
-    """Where the key is: `path`, else PALIMPSEST_KEY, else the user's configuration folder."""
+    """Return where the key is: `path`, else PALIMPSEST_KEY, else the user's configuration folder."""
     given = path or environment.get(VARIABLE)
     return Path(given).expanduser().absolute() if given else user_config_path("palimpsest") / _FILE
 
 
 def new_key(path: Path) -> str:
-    """Make a key and write it, readable by its owner alone; its fingerprint.
+    """Make a key, write it so that only its owner can read it, and return its fingerprint.
 
     Raises:
         DataError: there is a file already, the place lies in a workspace, or it cannot be written.
@@ -58,7 +58,7 @@ def new_key(path: Path) -> str:
 
 
 def load_key(path: Path) -> Ed25519PrivateKey:
-    """The key in a file.
+    """Read the key in a file.
 
     Raises:
         DataError: there is none, it is no ed25519 key, others may read it, or it lies in a workspace.
@@ -83,12 +83,12 @@ def load_key(path: Path) -> Ed25519PrivateKey:
 
 
 def public_pem(key: Ed25519PublicKey) -> bytes:
-    """The public half as a PEM file."""
+    """Return the public half as a PEM file."""
     return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
 
 def load_public(pem: bytes) -> Ed25519PublicKey:
-    """The public half out of its PEM file.
+    """Read the public half from its PEM file.
 
     Raises:
         DataError: it is no such file, or not written as `public_pem` writes it.
@@ -103,7 +103,7 @@ def load_public(pem: bytes) -> Ed25519PublicKey:
 
 
 def fingerprint(key: Ed25519PublicKey) -> str:
-    """SHA-256 of the public key in DER, as `openssl pkey -pubin -outform DER | sha256sum` prints it."""
+    """Return the SHA-256 of the public key in DER, as `openssl pkey -pubin -outform DER | sha256sum` prints it."""
     der = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     return f"SHA256:{hashlib.sha256(der).hexdigest()}"
 

@@ -1,8 +1,8 @@
-"""Where a release comes from, as PROV-JSON (W3C member submission 2013): the graph behind it and its lock file.
+"""Writes the origin of a release as PROV-JSON (W3C member submission 2013): the graph behind it and its lock file.
 
-Guarantee: of a file of the private zone neither hash nor size is in it, nor a path outside the workspace. A plain hash
-of a data set that can be guessed tells who guesses right. The private input goes by one keyed hash, of the charges that
-the rows rest on and of the states of the rows they read, which tells nothing without the asset's key.
+Guarantee: it contains neither hash nor size of a file of the private zone, nor a path outside the workspace. A plain
+hash of a data set that can be guessed confirms a right guess. The private input goes by one keyed hash, of the charges
+that the rows rest on and of the states of the rows they read, which tells nothing without the asset's key.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,12 +19,12 @@ _Relations = dict[str, dict[str, dict[str, Any]]]
 
 @dataclass(frozen=True)
 class Inputs:
-    """What stands at the beginning.
+    """The files that the graph starts from.
 
     Attributes:
-        private: path -> name of the files with private rows; their paths are not told.
-        public: path -> name of the files that were declared public; their paths are not told either.
-        keyed: name -> keyed hashes of what stands there.
+        private: path -> name of the files with private rows; their paths are not published.
+        public: path -> name of the files that were declared public; their paths are not published either.
+        keyed: name -> keyed hashes of the content.
     """
 
     private: Mapping[str, str]
@@ -35,12 +35,12 @@ class Inputs:
 def provenance(
     flow: Flow, leaving: Node, lock: Mapping[str, Any], inputs: Inputs, files: Mapping[str, str], signer: str
 ) -> dict[str, Any]:
-    """The document.
+    """Build the document.
 
     Args:
         flow: the graph, narrowed to what the releasing stage, `leaving`, reads.
         lock: `stages` of dvc.lock.
-        files: name in the release -> SHA-256, of what is derived from the graph.
+        files: name in the release -> SHA-256, of the files derived from the graph.
         signer: the fingerprint of the signing key.
     """
     document = _Document(flow, inputs)
@@ -55,7 +55,7 @@ def provenance(
 
 
 class _Document:
-    """Entities and activities so far."""
+    """The entities and activities so far."""
 
     def __init__(self, flow: Flow, inputs: Inputs) -> None:
         self._flow, self._inputs = flow, inputs
@@ -63,7 +63,7 @@ class _Document:
         self.relations: _Relations = {kind: {} for kind in kinds}
 
     def add(self, node: Node, locked: Mapping[str, Any], leaving: bool) -> None:
-        """A stage, what it read and what it wrote."""
+        """Add a stage, the files it read and the files it wrote."""
         command = {"p:command": locked["cmd"]} if isinstance(locked.get("cmd"), str) else {}
         stated = {"p:zone": node.zone, "p:metered": self._flow.metered(node)}
         self.relations["activity"][_id(node.name)] = command | stated
@@ -77,19 +77,19 @@ class _Document:
             self._relate("wasGeneratedBy", node, self._entity(path, hashes if self._open(path, public) else {}))
 
     def publish(self, name: str, digest: str, leaving: Node) -> None:
-        """A file of the release."""
+        """Add a file of the release."""
         key = _id(f"release/{name}")
         self.relations["entity"][key] = {"p:sha256": digest}
         self._relate("wasGeneratedBy", leaving, key)
 
     def _read(self, node: Node) -> Iterator[str]:
-        """The files that other stages made, as those name them, and what no stage makes."""
+        """Return the files that other stages made, as those name them, and the files that no stage makes."""
         made = [path for _, path in self._flow.makers(node)]
         yield from made
         yield from (path for path in node.reads if not any(_meet(path, one) for one in made))
 
     def _open(self, path: str, public: bool) -> bool:
-        """Whether a plain hash of the file may be told."""
+        """Tell whether a plain hash of the file may be published."""
         listed = any(path == one or path.startswith(f"{one}/") for one in PUBLIC_FILES)
         return path not in self._inputs.private and (public or listed or path in self._inputs.public)
 
@@ -112,7 +112,7 @@ class _Document:
 
 
 def _meet(one: str, other: str) -> bool:
-    """Whether the two paths are one, or one of them holds the other."""
+    """Tell whether the two paths are equal or one of them contains the other."""
     return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
 
 

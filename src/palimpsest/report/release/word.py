@@ -1,6 +1,6 @@
-"""The word of the data's owner, which every release needs, whatever the audits say.
+"""The release word of the data's owner, which every release needs, whatever the audits say.
 
-Guarantee: what is public of it is one fixed sentence, the same in every release. Who gave or refused it, when and why
+Guarantee: only one fixed sentence of it is public, the same in every release. Who gave or refused it, when and why
 is appended to a private file that no stage reads.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from palimpsest.errors import DataError
 from palimpsest.workspace import RELEASES
 
-VARIABLE, YES = "PALIMPSEST_RELEASE", "yes"  # the environment's: the word is a person's, and not a setting
+VARIABLE, YES = "PALIMPSEST_RELEASE", "yes"  # of the environment: the word is a person's, and not a setting
 SENTENCE = "The owner of the data gave their word for this release."
 
 
@@ -32,9 +32,9 @@ def require(variables: Mapping[str, str]) -> None:
 
 
 def record(workspace: Path, variants: Sequence[str], given: bool, reason: str | None) -> None:
-    """Append an answer to the private record; its owner alone may read the file, whatever the umask.
+    """Append an answer to the private record; only its owner may read the file, whatever the umask.
 
-    The reason is in the owner's own words, and never public.
+    The reason is in the owner's own words, and is never public.
     """
     path = workspace / RELEASES
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
 """The sections of the audit page, listed once. A new one is a module here and a name in `SECTIONS`, or an entry point.
 
-The order of `SECTIONS` is that of columns and tables; figures stand under `HEADINGS`.
+Columns and tables follow the order of `SECTIONS`; figures stand under `HEADINGS`.
 """
 
 from palimpsest import extensions
@@ -50,6 +50,6 @@ HEADINGS = tuple(dict.fromkeys([*_HEADINGS, *(section.heading for section in _BR
 
 
 def gallery(page: Page) -> tuple[Figure, ...]:
-    """Every figure that the results allow, heading by heading; what was not measured has none."""
+    """Draw every figure that the results allow, heading by heading; what was not measured has none."""
     drawn = [figure for section in SECTIONS for figure in section.figures(page)]
     return tuple(sorted(drawn, key=lambda figure: HEADINGS.index(figure.section)))

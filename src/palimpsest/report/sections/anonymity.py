@@ -13,9 +13,9 @@ ANONYMITY = Metric("anonymity", AnonymityAudit.from_json, lambda params: params.
 
 
 def risks(results: Results) -> Rows:
-    """variant, criterion, attack, risk, low, high, main, control, baseline, cap, informed: one row per attack.
+    """Return variant, criterion, attack, risk, low, high, main, control, baseline, cap, informed: one row per attack.
 
-    Those without a risk are left out: they are in `undefined`.
+    Attacks without a risk are left out: `undefined` lists them.
     """
     return [
         {"variant": variant, "criterion": one.criterion, "attack": f"{one.criterion}: {attack}"}
@@ -29,7 +29,7 @@ def risks(results: Results) -> Rows:
 
 
 def undefined(results: Results) -> Rows:
-    """variant, attack, main, control, verdict, why: the attacks that have no risk."""
+    """Return variant, attack, main, control, verdict, why: the attacks that have no risk."""
     return [
         {"variant": variant, "attack": f"{one.criterion}: {attack}", "verdict": "inconclusive", "why": one.inconclusive}
         | {"main": one.main.rate, "control": one.control.rate}

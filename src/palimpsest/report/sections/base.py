@@ -1,4 +1,4 @@
-"""What a section of the page is made of."""
+"""The parts that a section of the page is made of."""
 
 import hashlib
 import json
@@ -26,7 +26,7 @@ _VERDICTS = {"refuted": "stop", "not refuted": "hold", "inconclusive": "look"}
 
 @dataclass(frozen=True)
 class Page:
-    """What the page is drawn from."""
+    """The data that the page is drawn from."""
 
     summary: Summary
     results: Results
@@ -41,7 +41,7 @@ class Figure:
     Attributes:
         section: the heading it stands under, one of `HEADINGS`.
         caption: how to read it.
-        alt: what it shows, for those who cannot see it.
+        alt: a description of it for those who cannot see it.
         rows: the table behind it.
         wide: True where it takes the page's whole width.
     """
@@ -56,7 +56,7 @@ class Figure:
 
     @classmethod
     def of(cls, rows: Rows, chart: Callable[[Rows], Chart], **words: Any) -> Iterator["Figure"]:
-        """The figure of these rows; none where there are no rows, because nothing was measured."""
+        """Yield the figure of these rows; none where there are no rows, because nothing was measured."""
         if rows:
             yield cls(chart=chart(rows), rows=rows, **words)
 
@@ -71,9 +71,9 @@ class Cell:
     """One cell of a table.
 
     Attributes:
-        text: what it says; markup where it is more than words.
+        text: its content; markup where it is more than words.
         small: lines in small print behind it.
-        strong: whether it is what the line is about.
+        strong: whether it is the main cell of the line.
     """
 
     text: str
@@ -100,24 +100,24 @@ class Column(Generic[Line]):
     number: bool = False
 
     def shown(self, line: Line) -> tuple[Cell, str]:
-        """The cell of a line, and how it looks."""
+        """Return the cell of a line, and its style."""
         cell = self.cell(line)
         looks = ["none"] * (cell is None) + ["n"] * self.number
         return cell or Cell(MISSING), " ".join(looks)
 
 
 def word(name: str, key: str) -> Column[Mapping[str, Any]]:
-    """A column of words, which stand in the rows under `key`."""
+    """Make a column of words, which stand in the rows under `key`."""
     return Column(name, lambda row: Cell(row[key]))
 
 
 def counted(name: str, key: str, label: str = "", digits: int = 3) -> Column[Mapping[str, Any]]:
-    """A column of numbers."""
+    """Make a column of numbers."""
     return Column(name, lambda row: Cell(number(row[key], digits)), label=label, number=True)
 
 
 def share(name: str, key: str) -> Column[Mapping[str, Any]]:
-    """A column of shares in percent."""
+    """Make a column of shares in percent."""
     return Column(name, lambda row: Cell(percent(row[key])), number=True)
 
 
@@ -127,8 +127,8 @@ class Table(Generic[Line]):
 
     Attributes:
         note: how to read it.
-        kind: how it looks.
-        role: a line -> how it looks.
+        kind: its style.
+        role: a line -> its style.
     """
 
     title: str
@@ -145,7 +145,7 @@ class Claim:
 
     Attributes:
         id: short and stable, for citing.
-        sentence: what is claimed.
+        sentence: the claimed statement.
         status: "proved" (a theorem), "tested" (an attack or test that could have failed), "assumed", "not covered".
         evidence: the file or test that carries it.
         digest: SHA-256 of that file, or "".
@@ -160,11 +160,11 @@ class Claim:
 
 @dataclass(frozen=True)
 class Section:
-    """One topic of the page: what it reads, and what it says of it.
+    """One topic of the page: the files it reads, and the parts it adds.
 
     Attributes:
         metrics: the files it reads; no other section reads them from the disk.
-        heading: what its figures stand under, where a page may be drawn before these files are there.
+        heading: of its figures, where a page may be drawn before these files are there.
         columns: of the table of verdicts, which has a line per variant.
         tables: of the overview.
         figures: with the tables behind them.
@@ -187,12 +187,12 @@ class MembershipKind:
     """A kind of membership attack on a variant: all kinds that were made test its claim together.
 
     Attributes:
-        mark: of the claims that rest on it.
+        mark: the prefix of the claims that rest on it.
         metric: its files. The name ends with `membership`, by which unfinished ones are known (`row.is_attack`).
-        sees: what it sees; completes "the" and "its".
+        sees: what the attack sees; completes "the" and "its".
         title: of its ROC, with a place for the variant.
         audit: a result -> its membership audit.
-        verdict: a result, and its audit as one of all that test the claim -> what both come to.
+        verdict: a result, and its audit as one of all audits that test the claim -> the verdict on both.
     """
 
     mark: str
@@ -204,22 +204,22 @@ class MembershipKind:
 
 
 def badge(verdict: str) -> Markup:
-    """A verdict in its colour."""
+    """Return a verdict in its colour."""
     return Markup('<span class="verdict {}">{}</span>').format(_VERDICTS.get(verdict, "look"), verdict)
 
 
 def without_result(row: Row, kind: str) -> Cell | None:
-    """The cell of a measurement that came to no result; None where it was not made."""
+    """Return the cell of a measurement that came to no result; None where it was not made."""
     return Cell(badge("inconclusive")) if kind in row.unsettled else None
 
 
 def claim_of(prefix: str, row: Row, metric: Metric[Any], sentence: str, results: Results, sure: bool = True) -> Claim:
-    """A claim that rests on a metric file; one that came to no conclusion covers nothing."""
+    """Make a claim that rests on a metric file; a measurement that came to no conclusion covers nothing."""
     path = f"reports/metrics/{metric.file(row.variant)}"
     body = results.documents[metric.name][row.variant]
     return Claim(f"{prefix}-{row.variant}", sentence, "tested" if sure else "not covered", path, digest(body))
 
 
 def digest(document: Any) -> str:
-    """SHA-256 of the file that `files.write_json` makes of a document read from one."""
+    """Return the SHA-256 of the file that `files.write_json` makes of a document read from one."""
     return hashlib.sha256((json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""The bracket: above what was attacked, below what is proved."""
+"""Brackets on the true epsilon: attacks bound it from below, proofs from above."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ _KINDS = {_PROVED: (BLUE, "square"), ATTACKED: (ORANGE, "circle"), DETECTABLE: (
 
 
 def bracket(summary: Summary) -> Rows:
-    """variant, kind, epsilon: the proven cap, what attacks showed, and the most they could have shown."""
+    """Return variant, kind, epsilon: the proven cap, what attacks showed, and the most they could have shown."""
     rows: Rows = []
     for row in summary.of("release", "reference"):
         most = [attack.eps_max for attack in row.sound if attack.eps_max is not None]
@@ -25,7 +25,7 @@ def bracket(summary: Summary) -> Rows:
 
 
 def _chart(rows: Rows) -> Chart:
-    """Per variant, where its true epsilon can be: above what was attacked, below what is proved."""
+    """Draw, per variant, where its true epsilon can be: above what attacks showed, below what is proved."""
     between = (
         alt.Chart(data(rows))
         .transform_filter(alt.FieldOneOfPredicate(field="kind", oneOf=[_PROVED, ATTACKED]))

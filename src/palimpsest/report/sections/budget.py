@@ -15,7 +15,7 @@ _STEPS |= {"composition": GREEN, "total": GREY}
 
 
 def waterfall(ledger: LedgerSummary) -> Rows:
-    """step, kind, start, end: each counted charge alone, what composing them changes, and the total that counts."""
+    """Return step, kind, start, end: each counted charge by itself, the effect of composing, and the counting total."""
     rows: Rows = []
     height = 0.0
     for charge in ledger.charges:
@@ -30,7 +30,7 @@ def waterfall(ledger: LedgerSummary) -> Rows:
 
 
 def _chart(rows: Rows, cap: float) -> Chart:
-    """Each charge after the other, what composing them changes, the total, and the cap."""
+    """Draw each charge after the other, the effect of composing them, the total, and the cap."""
     bars = (
         alt.Chart(data(rows))
         .mark_bar(height=14)
@@ -48,7 +48,7 @@ def _chart(rows: Rows, cap: float) -> Chart:
 
 
 def figure(ledger: LedgerSummary) -> Figure:
-    """The budget, charge by charge."""
+    """Draw the budget, charge by charge."""
     rows = waterfall(ledger)
     return Figure(
         section="Budget",

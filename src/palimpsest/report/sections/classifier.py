@@ -1,4 +1,4 @@
-"""Classifiers that were trained with DP-SGD themselves, beside those that only read synthetic rows."""
+"""Classifiers that were themselves trained with DP-SGD, beside those that only read synthetic rows."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _CLASSIFIER = Metric(
 
 @dataclass(frozen=True)
 class Line:
-    """One classifier: what it learned from, and its scores."""
+    """One classifier: its training data, and its scores."""
 
     name: str
     learned: str
@@ -30,7 +30,7 @@ class Line:
 
 
 def lines(page: Page) -> list[Line]:
-    """The classifiers that private rows trained, then those of every row of the results by the same evaluator."""
+    """Return the classifiers trained on private rows, then those of every row of the results by the same evaluator."""
     found = page.results.of(_CLASSIFIER)
     own = [Line(name, "private rows, with noise", one.epsilon, one.scored) for name, one in found.items()]
     beside, scores = {one.beside for one in found.values()}, page.results.of(UTILITY)

@@ -1,4 +1,4 @@
-"""Decoders of embeddings, and what was readable of what they wrote."""
+"""Decoders of embeddings, and how much of their output was readable."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -20,12 +20,12 @@ _ROWS = ("encoder", "parameters", "rows", "cosine", "nearest", "token_f1", "bleu
 
 
 def decoders(results: Results) -> Rows:
-    """name, encoder, parameters, rows, cosine, nearest, token_f1, bleu, exact, readable_share: one row per decoder."""
+    """Return name, encoder, parameters, rows, cosine, nearest, token_f1, bleu, exact, readable_share, per decoder."""
     return [{"name": name} | fields(one, *_ROWS) for name, one in results.of(_DECODERS).items()]
 
 
 def decoded(results: Results) -> Rows:
-    """name, given, decoded, cosine: public texts and what came back from their embeddings."""
+    """Return name, given, decoded, cosine: public texts and what was decoded from their embeddings."""
     known = results.of(_DECODERS).items()
     return [
         {"name": name} | fields(sample, "given", "decoded", "cosine") for name, one in known for sample in one.samples
@@ -33,7 +33,7 @@ def decoded(results: Results) -> Rows:
 
 
 def filtered(results: Results) -> Rows:
-    """variant, kept, label, perplexity, text: samples of what the readability check let pass and what it dropped."""
+    """Return variant, kept, label, perplexity, text: samples that the readability check kept and dropped."""
     return [
         {"variant": variant, "kept": kept} | fields(one, "label", "perplexity", "text")
         for variant, counts in results.of(GENERATION).items()

@@ -24,9 +24,9 @@ _FROM_0 = alt.Scale(zero=True)
 
 
 def distances(results: Results) -> Rows:
-    """variant, series, measure, round, value, floor, n: how far each round's texts are from the private rows.
+    """Return variant, series, measure, round, value, floor, n: how far each round's texts are from the private rows.
 
-    `series` is the variant, and for the parents of a method that tells them apart, "<variant>, parents".
+    `series` is the variant. A method that tells parents apart has a second series, "<variant>, parents".
     """
     return [
         {"variant": variant, "series": variant + mark, "measure": one.name, "round": number}
@@ -39,7 +39,10 @@ def distances(results: Results) -> Rows:
 
 
 def votes(results: Results) -> Rows:
-    """variant, round, label, candidates, mean, variance: how the exact votes of each round spread; first all labels."""
+    """Return variant, round, label, candidates, mean, variance: the spread of each round's exact votes.
+
+    All labels together come first.
+    """
     return [
         {"variant": variant, "round": number, "label": one.label or ALL}
         | draw.fields(one, "candidates", "mean", "variance")
@@ -48,7 +51,7 @@ def votes(results: Results) -> Rows:
 
 
 def parents(results: Results) -> Rows:
-    """variant, round, what, parents: how many the votes of each round selected, and how many of these are readable."""
+    """Return variant, round, what, parents: the number that each round's votes selected, and how many are readable."""
     return [
         {"variant": variant, "round": number, "what": what, "parents": count}
         for variant, number, one in _turnouts(results)
@@ -64,7 +67,7 @@ def _turnouts(results: Results) -> Iterator[tuple[str, int, Turnout]]:
 
 
 def distances_chart(rows: Rows) -> Chart:
-    """A line per variant over the rounds, and its floor, level and dashed."""
+    """Draw a line per variant over the rounds, and its floor, level and dashed."""
     tooltip = draw.tips("series:N", "round:Q", "value:Q", "floor:Q", "n:Q")
     base = alt.Chart(draw.data(rows)).encode(x=_ROUND, color=draw.by_color(rows, "series"), tooltip=tooltip)
     y = alt.Y("value:Q", title="distance to private rows", scale=_FROM_0)
@@ -74,7 +77,7 @@ def distances_chart(rows: Rows) -> Chart:
 
 
 def votes_chart(rows: Rows) -> Chart:
-    """The variance of votes over the rounds: a line per variant for all labels, and a faint one for each label."""
+    """Draw the variance of votes over the rounds: a line per variant for all labels, a faint one for each label."""
     together, each = draw.split(rows, lambda row: row["label"] == ALL)
     y = alt.Y("variance:Q", title="variance of a candidate's votes", scale=_FROM_0)
     tooltip = draw.tips("variant:N", "round:Q", "label:N", "candidates:Q", "mean:Q", "variance:Q")
@@ -88,7 +91,7 @@ def votes_chart(rows: Rows) -> Chart:
 
 
 def _parents_chart(rows: Rows) -> Chart:
-    """How many parents each round's votes selected, dashed, and how many of them are readable."""
+    """Draw how many parents each round's votes selected, dashed, and how many of them are readable."""
     base = alt.Chart(draw.data(rows)).encode(
         x=_ROUND,
         y=alt.Y("parents:Q", title="parents, all labels", scale=_FROM_0),
@@ -139,7 +142,7 @@ def _figures(page: Page) -> Iterator[Figure]:
 
 
 def _two_sets(rows: Rows) -> str:
-    """What is compared where candidates and parents are told apart."""
+    """Explain the two compared sets, where candidates and parents are told apart."""
     apart = dict.fromkeys(row["variant"] for row in rows if row["series"] != row["variant"])
     if not apart:
         return ""

@@ -1,4 +1,4 @@
-"""Facts of the invented world: what many state, what one states, and what was planted."""
+"""Facts of the invented world: those that many units state, those that one states, and those planted."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ _FACTS = Metric("facts", FactAudit.from_json, measured)
 
 
 def shares(results: Results, variant: str) -> tuple[Fraction | None, Fraction | None, Fraction | None]:
-    """Fields of a line of the final table: facts carried, facts of one unit leaked, planted secrets leaked."""
+    """Return fields of a line of the final table: facts carried, facts of one unit leaked, planted secrets leaked."""
     audit = results.get(_FACTS, variant)
     if audit is None:
         return None, None, None
@@ -30,7 +30,7 @@ def shares(results: Results, variant: str) -> tuple[Fraction | None, Fraction | 
 
 
 def carried(results: Results) -> Rows:
-    """variant, support, carried, total, share, low, high: facts pooled by how many units state them (doubling)."""
+    """Return variant, support, carried, total, share, low, high: facts pooled by their number of units (doubling)."""
     return [row for variant, audit in results.of(_FACTS).items() for row in _carried(variant, audit.population)]
 
 
@@ -49,7 +49,7 @@ def _carried(variant: str, facts: Sequence[PopulationFactAudit]) -> Rows:
 
 
 def _chart(rows: Rows, units: str) -> Chart:
-    """Share of population facts that the synthetic text states, against how many private `units` state them."""
+    """Draw the share of population facts in the synthetic text against how many private `units` state them."""
     counts = alt.Scale(type="log", nice=False, padding=16)
     base = alt.Chart(data(rows)).encode(
         x=alt.X("support:Q", title=f"private {units} that state the fact (log)", scale=counts),

@@ -1,4 +1,4 @@
-"""How like the private rows the synthetic ones are, as sets: by measures, by length, and by label."""
+"""Similarity of the synthetic and the private rows as sets: by measures, by length, and by label."""
 
 from collections.abc import Iterator
 
@@ -16,10 +16,10 @@ _FIDELITY = Metric("fidelity", FidelityAudit.from_json, lambda params: params.ru
 
 
 def fidelity(results: Results) -> Rows:
-    """variant, measure, better, value, unseen, public, floor, n, place: each measure beside what it is read against.
+    """Return variant, measure, better, value, unseen, public, floor, n, place: each measure with its comparisons.
 
-    `place` is 0 at the floor, 1 at public text; None where a measure puts public text within its floor's scatter, and
-    so tells nothing apart.
+    `place` is 0 at the floor and 1 at public text. It is None where public text lies within the floor's scatter, so
+    that the measure tells nothing apart.
     """
     return [
         {"variant": variant, "measure": name.replace("_", " ")}
@@ -38,7 +38,7 @@ def _place(one: Measured) -> float | None:
 
 
 def lengths(results: Results) -> Rows:
-    """variant, length, share: the share of rows per word of length, at each bin's middle; the real rows come last.
+    """Return variant, length, share: the share of rows per word of length, at each bin's middle; real rows come last.
 
     Bins of two audits differ in width, so a share is divided by its bin's width.
     """
@@ -50,7 +50,7 @@ def lengths(results: Results) -> Rows:
 
 
 def label_shares(results: Results) -> Rows:
-    """variant, label, share: the share of rows with each label of the public list; the real rows come last."""
+    """Return variant, label, share: the share of rows with each label of the public list; the real rows come last."""
     return [
         {"variant": name, "label": label, "share": share}
         for name, side, audit in _sides(results)
@@ -59,14 +59,14 @@ def label_shares(results: Results) -> Rows:
 
 
 def _sides(results: Results) -> list[tuple[str, str, FidelityAudit]]:
-    """Each variant by its synthetic rows, and the members once: they are the same for all."""
+    """Return each variant by its synthetic rows, and the members once: they are the same for all."""
     audits = results.of(_FIDELITY)
     synthetic = [(variant, "synthetic", audit) for variant, audit in audits.items()]
     return [*synthetic, *((REAL, "train", audit) for audit in list(audits.values())[:1])]
 
 
 def _likeness_chart(rows: Rows) -> Chart:
-    """Where each measure puts each variant between rows like the private ones and public text."""
+    """Draw where each measure puts each variant between rows like the private ones and public text."""
     variants = draw.names(rows, "variant")
     ends = alt.Chart(draw.data([{"level": 0.0}, {"level": 1.0}]))
     marks = ends.mark_rule(color=GREY, strokeDash=[4, 3]).encode(x="level:Q")
@@ -84,7 +84,7 @@ def _likeness_chart(rows: Rows) -> Chart:
 
 
 def _lengths_chart(rows: Rows) -> Chart:
-    """How long the rows are, per variant."""
+    """Draw the lengths of the rows, per variant."""
     line = (
         alt.Chart(draw.data(rows))
         .mark_line(strokeWidth=2, interpolate="monotone")
@@ -100,7 +100,7 @@ def _lengths_chart(rows: Rows) -> Chart:
 
 
 def _labels_chart(rows: Rows) -> Chart:
-    """How often each label occurs, per variant."""
+    """Draw how often each label occurs, per variant."""
     dots = draw.points(
         alt.Chart(draw.data(rows)),
         90,
@@ -146,7 +146,7 @@ def _figures(page: Page) -> Iterator[Figure]:
 
 
 def _places(rows: Rows) -> str:
-    """The figure of likeness, for those who cannot see it."""
+    """Describe the figure of likeness for those who cannot see it."""
     drawn = [row for row in rows if row["place"] is not None]
     if not drawn:
         return "No measure can tell public text from private."

@@ -1,4 +1,4 @@
-"""How the rows came about: what was written, what was chosen, and what was replaced."""
+"""How the rows were made: written, chosen, or replaced word by word."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -24,7 +24,7 @@ def _by(family: Family, results: Results, receipts: Receipts) -> Iterator[tuple[
 
 
 def written(results: Results, receipts: Receipts) -> Rows:
-    """One row per variant that was written from private contexts: what its plan bought, and what came of it.
+    """Return one row per variant that was written from private contexts: what its plan bought, and the outcome.
 
     `clip`, `batch_tokens`, `batches` are None where there are none: fewshot has no batches, a reference no clip.
     """
@@ -40,10 +40,10 @@ def written(results: Results, receipts: Receipts) -> Rows:
 
 
 def chosen(results: Results, receipts: Receipts) -> Rows:
-    """One row per variant whose texts private rows chose: what its plan bought, and what came of it.
+    """Return one row per variant whose texts private rows chose: what its plan bought, and the outcome.
 
-    `rounds` is how many were finished; `sigma` the noise of one vote, or of the class means where nobody votes. Where
-    one text after the other is picked by a noisy score, it is the `scale` of that noise.
+    `rounds` is the number of finished rounds; `sigma` the noise of one vote, or of the class means where nobody votes.
+    Where texts are picked one after the other by a noisy score, `sigma` is the `scale` of that noise.
     """
     return [
         fields(receipt, "variant", "method")
@@ -56,7 +56,7 @@ def chosen(results: Results, receipts: Receipts) -> Rows:
 
 
 def replaced(results: Results, receipts: Receipts) -> Rows:
-    """variant, epsilon, neighbours, vocabulary, kept: variants in which each word of private rows was replaced."""
+    """Return variant, epsilon, neighbours, vocabulary, kept: variants that replace each word of private rows."""
     return [
         {"variant": receipt.variant, "epsilon": per_word(plan["token_epsilon"], receipt.unit)}
         | {"neighbours": plan.get("neighbours"), "vocabulary": plan.get("vocabulary"), "kept": counts.rows}

@@ -1,4 +1,4 @@
-"""Membership: what attacks on the model and on the rows alone give away, and those that packages bring."""
+"""Membership attacks on the model and on only the rows, and the attacks that packages bring."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -52,14 +52,14 @@ KINDS: Mapping[str, MembershipKind] = {
     )
 }  # fmt: skip
 
-_CORNERS = 80  # of one ROC curve
+_CORNERS = 80  # corners of one ROC curve
 
 
 def strongest(results: Results, variant: str) -> dict[str, Membership]:
-    """The strongest attack of each kind that came to a result.
+    """Return the strongest attack of each kind that came to a result.
 
-    They are about one claim, so each is tested as one of as many as were made. One that came to no result keeps its
-    share, as one whose control failed does: how strict the others are must not hang on the rows.
+    All attacks are about one claim, so each is tested as one of as many as were made. An attack that came to no result
+    keeps its share, as one whose control failed does: how strict the others are must not depend on the rows.
     """
     made = sum(variant in results.documents.get(name, {}) for name in KINDS)
     found = {name: results.get(kind.metric, variant) for name, kind in KINDS.items()}
@@ -102,9 +102,9 @@ def _auc(kind: str) -> Callable[[Row], Cell | None]:
 
 
 def hard_gates(summary: Summary) -> Rows:
-    """variant, seen, claim, lower, eps_max, p, verdict: every test of a released claim, as one of all of that claim.
+    """Return variant, seen, claim, lower, eps_max, p, verdict: every test of a released claim, as one of all its tests.
 
-    Those that came to no result are inconclusive, and have no numbers.
+    Tests that came to no result are inconclusive, and have no numbers.
     """
     made: Rows = [
         {"variant": row.variant, "seen": f"the {KINDS[kind].sees}", "claim": row.epsilon_proved}
@@ -141,7 +141,7 @@ def _tables(page: Page) -> Iterator[Table[Mapping[str, Any]]]:
 
 
 def roc(audit: MembershipAudit) -> Rows:
-    """attack, fpr, tpr: zero rates are lifted to half a member, so that a logarithmic axis can hold them."""
+    """Return attack, fpr, tpr: zero rates are lifted to half a member, so that a logarithmic axis can hold them."""
     floor = rate_floor(audit)
     return [
         {"attack": name, "fpr": max(fpr, floor), "tpr": max(tpr, floor)}
@@ -151,12 +151,12 @@ def roc(audit: MembershipAudit) -> Rows:
 
 
 def rate_floor(audit: MembershipAudit) -> float:
-    """Half a member: the smallest rate drawn."""
+    """Return half a member's share: the smallest rate drawn."""
     return 0.5 / max(audit.members, audit.nonmembers)
 
 
 def null_band(members: int, nonmembers: int, points: int = 40) -> Rows:
-    """fpr, low, high: pointwise 95 % band of the ROC where members and non-members are exchangeable.
+    """Return fpr, low, high: pointwise 95 % band of the ROC where members and non-members are exchangeable.
 
     The k-th highest of m non-member scores cuts off a Beta(k, m - k + 1) share of a continuous score, so the count
     among n members is beta-binomial, exactly.
@@ -171,13 +171,13 @@ def null_band(members: int, nonmembers: int, points: int = 40) -> Rows:
 
 
 def forbidden(curve: TradeOff, floor: float, points: int = 60) -> Rows:
-    """fpr, limit, top: above `limit` no attack's expected curve may lie if the proven one holds."""
+    """Return fpr, limit, top: no attack's expected curve may lie above `limit` if the proven one holds."""
     grid = np.geomspace(floor, 1.0, points)
     return [{"fpr": float(fpr), "limit": curve.true_positives(float(fpr)), "top": 1.0} for fpr in grid]
 
 
 def _roc_chart(curves: Rows, band: Rows, forbidden: Rows) -> Chart:
-    """Membership ROC on log axes, the band of chance, and (where a curve is proved) the region it forbids."""
+    """Draw the membership ROC on log axes, the band of chance, and (where a curve is proved) the region it forbids."""
     x, y, scale = draw.log_rates(min(row["fpr"] for row in curves + band), "non-members accused", "members found")
     color = draw.keyed(alt.Color, "attack", looks(draw.names(curves, "attack"), SERIES))
     lines = alt.Chart(draw.data(curves)).mark_line(strokeWidth=2, interpolate="step-after", clip=True)
@@ -221,7 +221,10 @@ def _rocs(page: Page, audits: Mapping[str, MembershipAudit], title: str) -> Iter
 
 
 def phantoms(results: Results) -> Rows:
-    """variant, order, side, rate, low, high, count, n, p: whose own n-grams came out, by whether they trained."""
+    """Return variant, order, side, rate, low, high, count, n, p: units whose own n-grams came out.
+
+    The sides are units that were trained on and units that were not.
+    """
     return [
         {"variant": variant, "order": order, "side": side}
         | draw.fields(rate, "rate", "low", "high", "count", "n")
@@ -234,7 +237,7 @@ def phantoms(results: Results) -> Rows:
 
 
 def _phantom_chart(rows: Rows, units: str) -> Chart:
-    """Who is given away by n-grams that they alone have: members beside `units` that were never read, per n."""
+    """Draw the share given away by n-grams that only they have: members beside `units` never read, per n."""
     base = alt.Chart(draw.data(rows)).encode(
         y=draw.by_line(rows, "variant"),
         yOffset=alt.YOffset("order:O"),
@@ -251,7 +254,7 @@ def _phantom_chart(rows: Rows, units: str) -> Chart:
 
 
 def _phantoms(page: Page) -> Iterator[Figure]:
-    """What the rows alone give away, whatever wrote them."""
+    """Draw what the rows by themselves give away, whatever wrote them."""
     unit, rows = page.summary.unit, phantoms(page.results)
     return Figure.of(
         rows,

@@ -12,7 +12,7 @@ _MEMORISATION = Metric("memorisation", MemorisationAudit.from_json, lambda param
 
 
 def repeats(results: Results) -> Rows:
-    """variant, what, value, low, high, p, members, never read: units that the rows repeat, members less holdout."""
+    """Return variant, what, value, low, high, p, members, never read: repeated units, members less holdout."""
     return [
         {"variant": variant, "what": what}
         | contrast.excess.to_json()

@@ -20,14 +20,14 @@ _ORDER = alt.X("order:O", title="n", axis=alt.Axis(labelAngle=0))
 
 
 def excess_of(results: Results, variant: str) -> Excess | None:
-    """Field of a line of the final table."""
+    """Return the excess field of a line of the final table."""
     audit = results.get(_NGRAMS, variant)
     overlap = audit.orders.get(_EXCESS_ORDER) if audit else None
     return Excess(_EXCESS_ORDER, overlap.excess, overlap.p) if overlap else None
 
 
 def overlap(audit: NgramAudit) -> Rows:
-    """order, corpus, rate, count, total: how much of the synthetic text occurs in each corpus."""
+    """Return order, corpus, rate, count, total: how much of the synthetic text occurs in each corpus."""
     return [
         {"order": order, "corpus": corpus} | draw.fields(share, "rate", "count", "total")
         for order, found in audit.orders.items()
@@ -36,7 +36,7 @@ def overlap(audit: NgramAudit) -> Rows:
 
 
 def _excess(results: Results) -> Rows:
-    """variant, order, value, low, high, p: overlap with members minus overlap with the holdout."""
+    """Return variant, order, value, low, high, p: overlap with members minus overlap with the holdout."""
     return [
         {"variant": variant, "order": order} | found.excess.to_json() | {"p": found.p}
         for variant, audit in results.of(_NGRAMS).items()
@@ -45,7 +45,7 @@ def _excess(results: Results) -> Rows:
 
 
 def _overlap_chart(rows: Rows, gains: Rows) -> Chart:
-    """Share of synthetic n-grams that occur in members, holdout and public text; above, members minus holdout."""
+    """Draw the share of synthetic n-grams in members, holdout and public text; above it, members minus holdout."""
     tops = {order: max(row["rate"] for row in rows if row["order"] == order) for order in draw.names(rows, "order")}
     room = alt.Scale(domain=[0, 1.12 * max(tops.values())], nice=False)
     bars = (
@@ -65,7 +65,7 @@ def _overlap_chart(rows: Rows, gains: Rows) -> Chart:
 
 
 def _excess_chart(rows: Rows) -> Chart:
-    """Overlap with members minus overlap with the holdout, with intervals, per n and variant."""
+    """Draw overlap with members minus overlap with the holdout, with intervals, per n and variant."""
     base = alt.Chart(draw.data(rows)).encode(
         x=_ORDER,
         xOffset=alt.XOffset("variant:N", sort=draw.names(rows, "variant")),

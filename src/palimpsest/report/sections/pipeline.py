@@ -1,6 +1,6 @@
-"""The graph of stages with its zones: the figure of the provenance.
+"""The graph of stages with its zones, which is the figure of the provenance.
 
-A stage stands in the column of its longest path, and in it near the average row of what it needs.
+A stage stands in the column of its longest path, near the average row of the stages it needs.
 """
 
 import json
@@ -16,7 +16,7 @@ from palimpsest.report.theme import GREY, ZONES
 
 
 def nodes(stages: Sequence[Mapping[str, Any]]) -> Rows:
-    """name, zone, state, description, needs, x, y: the DAG's nodes where they are drawn."""
+    """Return name, zone, state, description, needs, x, y: the DAG's nodes with their places."""
     places = layered(stages)
     return [
         {"name": stage["name"], "zone": stage["zone"], "state": stage.get("state", ""), "description": stage["desc"]}
@@ -27,7 +27,7 @@ def nodes(stages: Sequence[Mapping[str, Any]]) -> Rows:
 
 
 def edges(stages: Sequence[Mapping[str, Any]]) -> Rows:
-    """edge, step, x, y: each arrow as four points of a smooth curve."""
+    """Return edge, step, x, y: each arrow as four points of a smooth curve."""
     places = layered(stages)
     rows: Rows = []
     for stage in stages:
@@ -39,7 +39,7 @@ def edges(stages: Sequence[Mapping[str, Any]]) -> Rows:
 
 
 def _chart(nodes: Rows, edges: Rows) -> Chart:
-    """The stages from left to right, coloured by what they may see."""
+    """Draw the stages from left to right, coloured by what they may see."""
     x = alt.X("x:Q", axis=None, scale=_padded(nodes, "x", 0.5))
     y = alt.Y("y:Q", axis=None, scale=_padded(nodes, "y", 0.6))
     arrows = (
@@ -66,7 +66,7 @@ def _padded(rows: Rows, column: str, room: float) -> alt.Scale:
 
 
 def layered(stages: Sequence[Mapping[str, Any]]) -> dict[str, tuple[float, float]]:
-    """Stage name -> (column, row); rows of one column are centred on 0.
+    """Return stage name -> (column, row); rows of one column are centred on 0.
 
     Args:
         stages: acyclic; each with "name" and "deps" (names of stages; names of anything else are ignored).
@@ -100,7 +100,7 @@ def _place(
 
 
 def figure(stages: Sequence[Mapping[str, Any]]) -> Figure:
-    """The DAG with its zones."""
+    """Draw the DAG with its zones."""
     return _figure(json.dumps(stages))
 
 

@@ -1,4 +1,4 @@
-"""What a proven curve lets any attack do: the card's figures, from public numbers alone."""
+"""The card's figures, from public numbers only: the limits that a proven curve sets to any attack."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -19,7 +19,7 @@ _MEANING = {_BLIND: "false_positive_rate", _FOUND: "true_positive_rate", _BEFORE
 
 
 def _plain(releases: Sequence[Mapping[str, Any]]) -> Rows:
-    """variant, what, share: what each proven curve lets an attacker find and believe, beside guessing."""
+    """Return variant, what, share: what each proven curve lets an attacker find and believe, beside guessing."""
     return [
         {"variant": release["variant"], "what": what, "share": release["meaning"][key]}
         | {"shown": f"{at_most(100 * release['meaning'][key])}%"}
@@ -30,7 +30,7 @@ def _plain(releases: Sequence[Mapping[str, Any]]) -> Rows:
 
 
 def _limits(curves: Mapping[str, TradeOff | None], floor: float = 1e-3, points: int = 60) -> Rows:
-    """variant, fpr, tpr: no attack on a release lies above its line; a release without a curve has none."""
+    """Return variant, fpr, tpr: no attack on a release lies above its line; a release without a curve has none."""
     grid = np.geomspace(floor, 1.0, points)
     return [
         {"variant": name, "fpr": float(fpr), "tpr": curve.true_positives(float(fpr))}
@@ -41,7 +41,7 @@ def _limits(curves: Mapping[str, TradeOff | None], floor: float = 1e-3, points: 
 
 
 def _plain_chart(rows: Rows, units: str) -> Chart:
-    """What a proven curve lets an attacker find and believe of 100 `units`, beside what guessing gives."""
+    """Draw what a proven curve lets an attacker find and believe of 100 `units`, beside what guessing gives."""
     base = alt.Chart(draw.data(rows)).encode(
         x=alt.X("share:Q", title=f"of 100 {units}", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1])),
         y=draw.by_line(rows, "variant"),
@@ -56,7 +56,7 @@ def _plain_chart(rows: Rows, units: str) -> Chart:
 
 
 def _limits_chart(rows: Rows) -> Chart:
-    """The upper bound on every attack's ROC curve, a line per release, and the line of guessing."""
+    """Draw the upper bound on every attack's ROC curve, a line per release, and the line of guessing."""
     floor = min(row["fpr"] for row in rows)
     x, y, _ = draw.log_rates(floor, "outsiders accused", "members found, at most")
     lines = alt.Chart(draw.data(rows)).mark_line(strokeWidth=2, clip=True)
@@ -75,11 +75,11 @@ def _limits_chart(rows: Rows) -> Chart:
 def figures(
     releases: Sequence[Mapping[str, Any]], curves: Mapping[str, TradeOff | None], unit: Unit
 ) -> Iterator[Figure]:
-    """What epsilon means, and what no attack can pass.
+    """Draw the meaning of epsilon, and the limits that no attack can pass.
 
     Args:
         releases: those of the statement.
-        curves: variant -> its proven curve; None where it has none. That of a release without a promise is not drawn.
+        curves: variant -> its proven curve; None where it has none. A release without a promise gets no curve.
     """
     words, promised = _plain(releases), [release["variant"] for release in releases if release["meaning"]]
     own = {name: curves[name] for name in promised}

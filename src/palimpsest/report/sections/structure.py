@@ -1,4 +1,4 @@
-"""Rows that are JSON, and rows that conform."""
+"""Shares of rows that are JSON, and of rows that conform to the schema."""
 
 from collections.abc import Iterator
 
@@ -19,7 +19,7 @@ PARSED, VALID = "is JSON", "conforms to the schema"
 
 
 def structure(results: Results) -> Rows:
-    """variant, what, count, total, share, low, high: synthetic rows that are a JSON object, and that conform."""
+    """Return variant, what, count, total, share, low, high: synthetic rows that are a JSON object, and that conform."""
     return [
         {"variant": variant, "what": what, "count": rate.count, "total": rate.n, "share": rate.rate}
         | {"low": rate.low, "high": rate.high}
@@ -30,7 +30,7 @@ def structure(results: Results) -> Rows:
 
 
 def _chart(rows: Rows) -> Chart:
-    """Per variant, the share of rows that are JSON and of those that conform to the schema."""
+    """Draw, per variant, the share of rows that are JSON and of those that conform to the schema."""
     base = alt.Chart(draw.data(rows)).encode(
         y=draw.by_line(rows, "variant"),
         yOffset=alt.YOffset("what:N", sort=[PARSED, VALID]),

@@ -1,4 +1,4 @@
-"""Usefulness: classifiers, or a language model, that are trained on the rows and tested on real ones."""
+"""Usefulness: classifiers, or a language model, trained on the rows and tested on real ones."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -29,7 +29,7 @@ _DASHES = {REAL: [1, 0], PUBLIC_ONLY: [2, 3], PUBLIC_LM: [6, 2, 2, 2]}
 
 
 def scores(results: Results, variant: str) -> tuple[Score, ...]:
-    """Field of a line of the final table: each evaluator's score, the unrelated one first."""
+    """Return a field of a line of the final table: each evaluator's score, the unrelated one first."""
     known = results.of(UTILITY)
     real, public, own = (known[name].evaluators if name in known else {} for name in (REAL, PUBLIC_ONLY, variant))
     order = [name for name in EVALUATORS if name in own] + sorted(set(own) - set(EVALUATORS))
@@ -44,7 +44,7 @@ def _score(name: str, own: Scored, both: bool) -> Score:
 
 
 def _gap_note(own: Scored, both: bool) -> str:
-    """Why there is no gap to close: a ratio over a difference that may be zero says nothing."""
+    """Say why there is no gap to close: a ratio over a difference that may be zero says nothing."""
     if not both:
         return "needs both the real and the public_only row"
     if not own.compared:
@@ -85,7 +85,7 @@ def _gap(name: str) -> Callable[[Row], Cell | None]:
 
 
 def _over(score: Score) -> tuple[str, ...]:
-    """What private rows add: the accuracy as a share of that of the public model's own rows."""
+    """Return what private rows add: the accuracy as a share of that of the public model's own rows."""
     over = score.over_public_lm
     return () if over is None else (f"of public_lm {percent(over.value, 0)}", *_ratio(over, 0).small)
 
@@ -112,7 +112,7 @@ def _tables(page: Page) -> Iterator[Table[Any]]:
 
 
 def groups(results: Results) -> Rows:
-    """variant, group, evaluator, rows, test, inside, outside, gap: the declared groups, one row for each classifier."""
+    """Return variant, group, evaluator, rows, test, inside, outside, gap: one row per declared group and classifier."""
     return [
         {"variant": variant, "group": group, "evaluator": name, "rows": found.rows, "test": found.test}
         | {"inside": one.inside, "outside": one.outside, "gap": one.gap}
@@ -150,7 +150,7 @@ def _interval(key: str) -> Callable[[Mapping[str, Any]], Cell]:
 
 
 def frontier(summary: Summary, evaluator: str) -> Rows:
-    """One row per variant scored by `evaluator`; `epsilon` is None for what has no proven epsilon."""
+    """Return one row per variant scored by `evaluator`; `epsilon` is None where there is no proven epsilon."""
     return [
         {"variant": row.variant, "series": row.method if row.role == "release" else row.variant, "role": row.role}
         | {"epsilon": row.epsilon_proved if row.role == "release" else None, "accuracy": score.accuracy.value}
@@ -162,7 +162,7 @@ def frontier(summary: Summary, evaluator: str) -> Rows:
 
 
 def _public_scores(scores: Mapping[str, Any], releases: Sequence[Mapping[str, Any]]) -> dict[str, Rows]:
-    """Evaluator -> the rows of its frontier: accuracy on the declared public test file, no epsilon for public text."""
+    """Return evaluator -> its frontier: accuracy on the declared public test file, no epsilon for public text."""
     series = {name: {"variant": name, "series": name, "epsilon": None} for name in BASELINES} | {
         one["variant"]: {"variant": one["variant"], "series": one["method"], "epsilon": one["epsilon"]}
         for one in releases
@@ -176,7 +176,7 @@ def _public_scores(scores: Mapping[str, Any], releases: Sequence[Mapping[str, An
 
 
 def _frontier_chart(rows: Rows) -> Chart:
-    """Utility against proven epsilon, a line per method, with the variants that have no epsilon as level lines."""
+    """Draw utility against proven epsilon, a line per method; variants that have no epsilon are level lines."""
     dots, levels = draw.split(rows, lambda row: isinstance(row["epsilon"], float))
     methods, lines = draw.names(dots, "series"), draw.names(levels, "series")
     key = alt.Legend(symbolSize=160)
@@ -198,7 +198,7 @@ def _frontier_chart(rows: Rows) -> Chart:
 def _points(
     dots: Rows, y: alt.Y, color: alt.Color, dash: alt.StrokeDash, shape: alt.Shape, shown: list[alt.Tooltip]
 ) -> list[alt.Chart]:
-    """The layers of the variants that have an epsilon; none without such variants, for an empty axis has no extent."""
+    """Draw the variants that have an epsilon; return no layers without any, for an empty axis has no extent."""
     if not dots:
         return []
     x = alt.X("epsilon:Q", title="proved ε (log)", scale=alt.Scale(type="log", domain=_around(dots)))
@@ -209,13 +209,13 @@ def _points(
 
 
 def _around(dots: Rows) -> list[float]:
-    """An epsilon axis that leaves room on both sides, also around a single point."""
+    """Return the range of an epsilon axis with room on both sides, also around a single point."""
     values = [row["epsilon"] for row in dots]
     return [min(values) / 2, max(values) * 2]
 
 
 def _per_class(results: Results, evaluator: str) -> Rows:
-    """label, variant, f1, support: one row per class and variant; empty where the task has no classes."""
+    """Return label, variant, f1, support: one row per class and variant; empty where the task has no classes."""
     audits = results.of(UTILITY)
     return [
         {"label": label, "variant": variant} | draw.fields(scores, "f1", "support")
@@ -226,7 +226,7 @@ def _per_class(results: Results, evaluator: str) -> Rows:
 
 
 def _classes_chart(rows: Rows) -> Chart:
-    """F1 per class: one mark per variant, joined."""
+    """Draw F1 per class: one mark per variant, joined."""
     base = alt.Chart(draw.data(rows)).encode(y=alt.Y("label:N", title=None, sort=None, axis=alt.Axis(labelLimit=150)))
     near = alt.Scale(zero=False, padding=10)
     join = base.mark_rule(strokeWidth=3, opacity=0.35, color=GREY).encode(
@@ -264,13 +264,13 @@ def _figures(page: Page) -> Iterator[Figure]:
 
 
 def _in_words(rows: Rows, summary: Summary) -> Rows:
-    """The rows, and the epsilon of a method that protects words in its own unit."""
+    """Return the rows with the epsilon of a method that protects words in its own unit."""
     words = summary.per_word
     return [row | ({"epsilon": words[row["variant"]]} if row["variant"] in words else {}) for row in rows]
 
 
 def public_figures(scores: Mapping[str, Any], releases: Sequence[Mapping[str, Any]]) -> Iterator[Figure]:
-    """The frontier on a test file that was declared public: the card's."""
+    """Draw the frontier on a test file that was declared public, for the card."""
     for evaluator, rows in _public_scores(scores, releases).items():
         yield from Figure.of(
             rows,

@@ -1,4 +1,4 @@
-"""Method custext, as the rest of the project knows it, and its settings."""
+"""Declares method custext to the rest of the project, with its settings."""
 
 import math
 

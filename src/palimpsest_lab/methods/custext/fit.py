@@ -22,7 +22,7 @@ _QUERY = "replaced_words"
 
 
 def plan(settings: CusTextSettings, budget: Budget) -> Plan:
-    """What a fit will ask.
+    """Plan the queries of a fit.
 
     Raises:
         ParamsError: the budget is finite, or the map would not hold one set.
@@ -47,11 +47,11 @@ def plan(settings: CusTextSettings, budget: Budget) -> Plan:
 
 @dataclass(frozen=True)
 class CusText:
-    """The private rows, word by word drawn anew from a public map.
+    """The private rows, each word drawn anew from a public map.
 
     Guarantee: none for records; for words that of `ReplacedWords`. `ask` asks one query whose event is non-private, so
-    the ledger refuses it for a release, and a plan refuses a finite epsilon, which would name a guarantee that the rows
-    do not have.
+    the ledger refuses it for a release. A plan refuses a finite epsilon, which would name a guarantee that the rows do
+    not have.
 
     Attributes:
         sets: the public map (`models.word_map`).
@@ -61,11 +61,11 @@ class CusText:
     sets: WordSets
 
     def ask(self, view: View) -> Sequence[Record]:
-        """Ask for the rows with their words replaced, not private. One without a word of the map is empty."""
+        """Ask for the rows with their words replaced, not private. A row without a word of the map is empty."""
         return view.ask(ReplacedWords(self.sets, float(self.plan.numbers["token_epsilon"]), _QUERY))
 
     def made(self, artifact: Sequence[Record]) -> Made:
-        """The rows that have a word of the map, label by label, in the order of the private rows."""
+        """Return the rows that have a word of the map, label by label, in the order of the private rows."""
         labels = dict.fromkeys(row.label for row in artifact if row.text)
         rows = [row for label in labels for row in artifact if row.text and row.label == label]
         return Made(rows, len(artifact), {"empty": len(artifact) - len(rows)})

@@ -1,4 +1,4 @@
-"""Method fewshot, as the rest of the project knows it, and its settings."""
+"""Declares method fewshot to the rest of the project, with its settings."""
 
 from functools import partial
 

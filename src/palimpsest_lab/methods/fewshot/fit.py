@@ -27,7 +27,7 @@ _LEAST = 64  # tokens that a prompt is padded to at least
 class FewShot:
     """Few-shot generation (Tang et al. 2024, Algorithm 1), accounted as the Poisson sampling that runs.
 
-    Guarantee: `ask` asks one query per label, each of the records (or persons) of that label alone, which compose in
+    Guarantee: `ask` asks one query per label, each over only the records (or persons) of that label, which compose in
     parallel. Each meets the budget under privacy-loss distributions, for adding or removing one unit of privacy: a
     record, or a person with all their rows. With an infinite epsilon nothing is noised: a reference that must never be
     released.
@@ -53,7 +53,7 @@ class FewShot:
             raise ParamsError("The plan of method fewshot cannot work.", " ".join(self.plan.notes))
 
     def ask(self, view: View) -> Predicted:
-        """Ask what was planned, label by label.
+        """Ask the planned queries, label by label.
 
         Raises:
             ModelError: the model cannot be used with these settings.
@@ -84,13 +84,13 @@ class FewShot:
         return Predicted(written, keeps_unfinished=False)
 
     def made(self, artifact: Predicted) -> Made:
-        """The demonstrations, without what the filters remove."""
+        """Return the demonstrations, without those that the filters remove."""
         settings = self.settings
         joint = settings.prompt.joint if self.schema.task == "span" else None
         return artifact.made(settings.filters, self.measure, joint, settings.rounding)
 
     def _prepared(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[Shape, Prompter]:
-        """The shape of every pass and the prompts, after public ones were tried on the model."""
+        """Return the shape of every pass and the prompts, after trying public prompts on the model."""
         prompt = self.settings.prompt
         prompts = few_shot_prompter(
             tokenizer,
@@ -110,6 +110,6 @@ class FewShot:
         return require_exact(model, heads, [], self._shape(model), self.settings.rounding or 0.0), prompts
 
     def _shape(self, model: PreTrainedModel) -> Shape:
-        """Of every forward pass: a prompt is padded to the least width of a short ladder that it fits in."""
+        """Shape every forward pass: a prompt is padded to the least width of a short ladder that it fits in."""
         context = context_of(model)
         return Shape(min(self.settings.micro_batch, self.settings.prompts), min(_LEAST, context), context, 0)

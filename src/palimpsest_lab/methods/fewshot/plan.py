@@ -1,4 +1,4 @@
-"""What `fewshot` asks and costs; no row is read."""
+"""Plans what `fewshot` asks and costs; no row is read."""
 
 import math
 
@@ -13,7 +13,7 @@ from palimpsest_lab.methods.fewshot.declaration import FewShotSettings
 
 
 def plan(settings: FewShotSettings, schema: PublicSchema, budget: Budget) -> Plan:
-    """What a fit will ask and cost.
+    """Plan what a fit asks and costs.
 
     Raises:
         ParamsError: the prior does not name the public labels.
@@ -50,13 +50,13 @@ def plan(settings: FewShotSettings, schema: PublicSchema, budget: Budget) -> Pla
 
 
 def samplings(settings: FewShotSettings, schema: PublicSchema, noise: float) -> dict[str, Sampling]:
-    """How the tokens of each label are made; the largest rate is charged for all."""
+    """Return how the tokens of each label are made; the largest rate is charged for all."""
     rates = rates_of(settings, schema)
     return {label: _sampling(settings, rate, max(rates.values()), noise) for label, rate in rates.items()}
 
 
 def rates_of(settings: FewShotSettings, schema: PublicSchema) -> dict[str, float]:
-    """Sampling rate of each label: M shots over its public number of records, or persons."""
+    """Return the sampling rate of each label: M shots over its public number of records, or persons."""
     names = schema.label_names or (UNLABELLED,)
     prior = settings.prior or dict.fromkeys(names, 1.0)
     total, wanted = sum(prior.values()), settings.prompts * settings.shots
@@ -64,7 +64,7 @@ def rates_of(settings: FewShotSettings, schema: PublicSchema) -> dict[str, float
 
 
 def query_name(label: str) -> str:
-    """The charge's name."""
+    """Return the charge's name."""
     return f"fewshot {label}".strip()
 
 
@@ -76,14 +76,14 @@ def _sampling(settings: FewShotSettings, rate: float, charged: float, noise: flo
 
 
 def _noise(settings: FewShotSettings, budget: Budget, rate: float) -> float:
-    """The noise multiplier that the largest rate needs; all labels get it."""
+    """Return the noise multiplier that the largest rate needs; all labels get it."""
     if math.isinf(budget.epsilon):
         return 0.0
     return calibrate_noise(lambda noise: _sampling(settings, rate, rate, noise).event(), budget.epsilon, budget.delta)
 
 
 def _forward_tokens(settings: FewShotSettings, labels: int) -> int:
-    """Every token reads all prompts anew."""
+    """Count the forward tokens: every token reads all prompts anew."""
     prompt = settings.shots * settings.prompt.text_tokens + settings.max_tokens // 2
     return labels * settings.rows * settings.max_tokens * (settings.prompts + 1) * prompt
 

@@ -1,4 +1,4 @@
-"""Method sentdp, as the rest of the project knows it, and its settings."""
+"""Declares method sentdp to the rest of the project, with its settings."""
 
 from pydantic import Field
 

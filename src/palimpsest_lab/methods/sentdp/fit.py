@@ -24,14 +24,14 @@ from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
 from palimpsest_lab.methods.sentdp.declaration import SentDpSettings
 
-_MARGIN = 1.0 - 1e-9  # what rounding may add up to
+_MARGIN = 1.0 - 1e-9  # allows for what rounding may add up to
 
 
 def plan(settings: SentDpSettings, schema: PublicSchema, budget: Budget) -> Plan:
-    """What a fit will ask and cost.
+    """Plan what a fit asks and costs.
 
-    It is infeasible where the scale of the noise exceeds the depth that a text in the middle of a class of average size
-    has, in units, which is the greatest there is: the picks are then nearly uniform.
+    It is infeasible where the scale of the noise exceeds the depth, in units, of a text in the middle of a class of
+    average size, which is the greatest depth there is: the picks are then nearly uniform.
 
     Raises:
         ParamsError: the settings do not fit the public schema.
@@ -55,7 +55,7 @@ def plan(settings: SentDpSettings, schema: PublicSchema, budget: Budget) -> Plan
 
 
 def costs_of(settings: SentDpSettings, schema: PublicSchema, budget: Budget) -> tuple[LabelHistogram | None, float]:
-    """The histogram, and the rho of the picks, which does not depend on how many there are of each label."""
+    """Return the histogram, and the rho of the picks, which does not depend on how many there are of each label."""
     usable = whole_rho(budget) * _MARGIN
     histogram = planned_histogram(settings, schema, usable)
     return histogram, usable * (1.0 if histogram is None else 1.0 - settings.histogram_share)
@@ -70,13 +70,13 @@ def _drowned(scale: float, deepest: float) -> str:
 
 @dataclass(frozen=True, eq=False)
 class SentDp:
-    """The public texts that noisy depth points at.
+    """The public texts picked by noisy depth.
 
     Guarantee: `ask` asks for a noisy label histogram where the shares of the labels are not public, and for the picks
     of all labels in one query (`LabelHistogram`, `DepthPicks`), each for adding or removing one unit, a record or a
     person. In zCDP their costs add up to what the budget converts to: the picks cost the rho that is planned, however
     the histogram shares them out. `made` is post-processing of the answers. The texts are public rows as they are, so
-    what a release tells about private rows is which of them were picked. With an infinite epsilon nothing is noised: a
+    a release tells about private rows only which texts were picked. With an infinite epsilon nothing is noised: a
     reference that must never be released.
 
     Attributes:
@@ -91,7 +91,7 @@ class SentDp:
     encode: Encode
 
     def ask(self, view: View) -> dict[str, list[str]]:
-        """Label -> the public texts picked, in the order they were picked."""
+        """Return label -> the public texts picked, in the order they were picked."""
         settings, candidates = self.settings, _distinct(self.candidates)
         histogram, rho = costs_of(settings, self.schema, self.plan.budget)
         counts = label_rows(view, settings, self.schema, histogram)
@@ -100,13 +100,13 @@ class SentDp:
         return {label: [candidates.texts[index] for index in own] for label, own in answer.items()}
 
     def made(self, artifact: Mapping[str, Sequence[str]]) -> Made:
-        """The texts picked for each label, label by label, those picked first first."""
+        """Return the texts picked for each label, label by label, the earliest picks first."""
         rows = [Record(text, label) for label, own in artifact.items() for text in own]
         return Made(rows, len(rows))
 
 
 def _distinct(candidates: Candidates) -> Candidates:
-    """Equal texts count as one, the first of them."""
+    """Drop equal texts but the first."""
     first: dict[str, int] = {}
     for place, text in enumerate(candidates.texts):
         first.setdefault(text, place)
