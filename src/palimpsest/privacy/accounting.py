@@ -223,7 +223,8 @@ def _laws(body: str, grid: float) -> tuple[Law, Law]:
         removing = _gaussian_law(inner.noise_multiplier, rate, grid, adding=False)
         return removing, removing if rate == 1 else _gaussian_law(inner.noise_multiplier, rate, grid, adding=True)
     if isinstance(leaf, BoundedRangeDpEvent):
-        return (_range_law(leaf.range, grid),) * 2
+        law = _range_law(leaf.range, grid)
+        return law, law
     loss = _distribution(leaf, grid)
     removing = _law(loss._pmf_remove)  # noqa: SLF001
     return removing, removing if loss._symmetric else _law(loss._pmf_add)  # noqa: SLF001
