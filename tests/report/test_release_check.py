@@ -34,7 +34,7 @@ from palimpsest.report.release.bundle import (
     digests,
 )
 from palimpsest.report.release.card import Described, readme
-from palimpsest.report.release.check import Checked, reading_check, verify_release
+from palimpsest.report.release.check import Checked, total_check, verify_release
 from palimpsest.report.release.croissant import PROMISE, croissant
 from palimpsest.report.release.envelope import PAYLOAD_TYPE, Signed, pae, seal, unseal
 from palimpsest.report.release.keys import fingerprint, load_key, load_public, new_key, public_pem
@@ -485,12 +485,21 @@ def test_milestones_that_no_data_set_can_have_are_found(gaussian: Path):
     assert any("the extract has milestones are at most 3 epsilons" in problem for problem in found.problems)
 
 
-def test_a_release_of_another_version_is_told_and_so_is_one_that_is_torn(gaussian: Path):
-    assert reading_check(gaussian).problems == ()
-    edited(gaussian, gaussian_key(gaussian), STATEMENT, lambda body: body.update(statement_version=7))
-    assert "statement.json is of version 7, and this palimpsest checks" in reading_check(gaussian).problems[0]
+def test_a_release_whose_total_cannot_be_seen_does_not_pass_for_one_that_proved_it(gaussian: Path):
+    assert total_check(gaussian).problems == ()
     (gaussian / LEDGER).unlink()
-    assert reading_check(gaussian).problems == ("a document cannot be read (FileNotFoundError)",)
+    assert total_check(gaussian).problems == ("a document cannot be read (FileNotFoundError)",)
+
+
+@pytest.mark.parametrize("counted", ["gdp", "renyi"])
+def test_a_release_of_before_is_told_what_it_did_not_prove(
+    counted: str, gaussian: Path, folder: Path, key: Ed25519PrivateKey
+):
+    of, own = (gaussian, gaussian_key(gaussian)) if counted == "gdp" else (folder, key)
+    problems = edited(of, own, STATEMENT, lambda body: body.update(statement_version=7)).problems
+    told = [problem for problem in problems if "where the filter stood, which is no bound" in problem]
+    assert len(told) == (counted == "gdp")
+    assert all("kept to its highest cap, epsilon 10.000 at delta" in problem for problem in told)
 
 
 def test_a_signed_file_that_no_release_has_is_found(folder: Path, key: Ed25519PrivateKey):

@@ -11,7 +11,7 @@ from palimpsest.cli.context import Context, opened
 from palimpsest.params.schema import RunSettings
 from palimpsest.privacy.receipt import Receipt, read_receipt
 from palimpsest.report.release import bundle
-from palimpsest.report.release.check import reading_check
+from palimpsest.report.release.check import total_check
 from palimpsest.workspace import RECEIPTS, RELEASE
 
 
@@ -33,7 +33,7 @@ def verify_workspace(workspace: Path) -> int:
         if not problems:
             out.print(f"[green]holds[/green]  {name}: the receipt is the ledger's; {_confirmed(receipt)}")
     release = context.workspace / RELEASE
-    for problem in reading_check(release).problems if (release / bundle.STATEMENT).is_file() else ():
+    for problem in total_check(release).problems if (release / bundle.STATEMENT).is_file() else ():
         failures += 1
         out.print(f"[red]fails[/red]  the release: {escape(problem)}. Release again.", soft_wrap=True)
     return 1 if failures else 0

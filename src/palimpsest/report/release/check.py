@@ -18,6 +18,7 @@ from palimpsest.privacy.ledger.records import Asset, Cap, Charge, milestone_prob
 from palimpsest.privacy.ledger.rules import preview
 from palimpsest.privacy.ledger.total import total_of
 from palimpsest.privacy.receipt import Receipt, close, equal
+from palimpsest.privacy.shown import delta_up, up
 from palimpsest.records.vouched import sha256
 from palimpsest.records.write import Counts, differences
 from palimpsest.report.end_to_end import end_to_end
@@ -45,6 +46,7 @@ from palimpsest.report.unit import JSON_ROW, Unit
 
 _MOST_KEY = 10_000  # bytes of a public key's file; a key has about 113
 _MOST_ENVELOPE = 10_000_000
+_STOOD_FOR_PROVED = range(8)  # versions whose statements took where a filter stands for its bound, whatever the filter
 
 
 @dataclass(frozen=True)
@@ -195,26 +197,34 @@ def _check(name: str, problems: Callable[[], Iterable[str]]) -> Check:
         return Check(name, (f"a document cannot be read ({type(error).__name__})",))
 
 
-def reading_check(path: Path) -> Check:
-    """Check that this palimpsest reads what a release says of its total; an unreadable document is a problem."""
-    return _check("its documents can be read", lambda: [*_version(path), *_unread(path)])
-
-
-def _unread(path: Path) -> Iterator[str]:
-    if not isinstance(read_json(path / bundle.LEDGER), Mapping):
-        yield f"{bundle.LEDGER} is no object"
-
-
 def _version(path: Path) -> Iterator[str]:
     """Name the version of a statement that another palimpsest wrote.
 
     Its words mean other things, so nothing else of it is judged.
     """
     found = read_json(path / bundle.STATEMENT)["statement_version"]
+    yield from _unproved_total(path)
     if found != STATEMENT_VERSION:
         yield (
             f"{bundle.STATEMENT} is of version {found!r}, and this palimpsest checks version {STATEMENT_VERSION}: use "
             "the palimpsest that made the release, which the envelope names, or ask the releaser to release again"
+        )
+
+
+def total_check(path: Path) -> Check:
+    """Whether a release proved what it called its total; a document that cannot be read is a problem."""
+    return _check("its total is proved", lambda: _unproved_total(path))
+
+
+def _unproved_total(path: Path) -> Iterator[str]:
+    """What a release made before totals had milestones called its total and did not prove."""
+    statement, books = read_json(path / bundle.STATEMENT), read_json(path / bundle.LEDGER)
+    if statement["statement_version"] in _STOOD_FOR_PROVED and books["asset"].get("filter") == "gdp":
+        highest = max(cap.epsilon for cap in caps_of(books))
+        yield (
+            f"{bundle.STATEMENT} says that all releases together are proved to cost epsilon "
+            f"{up(statement['ledger']['spent_epsilon'])}: that is where the filter stood, which is no bound. It "
+            f"kept to its highest cap, epsilon {up(highest)} at delta {delta_up(statement['delta'])}"
         )
 
 
