@@ -1,4 +1,4 @@
-"""Where each value comes from: what a person wrote, what was worked out from that, or a default."""
+"""The origin of each value: written by a person, worked out from that, or a default."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -44,7 +44,7 @@ def knobs(file: File, params: Params) -> list[Knob]:
 
 
 def _written(file: File) -> Iterator[Parts]:
-    """The keys that are written, each at its place in `Params`; a purpose that nobody wrote is none."""
+    """Yield the written keys, each at its place in `Params`; a purpose that nobody wrote is left out."""
     for path, value in _leaves(spread(file)):
         if value == {}:  # a section of which no key is written
             continue
