@@ -45,7 +45,7 @@ class How(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StageOutcome:
-    """What happened to one stage, and in how many seconds; None for `how` if it failed."""
+    """The outcome of one stage, and its time in seconds; None for `how` if it failed."""
 
     how: How | None
     seconds: float
@@ -168,7 +168,7 @@ def running(
         workspace: the folder with dvc.yaml.
         stages: all that it may be asked to run.
         workers: how many at once; see `slots.workers_of`.
-        variables: set in the environment of every stage, beside what is inherited.
+        variables: set in the environment of every stage, in addition to what is inherited.
         keeps: descriptors that every stage holds open as long as it lives.
 
     Raises:

@@ -50,7 +50,7 @@ def run_with_server(
         stay: keep the own server open afterwards, until Ctrl-C.
         targets: stages to bring up to date; all by default.
         workers: stages that may run at once; by default two, or one for every four CPU cores.
-        variables: set in the environment of the flow and its stages, beside what is inherited.
+        variables: set in the environment of the flow and its stages, in addition to what is inherited.
         courses: runs several flows, one after another, in place of `targets`: it is given a function that runs a flow
             of some targets, and returns the exit code of all.
         keeps: descriptors that the flow holds open as long as it lives.

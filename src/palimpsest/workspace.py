@@ -44,7 +44,7 @@ BASE_LM = MODELS / "base"
 UNTOUCHED = MODELS / "untouched"  # a named model as it was, beside its copy in `base` that learned prompts
 TAUGHT = MODELS / "taught"  # public, as the base is
 DECODERS = MODELS / "decoders"  # public too
-NEXT_TOKEN_LM = MODELS / "next_token"  # the same: what the next-token evaluation starts from
+NEXT_TOKEN_LM = MODELS / "next_token"  # public too: what the next-token evaluation starts from
 CHECKPOINTS = MODELS / "checkpoints"  # outside DVC's outputs, so that a stopped stage leaves them
 
 REPORTS = Path("reports")
@@ -64,7 +64,7 @@ RELEASE = Path("release")
 PARAMS, GRAPH, LOCK = Path("params.yaml"), Path("dvc.yaml"), Path("dvc.lock")
 
 DVC, _KEPT = Path(".dvc"), Path(".palimpsest")
-SEEN = _KEPT / "seen"  # what commands worked out, to answer at once: for the eye alone
+SEEN = _KEPT / "seen"  # what commands worked out, to answer at once: only for display
 SECONDS = SEEN / "seconds"  # that stages took: `<program>@<name>.json`
 RUNNING, READING = _KEPT / "run.lock", _KEPT / "reading"  # the lock of a run, and those of its readers
 SERVING = _KEPT / "serve.lock"  # who runs it by a schedule

@@ -59,7 +59,7 @@ def features(params: Params) -> frozenset[Feature]:
 
 
 def authored(params: Params) -> Authored:
-    """Return what each name is built on, and the file that it reads beside those that all names of its stage read.
+    """Return what each name is built on, and the file that it reads besides those that all names of its stage read.
 
     A choice is built on what it chooses among. Every choice lists equally many, so it may name a file twice.
     """

@@ -148,7 +148,7 @@ class Stage:
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """The files and folders that it writes, beside its measurements and tables."""
+        """The files and folders that it writes, besides its measurements and tables."""
         return (*map(str, self.outs), *([] if self.receipt is None else [str(self.receipt)]))
 
     @property

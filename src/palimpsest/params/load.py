@@ -180,7 +180,7 @@ def _refused(key_of: Callable[[Parts], Parts] = tuple) -> Iterator[None]:
     try:
         yield
     except ValidationError as error:
-        title = f"{error.title.lower()}." if error.title == Dataset.__name__ else ""  # the one section checked alone
+        title = f"{error.title.lower()}." if error.title == Dataset.__name__ else ""  # the only one checked by itself
         problems = [_problem(item, title + ".".join(map(str, key_of(item["loc"])))) for item in error.errors()]
         unknown = any(item["type"] == "extra_forbidden" for item in error.errors())
         remedy = "Correct the values; `palimpsest params --keys` describes every key."

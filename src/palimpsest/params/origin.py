@@ -46,7 +46,7 @@ def knobs(file: File, params: Params) -> list[Knob]:
 def _written(file: File) -> Iterator[Parts]:
     """Yield the written keys, each at its place in `Params`; a purpose that nobody wrote is left out."""
     for path, value in _leaves(spread(file)):
-        if value == {}:  # a section of which no key is written
+        if value == {}:  # a section without a written key
             continue
         entry = getattr(file, str(path[0]))[path[1]] if path[-1] == "purpose" else None
         if entry is None or "purpose" in entry.written:

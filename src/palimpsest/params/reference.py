@@ -79,7 +79,7 @@ def _rows(section: type[BaseModel], prefix: str, at: Path) -> Iterator[_Row]:
 
 def _section(field: FieldInfo, key: str, at: Path, inner: list[type[BaseModel]], described: str) -> Iterator[_Row]:
     named = get_origin(field.annotation) is not None and _is_mapping(field.annotation)
-    if at[-1] in SECTIONS.get(at[0], ()):  # the settings of an entry stand beside what it is
+    if at[-1] in SECTIONS.get(at[0], ()):  # the file has an entry's settings next to its own keys
         if at[0] != "variants":
             yield from _rows(inner[0], key.removesuffix(at[-1]), at)
         return
