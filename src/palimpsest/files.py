@@ -1,6 +1,6 @@
-"""Writes files whole, to a temporary path beside the target that is then renamed, and only for their owner.
+"""Writes files whole, to a temporary path beside the target that is then renamed, for only their owner to open.
 
-DVC's copies of them are only for the owner too: its cache is found by its own settings.
+DVC's copies of them are for only the owner too: its cache is found by its own settings.
 """
 
 import glob
@@ -50,7 +50,7 @@ def atomic_path(target: Path | str) -> Iterator[Path]:
 
 
 def remove(path: Path) -> None:
-    """Remove a file that `atomic_path` wrote, if it is there, and what processes killed while writing it left."""
+    """Remove a file that `atomic_path` wrote, if it is there, and what processes left that were killed while at it."""
     path.unlink(missing_ok=True)
     for room in path.parent.glob(f".{glob.escape(path.name)}.????????.part"):
         shutil.rmtree(room, ignore_errors=True)
@@ -65,7 +65,7 @@ def make_folder(folder: Path) -> None:
 
 @contextmanager
 def owner_only() -> Iterator[None]:
-    """Let this process and its children make files and folders meanwhile only for the owner."""
+    """Let only the owner open what this process and its children make meanwhile."""
     before = os.umask(OWNER_UMASK)
     try:
         yield

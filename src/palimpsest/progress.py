@@ -47,7 +47,7 @@ def track(items: Iterable[Item], *, name: str, total: int, private: bool, unit: 
 
 
 def counter(*, name: str, total: int, private: bool, unit: str = "it") -> Callable[[int], None]:
-    """Return a function that shows progress, as `track` does, when called with how many items are done so far."""
+    """Return a function that shows progress as `track` does, for uneven steps: it takes how many are done so far."""
     return _shown(name, total, private, unit).show
 
 

@@ -8,8 +8,8 @@ meter and the ledger stay in the stage's own process. Before a part leaves, all 
 must answer alike to the last bit: otherwise a row's result would show which worker the row came to, and that depends on
 other rows. An object that stays with a worker for many questions (`posts`) is given only to workers that answered as
 this process did. Workers write no row to disk and name none in what they log, and an error comes back as its type and
-place. On this machine they listen on the loopback, to processes that have the certificate of this run. Another cluster
-is asked by TLS or not at all. What it works on is private: it belongs on machines that are as private as the data,
+place. On this machine they listen on the loopback, to anyone who has the certificate of this run. Another cluster is
+asked by TLS or not at all. What it works on is private: it belongs on machines that are as private as the data,
 where each worker runs one thing at a time.
 """
 
@@ -250,7 +250,7 @@ def _spread(
 def _agreeing(
     client: "Client", work: Callable[[Item], Any], public: Sequence[Item], own: Sequence[str] = ()
 ) -> list[str]:
-    """Return the machines whose workers run what this process runs and answer alike to the last bit, as `own` says."""
+    """Return the machines whose workers run what this one does and answer alike to the last bit, and as `own` says."""
     try:
         told = client.run(_tried, work if public else None, list(public))
     except Exception as error:

@@ -79,7 +79,7 @@ PUBLIC_FILES: Mapping[str, str] = {
     "data/raw/public.jsonl": "world",
     "data/raw/public_test.jsonl": "world",
 }
-PUBLIC_MODELS = (BASE_LM, UNTOUCHED, TAUGHT, DECODERS, NEXT_TOKEN_LM)  # trained only on public text
+PUBLIC_MODELS = (BASE_LM, UNTOUCHED, TAUGHT, DECODERS, NEXT_TOKEN_LM)  # only of public text
 # Written by stages that read private rows or answers about them.
 MADE = (PRIVATE, SYNTHETIC, EVOLVED, SHARDS, MODELS)
 # These, and where copies and secrets of a workspace lie: none of it may be named as public.

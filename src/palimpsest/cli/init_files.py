@@ -52,7 +52,7 @@ def _files_of(source: DataSource) -> Iterator[_Named]:
 
 
 def check_first_rows(source: DataSource) -> None:
-    """Check that files exist, may be read, have the columns, and a first row.
+    """Check that files exist, may be read, and have the columns and a first row.
 
     Raises:
         DataError: the first that is wrong, with its option.

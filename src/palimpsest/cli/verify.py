@@ -60,7 +60,7 @@ def _receipts(context: Context) -> dict[str, Receipt]:
 
 
 def _check_models(run: RunSettings, name: str, found: Mapping[str, Receipt]) -> Iterator[str]:
-    """Check that a variant's receipt is its model's, as last fitted, and that a discriminator's counts its base's."""
+    """Check that a variant has its model's receipt as last fitted, and that a discriminator's counts its base's."""
     own, receipt = name.removeprefix("models/"), found[name]
     model = run.dp_lm.get(name, own)  # a fitted model's receipt, and a written variant's, is its own
     if (receipt.model, receipt.variant) != (model, own):
