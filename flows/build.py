@@ -74,7 +74,7 @@ def build(workspace: Path, targets: list[str] | None = None, workers: int | None
 def bring(
     workspace: Path, targets: Sequence[str] = (), workers: int | None = None, keeps: Sequence[int] = ()
 ) -> State[Any]:
-    """What `build` does, inside any flow.
+    """Bring the workspace up to date as `build` does, inside any flow.
 
     Args:
         workspace: the folder with dvc.yaml.
@@ -128,9 +128,9 @@ def _literal(name: str) -> Callable[[], str]:
 
 @contextmanager
 def _heeded() -> Iterator[threading.Event]:
-    """What a Ctrl-C or a SIGTERM sets meanwhile: the flow ends as one that was cancelled, and not as one that crashed.
+    """Yield an event that Ctrl-C or SIGTERM sets meanwhile, so that the flow ends as cancelled and not as crashed.
 
-    Prefect would tell of a crash, and of every task that now waits in vain.
+    Prefect would report a crash, and every task that now waits in vain.
     """
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
@@ -145,7 +145,7 @@ def _heeded() -> Iterator[threading.Event]:
 
 
 def _wait(runs: Mapping[str, Run], runner: Runner, stop: threading.Event) -> dict[str, State[Any]]:
-    """The state in which every run ends; when the flow run is stopped or cancelled from outside, stop them first."""
+    """Return the state in which each run ends; stop them first if the flow run is stopped or cancelled from outside."""
     pending = {run.wrapped_future for run in runs.values()}
     asked = time.monotonic()
     while pending:

@@ -1,4 +1,4 @@
-"""Child processes that can all be stopped, with everything they started; what they make is their user's alone."""
+"""Child processes that can all be stopped, with everything they started; only their user can open what they make."""
 
 import subprocess
 import threading
@@ -42,7 +42,7 @@ class Children:
         end(running, grace)
 
     def _heard(self, on_line: Callable[[str], None]) -> Callable[[str], None]:
-        """The same until a stop: what that makes a child say tells nobody anything."""
+        """Return `on_line`, silent after a stop: what children print when they are stopped helps nobody."""
         return lambda line: None if self._stopped else on_line(line)
 
     def _start(self, command: Sequence[str], cwd: Path, env: Mapping[str, str]) -> "subprocess.Popen[bytes]":

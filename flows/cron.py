@@ -1,4 +1,4 @@
-"""When a schedule runs, held to what Prefect takes before anything is started.
+"""The times of a schedule, checked against what Prefect accepts before anything is started.
 
 Call `flows.environment.apply_environment` before importing it: Prefect reads its settings when it is imported.
 """
@@ -15,14 +15,14 @@ from palimpsest.errors import ParamsError
 
 
 def schedule(cron: str | None, timezone: str | None) -> Schedule | None:
-    """The schedule that two options say; None where it runs only when asked.
+    """Return the schedule that the two options describe; None to run only when asked.
 
     Args:
         cron: `minute hour day month weekday`.
         timezone: an IANA name; this machine's by default.
 
     Raises:
-        ParamsError: no time could be meant by it.
+        ParamsError: the options describe no valid schedule.
     """
     if cron is None:
         if timezone is not None:
@@ -37,7 +37,7 @@ def schedule(cron: str | None, timezone: str | None) -> Schedule | None:
 
 
 def _own_zone() -> str:
-    """The name of this machine's time zone, where it has one that tells the time of its clock."""
+    """Return the name of this machine's time zone; raise ParamsError where none tells the time of its clock."""
     zone, now = get_localzone_name(), datetime.now().astimezone()
     if not zone or now.astimezone(ZoneInfo(zone)).utcoffset() != now.utcoffset():
         raise ParamsError("The time zone of this machine's clock has no name.", "Name one with --timezone.")

@@ -8,7 +8,7 @@ from palimpsest.files import make_folder
 
 URL = "PREFECT_API_URL"
 WORD = "PREFECT_API_AUTH_STRING"
-WATCHED = "PALIMPSEST_WATCHED"  # set where a flow is to end with the process that started it, however that ends
+WATCHED = "PALIMPSEST_WATCHED"  # set if a flow has to end with the process that started it, however that ends
 _LOCAL = ("127.0.0.1", "localhost")
 
 

@@ -1,4 +1,4 @@
-"""What a team wants to hear of, as events of Prefect that automations wait for.
+"""Prefect events about what a team wants to hear of, for automations to wait for.
 
 Guarantee: an event names the data set and stages. Whether a stage failed may follow from private rows; no other event
 does. What audits found is no event.
@@ -21,12 +21,12 @@ def asset_of(workspace: Path) -> str:
     """The name of a workspace's data set; its folder's where params.yaml cannot be read."""
     try:
         return read(workspace).dataset.asset
-    except ParamsError:  # whoever runs the graph says so, in words
+    except ParamsError:  # a run of the graph reports it, in words
         return workspace.resolve().name
 
 
 def tell(event: str, workspace: Path, said: str) -> None:
-    """Emit an event about the data set of a workspace; `said` is a sentence for whoever is notified."""
+    """Emit an event about the data set of a workspace; `said` is a sentence for the people notified."""
     asset = asset_of(workspace)
     resource = {"prefect.resource.id": f"palimpsest.asset.{asset}", "prefect.resource.name": asset}
     emit_event(event, resource, payload={"said": said})

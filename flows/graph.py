@@ -1,4 +1,4 @@
-"""The graph of dvc.yaml: what runs, after what, and with what it says in `meta:`."""
+"""The graph of dvc.yaml: which stages run, after which others, and what their `meta:` says."""
 
 import os
 import threading
@@ -49,7 +49,7 @@ class FlowNode:
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """What a server may limit how many of run at once: those that hold a GPU, and those that charge."""
+        """The tags by which a server may limit stages that run at once: one if it holds a GPU, one if it charges."""
         return tuple(tag for tag, holds in ((GPU, self.gpus), (LEDGER, self.receipt)) if holds)
 
 
@@ -72,9 +72,9 @@ def read_graph(workspace: Path, targets: Sequence[str] = ()) -> tuple[FlowNode, 
 
 
 def edges(stages: Sequence[FlowNode]) -> dict[str, list[str]]:
-    """Stage -> what it waits for: those of its needs that no other of its needs waits for already.
+    """Return stage -> the stages it waits for: its needs, less those that another of its needs already waits for.
 
-    What runs after what is the same; a drawing of it has layers and not a line from each stage to the first.
+    The order of execution stays the same, but a drawing has layers instead of a line from each stage to the first.
 
     >>> found = edges([FlowNode("a", ""), FlowNode("b", "", ("a",)), FlowNode("c", "", ("a", "b"))])
     >>> [found[name] for name in "abc"]

@@ -1,4 +1,4 @@
-"""What a running stage prints, live: its lines in the task's log, its progress as an artifact."""
+"""The live output of a running stage: its lines in the task's log, its progress as an artifact."""
 
 import re
 import time
@@ -56,7 +56,7 @@ class Progress:
 
 
 def parse_percent(line: str) -> float | None:
-    """How much of its loop a progress line says is done, from 0 to 100; None for any other line.
+    """Return the percentage of its loop that a progress line says is done, 0 to 100; None for any other line.
 
     >>> parse_percent("progress training 3/12 1.50 step/s eta 0:00:06")
     25.0

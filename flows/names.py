@@ -1,4 +1,4 @@
-"""Names of deployments: a server has one of each, whosever workspace it is.
+"""Names of deployments, which are unique on a server across all workspaces.
 
 Call `flows.environment.apply_environment` before importing it: Prefect reads its settings when it is imported.
 """
@@ -14,7 +14,7 @@ from palimpsest.workspace import GRAPH
 
 
 def require_own(workspace: Path, name: str) -> None:
-    """Refuse to put a workspace in the place of another of this machine, whose schedule would end without a word.
+    """Refuse to replace the deployment of another workspace of this machine, whose schedule would end silently.
 
     Raises:
         ParamsError: the server's deployment of this name runs another workspace.

@@ -45,7 +45,7 @@ class How(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StageOutcome:
-    """What happened to one stage, and in how many seconds; None for `how` if it failed."""
+    """The outcome of one stage, and its time in seconds; None for `how` if it failed."""
 
     how: How | None
     seconds: float
@@ -77,7 +77,7 @@ class Runner:
     ) -> None:
         """`variables` are added to the environment of every stage, which holds the descriptors `keeps` open.
 
-        `fresh` are the stages that nothing changed for, nor for what they need; they are not asked about one by one.
+        `fresh` are the stages for which nothing changed, nor for what they need; they are not checked one by one.
         """
         self.workspace = workspace.resolve()
         self._fresh = frozenset(fresh)
@@ -162,13 +162,13 @@ def running(
     variables: Mapping[str, str] = MappingProxyType({}),
     keeps: Sequence[int] = (),
 ) -> Iterator[Runner]:
-    """A runner for these stages, for as long as they run; whatever ends that early ends them.
+    """Yield a runner for these stages while they run; stop them if that ends early, for whatever reason.
 
     Args:
         workspace: the folder with dvc.yaml.
         stages: all that it may be asked to run.
         workers: how many at once; see `slots.workers_of`.
-        variables: set in the environment of every stage, beside what is inherited.
+        variables: set in the environment of every stage, in addition to what is inherited.
         keeps: descriptors that every stage holds open as long as it lives.
 
     Raises:
@@ -197,9 +197,9 @@ def running(
 
 
 def _fresh(workspace: Path, stages: Sequence[FlowNode]) -> set[str]:
-    """Those of dvc.yaml, asked about at once, that nothing changed for and nothing that they need.
+    """Return, in one query, the stages of dvc.yaml for which nothing changed, nor for what they need.
 
-    `inputs` is asked about by itself: what else may lie in its folder is for DVC to say.
+    `inputs` is left to a check of its own: DVC has to say what else may lie in its folder.
     """
     graph = workspace.resolve() / PROJECT_FILE
     own = {stage.name for stage in stages if stage.target == f"{graph}:{stage.name}"} - {inputs.STAGE}

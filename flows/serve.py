@@ -74,7 +74,7 @@ def serve(
         timezone: of `cron`; this machine's by default.
 
     Raises:
-        ParamsError: the schedule cannot be meant, or the server has the name for another workspace.
+        ParamsError: the schedule is not valid, or the server has the name for another workspace.
     """
     workspace = workspace.resolve()
     require_own(workspace, workspace.name)

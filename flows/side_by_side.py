@@ -26,7 +26,7 @@ def bring(
         workspace: the folder with dvc.yaml.
         targets: stage names or matrix groups; all of dvc.yaml by default.
         workers: stages that may run at once, with the CPU cores divided among them; see `slots.workers_of`.
-        variables: set in the environment of every stage, beside what is inherited.
+        variables: set in the environment of every stage, in addition to what is inherited.
         keeps: descriptors that every stage holds open as long as it lives.
 
     Raises:

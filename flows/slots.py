@@ -1,4 +1,4 @@
-"""What stages share: how many may run at once, and which devices each has to itself."""
+"""The resources that stages share: how many may run at once, and which devices each has to itself."""
 
 import os
 import shutil
@@ -88,7 +88,7 @@ class Slots:
 
 
 def workers_of(cores: int) -> int:
-    """How many stages run at once where nobody says: two on few cores, else as many as leave each four.
+    """Return how many stages run at once by default: two on few cores, else as many as leave each four.
 
     >>> [workers_of(cores) for cores in (1, 2, 4, 8, 16)]
     [1, 2, 2, 2, 4]
@@ -97,7 +97,7 @@ def workers_of(cores: int) -> int:
 
 
 def share(workers: int, cores: int, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The variables that divide the cores among so many stages; none where the environment says it already.
+    """Return the variables that divide the cores among so many stages; none where the environment already does.
 
     >>> share(2, 16, {}), share(32, 16, {}), share(2, 16, {"OMP_NUM_THREADS": "3"}), share(2, 16, {PROCESSES: "4"})
     ({'OMP_NUM_THREADS': '8'}, {'OMP_NUM_THREADS': '1'}, {}, {})
@@ -107,7 +107,7 @@ def share(workers: int, cores: int, environ: Mapping[str, str] = os.environ) -> 
 
 
 def lent(wanted: str, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """The devices that stages share, by what `compute.device` says; none on the CPU.
+    """Return the devices that stages share under this `compute.device`; none on the CPU.
 
     >>> lent("auto", {"CUDA_VISIBLE_DEVICES": "a,b"}), lent("cuda:1", {"CUDA_VISIBLE_DEVICES": "a,b"})
     (('a', 'b'), ('b',))

@@ -1,7 +1,7 @@
 """The end of a flow run: its stages, the charges of the data set, the card, and the way to the pages.
 
-Prefect keeps all of it in its database. So it is made of the graph, the ledger and what may be published, and of no
-document of the private zone.
+Prefect keeps all of it in its database. So it is made only of the graph, the ledger and what may be published, and
+never of a document of the private zone.
 """
 
 from collections.abc import Mapping, Sequence
@@ -63,7 +63,7 @@ def _publish_charges(workspace: Path) -> None:
 
 
 def charges(context: Context) -> list[dict[str, Any]]:
-    """Every charge of the data set, oldest first: its query, what that costs alone, and what was left after it."""
+    """Return every charge of the data set, oldest first: its query, the cost of that by itself, and what was left."""
     books = context.ledger.books()
     every = books.charges(context.asset.name)
     left = [balance(context.asset, every[:number]).left for number in range(1, len(every) + 1)]

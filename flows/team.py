@@ -36,14 +36,14 @@ _EVENTS = {REFUSED: "a run was refused: budget", FAILED: "a stage failed"}
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a new prefect.yaml says.
+    """The choices that go into a new prefect.yaml.
 
     Attributes:
         pools: kinds of work pools, the one with the schedule first.
         targets: stages to bring up to date; none for all.
         cron: `minute hour day month weekday`; None to run only when asked.
         timezone: of `cron`; this machine's by default.
-        image: of the target `worker` of the Dockerfile.
+        image: the image built from the target `worker` of the Dockerfile.
         notify: a block of notifications, as TYPE/NAME; None tells nobody.
     """
 
@@ -56,10 +56,10 @@ class Wanted:
 
 
 def text(workspace: Path, wanted: Wanted) -> str:
-    """A prefect.yaml for a workspace. It holds no secret, for it is made of nothing that is one.
+    """Return a prefect.yaml for a workspace. It holds no secret, because no secret goes into it.
 
     Raises:
-        ParamsError: the schedule cannot be meant.
+        ParamsError: the schedule is not valid.
     """
     when, home = schedule(wanted.cron, wanted.timezone), Path.home() / ".palimpsest-home"
     template = Environment(undefined=StrictUndefined, keep_trailing_newline=True)
@@ -71,7 +71,7 @@ def text(workspace: Path, wanted: Wanted) -> str:
 
 
 def apply(workspace: Path) -> list[str]:
-    """Make pools, limits, deployments and automations of a workspace's prefect.yaml on the server; what was made.
+    """Make the pools, limits, deployments and automations of a workspace's prefect.yaml; return what was made.
 
     Work pools that are there keep their job template where a team changed it in the interface: only new ones get ours.
 
@@ -90,7 +90,7 @@ def apply(workspace: Path) -> list[str]:
 
 
 def job_template(pool: str) -> dict[str, Any]:
-    """What a run in a work pool of this kind is, and which variables it has."""
+    """Return the job template for this kind of work pool: what a run in it is, and which variables it has."""
     if pool == PROCESS:
         return ProcessWorker.get_default_base_job_template()
     template: dict[str, Any] = YAML(typ="safe", pure=True).load(

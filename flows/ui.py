@@ -25,7 +25,7 @@ from stages.runner import end_with_starter
 
 _HOST = "127.0.0.1"
 _START_SECONDS = 180.0
-_STOP_SECONDS = 0.5  # its database needs no farewell
+_STOP_SECONDS = 0.5  # its database needs no orderly shutdown
 _POLL_SECONDS = 0.25
 _ANSWER_SECONDS = 5.0
 
@@ -50,9 +50,9 @@ def run_with_server(
         stay: keep the own server open afterwards, until Ctrl-C.
         targets: stages to bring up to date; all by default.
         workers: stages that may run at once; by default two, or one for every four CPU cores.
-        variables: set in the environment of the flow and its stages, beside what is inherited.
-        courses: what runs, one flow after another, in place of `targets`: it is handed a flow of targets, and gives
-            the exit code of all.
+        variables: set in the environment of the flow and its stages, in addition to what is inherited.
+        courses: runs several flows, one after another, in place of `targets`: it is given a function that runs a flow
+            of some targets, and returns the exit code of all.
         keeps: descriptors that the flow holds open as long as it lives.
 
     Returns:
@@ -115,8 +115,8 @@ def serve_with_server(
 def server(workspace: Path) -> Iterator[dict[str, str]]:
     """A Prefect server on a free local port, its database in the workspace; yields the variables that lead to it.
 
-    It answers those who say its word, which is another at each start. Who can reach the port and knows it not, as
-    other users of the machine and pages in its browsers, can neither read what runs told nor start any.
+    It answers only those who send its secret word, which is new at each start. Others who can reach the port, such as
+    other users of the machine and pages in its browsers, can neither read what runs reported nor start any.
 
     Raises:
         ServerError: it ended, or gave no answer in three minutes.

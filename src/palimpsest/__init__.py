@@ -11,7 +11,7 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """What is used from Python, found when it is asked for: whatever imports a part of the package is spared it."""
+    """Load the interface for Python when it is asked for, so that importing a part of the package does not load it."""
     if name in ("Workspace", "create", "open"):
         return getattr(import_module("palimpsest.api"), name)
     raise AttributeError(f"module 'palimpsest' has no attribute {name!r}")

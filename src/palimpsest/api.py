@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 GIVEN = DATA / "given"  # tables that were handed over as values
 _FILES = frozenset({"test", "public_test"})
-_OTHERS = {"data", "public", "wanted", "chosen"}  # of `DataSource`: given otherwise here
+_OTHERS = {"data", "public", "wanted", "chosen"}  # fields of `DataSource` that are given in another way here
 _NEEDED = {own.name for own in fields(DataSource) if own.default is own.default_factory is MISSING} - _OTHERS
 _DECISIONS = frozenset({own.name for own in fields(DataSource)} - _OTHERS | {"method", "task"})
 
@@ -60,12 +60,12 @@ Table: TypeAlias = "Path | str | DataFrame | Frameable"
 
 
 class RunFailed(PalimpsestError):
-    """A run that did not bring everything up to date."""
+    """A run did not bring everything up to date."""
 
 
 @dataclass(frozen=True)
 class PricedPlan:
-    """What a run would do and cost; no row was read for it."""
+    """A plan of what a run would do and cost; no row was read for it."""
 
     summary: PlanSummary
 
@@ -96,7 +96,7 @@ class PricedPlan:
 
 @dataclass(frozen=True)
 class AuditResults:
-    """What was measured on every variant. Of the private zone: it never leaves.
+    """The measurements of every variant. They are of the private zone and never leave it.
 
     Attributes:
         rows: the final table, releases first, then references, `real` and `public_only`.
@@ -137,7 +137,7 @@ class Workspace:
     folder: Path
 
     def plan(self) -> PricedPlan:
-        """What a run would do and cost. Reads no row.
+        """Plan a run: what it would do and cost. Reads no row.
 
         Raises:
             PalimpsestError: params.yaml is wrong or names as public what is not, or the ledger does not know this data
@@ -157,7 +157,7 @@ class Workspace:
             reason: why it is given; kept in the private zone.
 
         Raises:
-            RunFailed: it did not come to its end. What ended is kept.
+            RunFailed: it did not finish. The stages that finished are kept.
             PalimpsestError: found by checks, before any stage starts and before any charge.
         """
         with owner_only():
@@ -192,13 +192,13 @@ class Workspace:
         )
 
     def dataset(self, variant: str, *, reference: bool = False) -> "Dataset":
-        """The same as a `datasets.Dataset`, for who has that package."""
+        """Return the rows of `samples` as a `datasets.Dataset`; needs that package."""
         from datasets import Dataset
 
         return Dataset.from_pandas(self.samples(variant, reference=reference), preserve_index=False)
 
     def audit(self) -> AuditResults:
-        """What the last run measured.
+        """Return what the last run measured.
 
         Raises:
             DataError: nothing was measured yet.
@@ -212,7 +212,7 @@ class Workspace:
         return AuditResults(summary.rows, results, page_of(self.folder))
 
     def budget(self) -> Balance:
-        """What this data set has spent, and what is left."""
+        """Return what this data set has spent, and what is left."""
         context = self._opened()
         return context.ledger.balance(context.asset.name)
 
@@ -238,7 +238,7 @@ def create(
     Args:
         folder: where; it may exist.
         data: the private table: a path, a DataFrame or a `datasets.Dataset`. One that is no path is written into the
-            workspace, readable by you alone.
+            workspace, readable only by you.
         public: public text of the same kind, with the same text column.
         check: go through both tables once, to find what a run would stop at.
         force: overwrite params.yaml.
@@ -270,7 +270,7 @@ def create(
 
 
 def _placed(table: Table, folder: Path, name: str, drafts: ExitStack) -> tuple[Path, Path]:
-    """Where a table is now and where it stays. One that is no path is a draft until `drafts` end well."""
+    """Return where a table is now and where it stays. One that is no path is a draft until `drafts` end well."""
     if isinstance(table, (str, Path)):
         return Path(table), Path(table)
     frame = table.to_pandas() if isinstance(table, Frameable) else table
@@ -281,7 +281,7 @@ def _placed(table: Table, folder: Path, name: str, drafts: ExitStack) -> tuple[P
 
 
 def _write(frame: "DataFrame", path: Path, name: str) -> None:
-    """As Parquet; whole numbers beside empty cells stay whole. What cannot be written is told without a value."""
+    """Write a table as Parquet; whole numbers beside empty cells stay whole. An error quotes no value."""
     if not frame.columns.map(str).is_unique:  # as Parquet would name them
         raise DataError(f"The table {name!r} has two columns of one name.", "Give each a name of its own.")
     try:

@@ -1,7 +1,7 @@
 """Where torch computes: the one place that looks for an accelerator.
 
-What `compute.device` says reaches a process through its environment, for it is a fact about the machine. It stands in
-no stage's `params:` and in no run's key, so a workspace that moves to a GPU buys nothing again.
+The value of `compute.device` reaches a process through its environment, because it is a fact about the machine. It is
+in no stage's `params:` and in no run's key, so a workspace that moves to a GPU buys nothing again.
 """
 
 import os
@@ -23,7 +23,7 @@ NAMES = r"^(auto|cpu|cuda(:[0-9]+)?|mps)$"
 def device() -> "torch.device":
     """The device of this process: the one that the environment names, else the first of CUDA, else the CPU.
 
-    Of processes that train together each has a CUDA device of its own, by its rank on the machine.
+    Each of several processes that train together has a CUDA device of its own, by its rank on the machine.
 
     Raises:
         ParamsError: there is no such device here, or not one for each process.
@@ -35,7 +35,7 @@ def device() -> "torch.device":
 
 
 def exact_device() -> "torch.device":
-    """The same for what needs numbers of 64 bits: Apple's devices have none, and the CPU takes their place."""
+    """Return the device for work that needs 64-bit numbers: Apple's devices lack them, so the CPU takes their place."""
     import torch
 
     here = device()
@@ -49,7 +49,7 @@ def halves() -> bool:
     here = device()
     if here.type == CUDA:
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    # What has AMX has these instructions, too. Later versions of torch have a public name for this.
+    # A processor with AMX has these instructions, too. Later versions of torch have a public name for this.
     return here.type == CPU and torch.cpu._is_avx512_bf16_supported()  # noqa: SLF001
 
 

@@ -45,7 +45,7 @@ class DataError(PalimpsestError):
 
 
 def machine_error(error: Exception) -> DataError | None:
-    """What a disk or memory refused, in two parts; None where it is something else."""
+    """Return a refusal by disk or memory as an error in two parts; None for any other error."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # torch's, without importing it
         return DataError(*_MEMORY)
     return DataError(*_DISK[error.errno]) if isinstance(error, OSError) and error.errno in _DISK else None
@@ -64,7 +64,7 @@ class ConsentNeeded(LedgerError):
 
 
 class OtherSubject(LedgerError):
-    """A stored answer, or a stopped query, is about something else than what is asked now."""
+    """A stored answer, or a stopped query, is about something other than what is asked now."""
 
 
 class TeamError(PalimpsestError):

@@ -1,4 +1,4 @@
-"""What installed packages bring beside what is here. They come in by entry points, and by nothing else.
+"""Extensions that installed packages bring. They come in by entry points, and by nothing else.
 
 A group holds one kind of thing, each under a name of its own:
 
@@ -43,7 +43,7 @@ def named(group: str) -> dict[str, EntryPoint]:
 
 
 def load(entry: EntryPoint) -> Any:
-    """What an entry point names.
+    """Load what an entry point names.
 
     Raises:
         ParamsError: it cannot be imported.
@@ -59,5 +59,5 @@ def load(entry: EntryPoint) -> Any:
 
 
 def loaded(group: str) -> Mapping[str, Any]:
-    """Everything of a group by name."""
+    """Load everything of a group, by name."""
     return {name: load(entry) for name, entry in named(group).items()}

@@ -1,6 +1,6 @@
-"""Writing files whole, to a temporary path beside the target that is then renamed, and for their owner alone.
+"""Writes files whole, to a temporary path beside the target that is then renamed, for only their owner to open.
 
-What DVC copies of them is the owner's alone too: its cache is looked for by its own settings.
+DVC's copies of them are for only the owner too: its cache is found by its own settings.
 """
 
 import glob
@@ -57,7 +57,7 @@ def remove(path: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder, and those above it that are missing, for the owner alone; one that exists stays as it is."""
+    """Make a folder, and those above it that are missing, only for the owner; one that exists stays as it is."""
     if not folder.is_dir():
         make_folder(folder.parent)
         folder.mkdir(mode=_FOLDER, exist_ok=True)
@@ -65,7 +65,7 @@ def make_folder(folder: Path) -> None:
 
 @contextmanager
 def owner_only() -> Iterator[None]:
-    """What this process and its children make meanwhile, they make for the owner alone."""
+    """Let only the owner open what this process and its children make meanwhile."""
     before = os.umask(OWNER_UMASK)
     try:
         yield
@@ -74,10 +74,10 @@ def owner_only() -> Iterator[None]:
 
 
 def close_workspace(workspace: Path) -> None:
-    """Take what a workspace holds of private data from all but its owner, where it is there.
+    """Close the places of a workspace that hold private data to all but its owner, where they exist.
 
-    DVC gives what it copies into its cache, and back, modes of its own: the folders around are what holds. A cache
-    outside the workspace may be shared, so it is not closed here but refused.
+    DVC gives files that it copies into its cache, and back, modes of its own: the folders around them are what
+    protects. A cache outside the workspace may be shared, so it is refused here instead of closed.
 
     Guarantee: once this has returned, nothing that DVC copies by the settings of now can be read by others.
 
@@ -101,7 +101,7 @@ def close_workspace(workspace: Path) -> None:
 
 @dataclass(frozen=True)
 class CachePlace:
-    """Where DVC's cache lies.
+    """The place of DVC's cache.
 
     Attributes:
         folder: absolute; it may be missing as yet.
@@ -172,19 +172,19 @@ def _require_closed_cache(workspace: Path) -> None:
 
 
 def _is_closed(folder: Path) -> bool:
-    """Whether others than its owner cannot come to what is, or will be, in a folder: it or one around it is closed."""
+    """Whether only its owner can reach what is, or will be, in a folder: it, or one around it, is closed."""
     real = folder.resolve()
     return any(each.is_dir() and not each.stat().st_mode & OWNER_UMASK for each in (real, *real.parents))
 
 
 def _project(workspace: Path) -> Path | None:
-    """The folder `.dvc` that DVC finds from there, upwards."""
+    """Return the folder `.dvc` that DVC finds from the workspace upwards."""
     here = Path(os.path.abspath(workspace))
     return next((folder / DVC for folder in (here, *here.parents) if (folder / DVC).is_dir()), None)
 
 
 def _settings_files(project: Path) -> Iterator[Path]:
-    """The files of settings, the later before the earlier in force."""
+    """Yield the files of settings; a later one overrides an earlier one."""
     yield Path(os.environ.get("DVC_SYSTEM_CONFIG_DIR") or site_config_dir("dvc", "iterative"), "config")
     yield Path(os.environ.get("DVC_GLOBAL_CONFIG_DIR") or user_config_dir("dvc", "iterative"), "config")
     yield project / "config"
@@ -192,7 +192,7 @@ def _settings_files(project: Path) -> Iterator[Path]:
 
 
 def _said_of_cache(path: Path) -> Mapping[str, Any]:
-    """What a file of settings says of the cache."""
+    """Return what a file of settings says of the cache."""
     try:
         with path.open(encoding="utf-8") as lines:
             settings = ConfigObj(lines).dict()
@@ -207,7 +207,7 @@ def _said_of_cache(path: Path) -> Mapping[str, Any]:
 
 
 def _cache_folder(path: Path, named: object) -> Path:
-    """A relative one counts from the file that names it."""
+    """Return the cache folder that a file of settings names; a relative path counts from that file."""
     if not isinstance(named, str) or _ADDRESS.match(named):
         raise DataError(f"cache.dir is {named!r} in {str(path)!r}, which is no folder.", "Name a folder there.")
     return Path(os.path.abspath(path.parent / os.path.expanduser(named)))

@@ -1,4 +1,4 @@
-"""A large package, of which a command needs a part."""
+"""Imports only the part of a large package that a command needs."""
 
 import sys
 from importlib import import_module
@@ -10,7 +10,7 @@ def in_parts(name: str) -> None:
     """Let a package's modules be imported one by one; its own code runs when something else is asked of it.
 
     `dp_accounting` imports all of its accountants, and with them most of scipy. Its events, which are everywhere, need
-    none of that. Only our own programs do this: who imports palimpsest finds other packages as they are.
+    none of that. Only our own programs do this: code that imports palimpsest finds other packages as they are.
     """
     spec = None if name in sys.modules else find_spec(name)
     if spec is None or spec.loader is None:

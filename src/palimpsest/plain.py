@@ -15,7 +15,7 @@ from palimpsest.workspace import INTERNAL
 
 
 class At:
-    """Where a field stands that does not stand under its own name.
+    """The place of a field that does not stand under its own name.
 
     Attributes:
         path: the keys that lead to it; none puts the parts of its value beside the other fields.
@@ -28,7 +28,7 @@ class At:
 
 
 class _Read:
-    """What the file holds of a value; numbers and texts are taken as they are.
+    """The form in which a file holds a value; numbers and texts are taken as they are.
 
     Attributes:
         keys: fields and properties that are written, in this order; all fields if none is named. A field that is not
@@ -39,7 +39,7 @@ class _Read:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Self:
-        """The value that was written.
+        """Return the value that was written.
 
         Raises:
             KeyError: a field is missing.
@@ -64,7 +64,7 @@ class PlainFile(_Read):
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a field stands, and its type; None for a property, which is written and never read."""
+    """The place of a field and its type; None for a property, which is written and never read."""
 
     name: str
     kind: Any

@@ -1,13 +1,13 @@
-"""How far a long loop is: a bar on a terminal, plain lines everywhere else, and shares alone of a private loop.
+"""The progress of a long loop: a bar on a terminal, plain lines everywhere else, only shares of a private loop.
 
 The plain lines have two fixed shapes, which the Prefect flow turns into a progress artifact:
 
     progress <name> <done>/<total> <rate> <unit>/s eta <h:mm:ss>
     progress <name> <percent>% eta <h:mm:ss>
 
-Guarantee: of a private loop come the same four lines of the second shape, on a terminal too, whatever there is to loop
-over. What they tell of it beside is time: when they come, and the time left, rounded. No line stands for one item: few
-items are told of at the end alone.
+Guarantee: a private loop prints the same four lines of the second shape, on a terminal too, whatever there is to loop
+over. All else that they reveal is time: when they come, and the time left, rounded. No line stands for one item: a loop
+over few items prints only at its end.
 """
 
 import re
@@ -24,7 +24,7 @@ Item = TypeVar("Item")
 LINE = re.compile(r"^progress (?P<name>.+) (?:(?P<done>\d+)/(?P<total>\d+)|(?P<percent>\d+)%) ")
 _SECONDS_BETWEEN_LINES = 2.0
 _PERCENTS = (25, 50, 75, 100)
-_FEWEST = 2 * len(_PERCENTS)  # private items that are told of before their end
+_FEWEST = 2 * len(_PERCENTS)  # the least number of private items that print lines before the end
 _ETA_STEP = 10  # seconds
 
 
@@ -35,9 +35,9 @@ def track(items: Iterable[Item], *, name: str, total: int, private: bool, unit: 
         items: what to loop over.
         name: the loop's name as the user sees it; never anything private.
         total: the number of items expected.
-        private: whether `total`, or how far the loop is, depends on a private row by any way but a charged answer.
-            Rows of a reference run are private; what serves them and others says True.
-        unit: what one item is, in the singular; not told of private ones.
+        private: whether `total`, or how far the loop is, depends on a private row in any way but by a charged answer.
+            Rows of a reference run are private; code that serves them and others passes True.
+        unit: what one item is, in the singular; not shown for private ones.
     """
     shown = _shown(name, total, private, unit)
     for done, item in enumerate(items, start=1):
@@ -47,7 +47,7 @@ def track(items: Iterable[Item], *, name: str, total: int, private: bool, unit: 
 
 
 def counter(*, name: str, total: int, private: bool, unit: str = "it") -> Callable[[int], None]:
-    """The same for a loop that advances by uneven steps: a function to be told how many are done so far."""
+    """Return a function that shows progress as `track` does, for uneven steps: it takes how many are done so far."""
     return _shown(name, total, private, unit).show
 
 

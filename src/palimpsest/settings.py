@@ -1,4 +1,4 @@
-"""What every section of params.yaml is."""
+"""The base class of every section of params.yaml."""
 
 import ast
 import inspect
@@ -29,7 +29,7 @@ class Settings(BaseModel):
 
 @cache
 def descriptions(section: type[BaseModel]) -> Mapping[str, str]:
-    """Key of a section -> its description: that of its field, else the text under it, else nothing."""
+    """Return key -> description for a section: that of its field, else the text under it, else nothing."""
     under = {name: text for base in reversed(section.__mro__) for name, text in _texts(base)}
     return {name: field.description or under.get(name, "") for name, field in section.model_fields.items()}
 

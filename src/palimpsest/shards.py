@@ -1,16 +1,16 @@
 """Work in parts: in this process, or by the workers of a Dask cluster, with the same results in the same order.
 
-Whoever starts a stage says through its environment where parts are done, for it is a fact about the machine. It stands
-in no stage's `params:` and in no run's key, so a workspace that moves to a cluster buys nothing again.
+The environment in which a stage is started says where parts are done, because it is a fact about the machine. It is in
+no stage's `params:` and in no run's key, so a workspace that moves to a cluster buys nothing again.
 
 Guarantee: each result is a function of its own item and of the work, which are all that a worker is handed. Noise, the
 meter and the ledger stay in the stage's own process. Before a part leaves, all workers try the work on public items and
-must answer alike to the last bit: else the worker that a row came to would show in the row's result, and who comes to
-which worker depends on other rows. What stays with a worker for many questions (`posts`) is given to those alone that
-answered as this process did. Workers write no row to disk and name none in what they log, and an error comes back
-as its type and place. On this machine they listen on the loopback, to whoever has the certificate of this run. Another
-cluster is asked by TLS or not at all. What it works on is private: it belongs on machines that are as private as the
-data, where each worker runs one thing at a time.
+must answer alike to the last bit: otherwise a row's result would show which worker the row came to, and that depends on
+other rows. An object that stays with a worker for many questions (`posts`) is given only to workers that answered as
+this process did. Workers write no row to disk and name none in what they log, and an error comes back as its type and
+place. On this machine they listen on the loopback, to anyone who has the certificate of this run. Another cluster is
+asked by TLS or not at all. What it works on is private: it belongs on machines that are as private as the data,
+where each worker runs one thing at a time.
 """
 
 import hashlib
@@ -39,7 +39,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 RUNNER = "PALIMPSEST_SHARDS"  # processes, dask, or dask:n for n workers on this machine
-ADDRESS = "PALIMPSEST_DASK"  # of a cluster that is there already, tls://...
+ADDRESS = "PALIMPSEST_DASK"  # the address of an existing cluster, tls://...
 PROCESSES, DASK = "processes", "dask"
 _AHEAD = 4  # parts that are handed out, for each worker
 _PATIENCE = 60  # seconds that the first worker of a cluster may take to come
@@ -60,7 +60,7 @@ class ShardError(PalimpsestError):
 def each(
     work: Callable[[Item], Result], items: Iterable[Item], at_once: int = 1, public: Sequence[Item] = ()
 ) -> Iterator[Result]:
-    """What `work` makes of each item, in their order.
+    """Yield what `work` makes of each item, in the order of the items.
 
     Args:
         work: a function of an item that can be pickled; a cluster is sent it once.
@@ -75,13 +75,13 @@ def each(
 
 
 class Here:
-    """An object of this process, asked as one of a worker is."""
+    """An object of this process, with the same interface as an object of a worker."""
 
     def __init__(self, thing: Any) -> None:
         self._thing = thing
 
     def ask(self, name: str, *arguments: Any) -> Callable[[], Any]:
-        """Call a method; what comes back waits for its answer when it is called."""
+        """Call a method; return a function that waits for its answer."""
         answer = getattr(self._thing, name)(*arguments)
         return lambda: answer
 
@@ -95,7 +95,7 @@ class There:
     actor: "Future"
 
     def ask(self, name: str, *arguments: Any) -> Callable[[], Any]:
-        """Have a method called; what comes back waits for its answer when it is called.
+        """Have a method called; return a function that waits for its answer.
 
         Raises:
             ShardError: from the wait too, if the worker was lost, and the object with it, or the method failed.
@@ -103,7 +103,7 @@ class There:
         return partial(_answer, self._settled().ask(name, _Parcel(arguments)))
 
     def _settled(self) -> Any:
-        """The object, once the worker has made it: for one that is gone a scheduler would wait for ever."""
+        """Return the object once the worker has made it. A scheduler would wait for ever for a worker that is gone."""
         while True:
             try:
                 return _waited(self.actor, _PATIENCE)
@@ -120,7 +120,7 @@ class Posts:
     hosts: tuple[str, ...]
 
     def settle(self, make: Callable[[Item], Any], items: Iterable[Item]) -> list[There]:
-        """What `make` makes of each item, on one worker after another."""
+        """Return the objects that `make` makes of the items, on one worker after another."""
         made = self.client.submit(_opened, _Parcel(make), pure=False, workers=list(self.hosts))
         workers = cycle(sorted(name for name in self.client.nthreads() if _host(name) in self.hosts))
         return [
@@ -133,7 +133,7 @@ class Posts:
 
 
 def posts(trial: Callable[[Item], Any], public: Sequence[Item]) -> Posts | None:
-    """Those of the cluster for work whose bits this process has tried, too; None where parts are done here.
+    """Return the cluster's workers that answer a trial as this process does, bit by bit; None if parts are done here.
 
     Args:
         trial: what the objects will do, as far as it is public; each worker tries it on all items.
@@ -154,7 +154,7 @@ def elsewhere() -> bool:
 
 @contextmanager
 def closing() -> Iterator[None]:
-    """Let go of the cluster that is asked meanwhile, and end it where this process started it."""
+    """Release the cluster that was used in the block, and end it if this process started it."""
     try:
         yield
     finally:
@@ -175,7 +175,7 @@ def cores(environ: Mapping[str, str] = os.environ) -> int:
 def _client() -> "Client | None":
     """The cluster that the environment asks for, started when it is first needed; None for this process.
 
-    An accelerator is not divided: what computes on one does so here.
+    An accelerator is not divided: work that computes on one does so in this process.
     """
     runner, _, workers = os.environ.get(RUNNER, PROCESSES).partition(":")
     if runner != DASK or device().type != CPU:
@@ -250,7 +250,7 @@ def _spread(
 def _agreeing(
     client: "Client", work: Callable[[Item], Any], public: Sequence[Item], own: Sequence[str] = ()
 ) -> list[str]:
-    """The machines whose workers run what this process runs and answer alike to the last bit, and as `own` says."""
+    """Return the machines whose workers run what this one does and answer alike to the last bit, and as `own` says."""
     try:
         told = client.run(_tried, work if public else None, list(public))
     except Exception as error:
@@ -293,14 +293,14 @@ def _answer(future: "Future") -> Any:
 
 @dataclass(frozen=True, repr=False)
 class _Parcel:
-    """What a worker is sent: a scheduler and a worker may print what they hold, and see no content of it."""
+    """A parcel for a worker. A scheduler and a worker may print what they hold, but see none of its content."""
 
     content: Any
 
 
 @dataclass(frozen=True)
 class _Failed:
-    """An error, without a word that an unexpected one says."""
+    """An error, without the message of an unexpected one."""
 
     kind: type[PalimpsestError]
     problem: str
@@ -327,7 +327,7 @@ class _Settled:
 
 
 def _safe(work: Callable[[], Any]) -> Any:
-    """What a work answers, or how it failed."""
+    """Return the answer of some work, or how it failed."""
     try:
         return work()
     except PalimpsestError as error:
@@ -339,7 +339,7 @@ def _safe(work: Callable[[], Any]) -> Any:
 
 
 def _tried(work: Any, public: list[Any]) -> tuple[str, str]:
-    """The versions of what computes here, and a hash of what the work makes of public items, if there are any."""
+    """Return the versions of what computes here, and a hash of what the work makes of any public items."""
     return _versions(), hashlib.sha256(pickle.dumps([work(item) for item in public])).hexdigest()
 
 

@@ -30,7 +30,7 @@ def alone(workspace: Path) -> Iterator[int]:
 
 @contextmanager
 def serving(workspace: Path) -> Iterator[int]:
-    """Hold the schedule of the workspace while the block lasts: a second would replace the first's, and end it.
+    """Hold the schedule of the workspace while the block lasts: a second schedule would replace the first and end it.
 
     Raises:
         DataError: it is served already: by whom, and since when.

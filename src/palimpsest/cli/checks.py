@@ -1,4 +1,4 @@
-"""What `palimpsest run` checks before any stage starts; it costs nothing."""
+"""The checks of `palimpsest run` before any stage starts; they cost nothing."""
 
 import os
 import shutil
@@ -29,7 +29,7 @@ _BUSY = 128  # rows that keep a GPU at work
 
 
 def check_release(params: Params, targets: Sequence[str]) -> None:
-    """A release that is asked for by name has something to release."""
+    """Check that a release that is asked for by name has something to release."""
     if RELEASING in targets and not params.release.variants:
         allowed = ", ".join(params.may_leave) or "none yet"
         raise ParamsError(
@@ -38,7 +38,7 @@ def check_release(params: Params, targets: Sequence[str]) -> None:
 
 
 def check_files(context: Context) -> None:
-    """Inputs exist, nothing private is named as public, the workspace can be written, the disk has room."""
+    """Check that inputs exist, nothing private is named as public, the workspace can be written, the disk has room."""
     params, workspace = context.params, context.workspace
     require_vouched(params, workspace)
     data = params.dataset
@@ -55,14 +55,14 @@ def check_files(context: Context) -> None:
 
 
 def check_device(workspace: Path) -> None:
-    """The device that is named is there, for each process of a training; torch is loaded where one is named."""
+    """Check that the named device is there, for each process of a training; torch is loaded where one is named."""
     wanted = device_of(workspace)
     if wanted not in (AUTO, CPU):
         resolved(wanted, processes() - 1, processes())  # the last of them that train together
 
 
 def emulated(params: Params, stages: Collection[str]) -> list[str]:
-    """Sentences about what would compute in bf16, of the stages that run, although this machine emulates it."""
+    """Return sentences about stages among `stages` that would compute in bf16 although this machine emulates it."""
     told = dict.fromkeys(stage for stage, own in _told(params) if getattr(own, "precision", None) == HALF)
     slow = "this machine emulates bf16, which takes many times as long as precision: float32."
     found = [f"{stage}: {slow}" for stage in told if stage in stages]
@@ -70,7 +70,7 @@ def emulated(params: Params, stages: Collection[str]) -> list[str]:
 
 
 def _told(params: Params) -> Iterator[tuple[str, object]]:
-    """The stages in which a language model trains, reads or writes, each beside settings that may name a precision."""
+    """Yield the stages in which a language model trains, reads or writes, with settings that may name a precision."""
     yield "pretrain", params.models.embedded_lm if params.models.lm == EMBEDDED else None
     yield "pretrain", params.models.prompts
     yield "public_lm", params.public_lm
@@ -90,7 +90,7 @@ def _told(params: Params) -> Iterator[tuple[str, object]]:
 
 
 def idle(params: Params, stages: Collection[str]) -> list[str]:
-    """Sentences about private trainings of a named model, of the stages that run, that leave a CUDA device idle."""
+    """Return sentences about private trainings of a named model, among `stages`, that leave a CUDA device idle."""
     sizes = {name: lm.train.micro_batch for name, lm in params.lms.items() if f"dp_train@{name}" in stages}
     small = [name for name, size in sizes.items() if size < _BUSY]
     if params.models.lm == EMBEDDED or not small or device().type != CUDA:
@@ -101,12 +101,12 @@ def idle(params: Params, stages: Collection[str]) -> list[str]:
 
 
 def needed(context: Context, targets: Sequence[str], changed: Collection[str]) -> set[str]:
-    """Those that `targets` need, or all, of the stages that changed."""
+    """Return the changed stages that `targets` need, or all changed stages without targets."""
     return {*changed} & upstream(context.workspace, targets) if targets and changed else {*changed}
 
 
 def due(context: Context, needed: Collection[str]) -> "list[Priced]":
-    """What would spend of the stages that have to run, with their plans; some of it was paid for."""
+    """Return the stages that have to run and would spend, with their plans; some of them may be paid for."""
     names = {name for name in needed if name.partition("@")[0] in SPENDERS}
     if not names:
         return []  # and the accountants need not be loaded
@@ -133,7 +133,7 @@ def check_budget(context: Context, spending: "Sequence[Priced]") -> None:
             )
     charges = context.ledger.charges(context.asset.name)
     variants = [item for item in spending if item.purpose == "release" and not is_paid(context, item, charges)]
-    if not variants:  # nothing more is asked: a cap that was lowered since stops new charges alone
+    if not variants:  # nothing more is asked: a cap that was lowered since stops only new charges
         return
     _check_share(context, variants)
     after = balance_after(context, variants)
@@ -159,7 +159,7 @@ def check_budget(context: Context, spending: "Sequence[Priced]") -> None:
 
 
 def _check_share(context: Context, variants: "list[Priced]") -> None:
-    """The same of the share of the team that asks, where teams share the data set."""
+    """Stop as `check_budget` does, for the share of the team that asks, where teams share the data set."""
     from palimpsest.cli.plan import balance_after
     from palimpsest.privacy.ledger.rules import TEAM, sharing
 

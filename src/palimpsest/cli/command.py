@@ -24,7 +24,7 @@ class Command:
     examples: tuple[str, ...] = ()
 
     def command(self, name: str) -> Any:
-        """The command as the command line runs it."""
+        """Return the command as the command line runs it."""
         alone = typer.Typer(context_settings=HELP, rich_markup_mode=RICH, add_completion=False)
         alone.command(name)(self.function)
         return typer.main.get_command(alone)

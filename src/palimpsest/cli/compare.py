@@ -20,17 +20,17 @@ class Compared:
 
     Attributes:
         role: release, reference, or a baseline: real (the private rows), public_only, public_lm.
-        epsilon: proved; None of what has none.
-        token_epsilon: of one word, where a method protects words alone.
+        epsilon: proved; None if it has none.
+        token_epsilon: of one word, where a method protects only words.
         evaluator: the classifier behind utility and gain; None where none was used.
         utility: its accuracy on real test rows.
         perplexity: of an evaluator that predicts tokens, on the same rows.
-        label_fit: how often a classifier of the real rows gives its rows their labels; None of what bears none.
-        gain: the share of the gap between public text alone and the private rows that is closed.
+        label_fit: how often a classifier of the real rows gives its rows their labels; None for rows without labels.
+        gain: the share of the gap from a row of public text only to the private rows that is closed.
         no_gain: why that is unknown.
-        attacks: kind -> the strongest attack of it.
+        attacks: kind -> the strongest attack of that kind.
         verdict: over all attacks.
-        conclusion: gain and attacks in words; None of what is no release.
+        conclusion: gain and attacks in words; None if it is no release.
         unsettled: kind of measurement -> why it came to no result.
     """
 
@@ -53,10 +53,10 @@ class Compared:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What `palimpsest compare --json` prints. Of the private zone.
+    """The output of `palimpsest compare --json`. It belongs to the private zone.
 
     Attributes:
-        coming: what is still to be measured.
+        coming: measurements that are still to be made.
     """
 
     variants: tuple[Compared, ...]
@@ -98,7 +98,7 @@ def compare_all(workspace: Path, names: Sequence[str], *, plot: Path | None = No
 
 
 def compared(workspace: Path, variants: Sequence[str] = ()) -> Comparison:
-    """The same as values: none are all, and the baselines."""
+    """Return the comparison as values; no variants means all of them, and the baselines."""
     found = read_table(workspace)
     lines = {row.variant: _compared(row, found.conclusions.get(row.variant)) for row in found.rows}
     require_measured(variants, lines)
@@ -106,14 +106,14 @@ def compared(workspace: Path, variants: Sequence[str] = ()) -> Comparison:
 
 
 def _comparison_table(lines: Sequence[Compared]) -> Rows:
-    """A line each: what was proved, what it is good for, what attacks found."""
+    """Return a table with a line for each: what was proved, what it is good for, what attacks found."""
     headings = ("variant", "epsilon", "utility", "gain over\npublic text", "attacks")
     rows = [[one.variant, _epsilon(one), _utility(one), _gain(one), _attacks(one)] for one in lines]
     return Rows("Variants", headings, rows, left=("variant", "attacks"), colours=(("refuted", "bold red"),))
 
 
 def _compared(row: Row, conclusion: str | None) -> Compared:
-    """By the first evaluator, which shares no weights with any generator."""
+    """Return a row as compared by the first evaluator, which shares no weights with any generator."""
     score = row.scores[0] if row.scores else None
     baseline = row.role in BASELINES
     return Compared(
@@ -149,7 +149,7 @@ def _interval(found: Estimate | None, digits: int) -> str:
 
 
 def _attacks(one: Compared) -> str:
-    """The verdict, and the strongest attack whose control passed: the others say nothing."""
+    """Return the verdict, and the strongest attack whose control passed: the others say nothing."""
     sound = [attack for attack in one.attacks.values() if attack.control_passed]
     if not sound:
         return one.verdict or MISSING
@@ -176,7 +176,7 @@ def _sentences(found: Comparison) -> list[str]:
 
 
 def fit_of_labels(found: Comparison) -> list[str]:
-    """Whether rows fit their labels, and what that means."""
+    """Return a sentence on whether rows fit their labels, and what that means."""
     fits = [(one.variant, one.label_fit) for one in found.variants if one.label_fit]
     if not fits:
         return []

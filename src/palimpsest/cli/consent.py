@@ -1,4 +1,4 @@
-"""What a person is asked before a run: their word for a release, and for what would be charged again."""
+"""The questions to a person before a run: their word for a release, and for what would be charged again."""
 
 import os
 import sys
@@ -45,7 +45,7 @@ def may_charge(who: str, charge: str, kept: str) -> bool:
 
 @dataclass(frozen=True)
 class Answers:
-    """What was answered.
+    """The answers that were given.
 
     Attributes:
         release: the owner's word for a release; None where none would happen, and nobody was asked.
@@ -57,7 +57,7 @@ class Answers:
 
     @property
     def variables(self) -> dict[str, str]:
-        """The environment of the stages: what the shell exported is no answer to this run's questions."""
+        """Return the environment of the stages: what the shell exported is no answer to this run's questions."""
         given = word.YES if self.release else ""
         return {word.VARIABLE: given, again.VARIABLE: " ".join(sorted(self.again or ()))}
 
@@ -66,7 +66,7 @@ def asked(context: Context, spending: "Sequence[Priced]", *, releases: bool, yes
     """Ask what this run needs to know; `yes` answers all of it in place of the terminal.
 
     Args:
-        spending: what would spend.
+        spending: the plans of the stages that would spend.
         releases: whether the stage that releases would run.
     """
     words = _words_again(context, spending, yes=yes)
@@ -76,7 +76,7 @@ def asked(context: Context, spending: "Sequence[Priced]", *, releases: bool, yes
 
 
 def require_given(context: Context, spending: "Sequence[Priced]") -> None:
-    """Raise ConsentNeeded where something would be charged a second time, and the environment has no word for it."""
+    """Raise ConsentNeeded if something would be charged a second time and the environment has no word for it."""
     pending = _repeated(context, spending, again.given(os.environ))
     if pending:
         words = " ".join(sorted(word for _, word in pending))
@@ -88,12 +88,12 @@ def require_given(context: Context, spending: "Sequence[Priced]") -> None:
 
 
 def without_release(context: Context, targets: Sequence[str]) -> list[str]:
-    """The same targets, or all stages where none is named, but for the releasing one."""
+    """Return the targets, or all stages if none is named, without the releasing one."""
     return [name for name in targets or stage_names(context.workspace) if name != RELEASING]
 
 
 def _owners_word(context: Context, *, yes: bool, reason: str | None) -> bool | None:
-    """The answer, recorded with its reason in the private zone; None where nothing is named to leave."""
+    """Return the owner's answer, recorded with its reason in the private zone; None if nothing is named for release."""
     variants = context.params.release.variants
     if not variants:
         return None
@@ -103,10 +103,10 @@ def _owners_word(context: Context, *, yes: bool, reason: str | None) -> bool | N
 
 
 def _words_again(context: Context, spending: "Sequence[Priced]", *, yes: bool) -> frozenset[str] | None:
-    """The words for what may be charged again: those in the environment, and those for what is asked now.
+    """Return the words for what may be charged again: those in the environment, and those for what is asked now.
 
-    None after a no. Where nobody can be asked, the stage itself refuses what has no word: it alone knows for certain
-    that it is the same run.
+    None after a no. Where nobody can be asked, the stage itself refuses what has no word: only the stage knows for
+    certain that it is the same run.
     """
     known = again.given(os.environ)
     pending = _repeated(context, spending, known)
@@ -129,7 +129,7 @@ def _cost(context: Context, pending: "list[Priced]") -> str:
 
 
 def _repeated(context: Context, spending: "Sequence[Priced]", known: frozenset[str]) -> "list[tuple[Priced, str]]":
-    """What this run may charge again, with the word for it, but for those that are known."""
+    """Return what this run may charge again, with the word for it, less what has a known word."""
     if not spending:
         return []
     from palimpsest.cli.plan import is_paid, next_attempt
@@ -147,7 +147,7 @@ def _repeated(context: Context, spending: "Sequence[Priced]", known: frozenset[s
 
 
 def said_yes(question: str) -> bool:
-    """The answer on the terminal; no answer is a no."""
+    """Ask on the terminal and return the answer; no answer is a no."""
     print(question, flush=True)
     try:
         return input().strip().lower() in ("y", "yes")

@@ -1,4 +1,4 @@
-"""Where the commands print their tables: drawn on a terminal, a line for each row where the output goes elsewhere."""
+"""Prints the tables of commands: drawn on a terminal, a line for each row where the output goes elsewhere."""
 
 import json
 import os
@@ -67,7 +67,7 @@ def show_json(value: Any) -> None:
 
 
 def _one_line(heading: str, cell: str) -> str:
-    """A cell as words: with its heading where it is a number, which says nothing alone."""
+    """Return a cell as words: with its heading if it is a number, which says nothing by itself."""
     words = " ".join(cell.split())
     if not words.strip("–() "):
         return ""
@@ -81,7 +81,7 @@ def _escaped(text: str) -> str:
 
 
 def owners_terminal() -> bool:
-    """Whether errors are read on a terminal now: what follows from private rows is said there, and in no log."""
+    """Whether errors are read on a terminal now: only there, and in no log, is said what follows from private rows."""
     return sys.stderr.isatty()
 
 

@@ -1,4 +1,4 @@
-"""What most commands start from: the workspace's data set, entered into its ledger, and both opened."""
+"""The context from which most commands start: the workspace's data set, entered into its ledger, and both opened."""
 
 import os
 import sys
@@ -30,7 +30,7 @@ class Context:
 
 
 def books_of(params: Params, workspace: Path) -> Books | None:
-    """Of the ledger, if there is one; what is wrong with it is said where the data set is entered."""
+    """Return the books of the ledger, if there is one; entering the data set reports what is wrong with it."""
     try:
         return Ledger.open(ledger_url(params, workspace)).books()
     except LedgerError:
@@ -67,7 +67,7 @@ def register_asset(workspace: Path, *, amend: bool = False, lost: bool = False, 
 
 
 def _allow_same_rows(params: Params, workspace: Path, reason: str) -> None:
-    """Write the owner's word down, and what the rows are known by, so that what both names spent adds up at once."""
+    """Record the owner's word, and what identifies the rows, so that what both names spent adds up at once."""
     name, ledger = params.dataset.asset, Ledger.open(ledger_url(params, workspace))
     likeness = _likeness(params, workspace, ledger.books().rows_key)
     ledger.allow_same_rows(name, reason, likeness)
@@ -81,11 +81,11 @@ def _allow_same_rows(params: Params, workspace: Path, reason: str) -> None:
 
 
 def _likeness(params: Params, workspace: Path, key: bytes) -> str | None:
-    """What the private file's rows are known by, as a run finds it; None where it is not there, or cannot be read."""
+    """Return what identifies the private file's rows, as a run finds it; None if the file is missing or unreadable."""
     data, path = params.dataset, workspace / params.dataset.private
     if params.world is not None or not path.is_file():
         return None
-    from palimpsest.records.faults import POLICIES  # what reads files, and takes a while to import
+    from palimpsest.records.faults import POLICIES  # it reads files, and takes a while to import
     from palimpsest.records.keyed import likeness
     from palimpsest.records.read import ColumnNames, read_rows
 
@@ -120,7 +120,7 @@ def enter(params: Params, workspace: Path, *, amend: bool = False, lost: bool = 
 
 
 def _amend(ledger: Ledger, asset: Asset) -> None:
-    """Set the cap, where no other term is another one: a refusal changes nothing."""
+    """Set the cap if all other terms are the same; a refusal changes nothing."""
     known = ledger.asset(asset.name)
     require_terms(known, replace(asset, epsilon=known.epsilon))
     ledger.amend(asset.name, asset.epsilon)
@@ -132,8 +132,8 @@ def _whom(asset: Asset) -> str:
 
 
 def opened(workspace: Path) -> Context:
-    """Open a workspace, close it to others, and check that the ledger is whole, as new as what was noted of it, the
-    only one that was charged for its asset here, and knows that on the same terms.
+    """Open a workspace, close it to others, and check its ledger: whole, as new as what was noted of it, the only one
+    that was charged for its asset here, and with the same terms for that asset.
 
     Raises:
         ParamsError, LedgerError, DataError: with what to do.

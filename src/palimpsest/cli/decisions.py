@@ -1,4 +1,4 @@
-"""What `palimpsest init` writes into params.yaml: what it was told, and no default."""
+"""The params.yaml that `palimpsest init` writes: the options that it was given, and no default."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -41,7 +41,7 @@ _BEGINS = {"classify": "select", "span": "predict"}  # the method to begin with
 
 @dataclass(frozen=True)
 class DataSource:
-    """What `init` was told about the data. Nothing in it is read out of the data."""
+    """The options of `init` about the data. Nothing in it is read out of the data."""
 
     data: Path
     text: str
@@ -72,7 +72,7 @@ class DataSource:
 
     @property
     def method(self) -> str:
-        """How the first variant's rows are made: as wanted, else by the simplest method that can do the task."""
+        """The method of the first variant's rows: as wanted, else the simplest one that can do the task."""
         return self.wanted or _BEGINS.get(self.task, "dp_lm")
 
     @property
@@ -102,7 +102,7 @@ class DataSource:
 
     @property
     def facts(self) -> Facts:
-        """What a preset is told of it."""
+        """The facts of it that a preset is given."""
         return Facts(
             self.task, len(self.labels), self.persons or self.n_public, self.epsilon, self.delta,
             self.lm != EMBEDDED, self.words, self.test is not None,
@@ -110,21 +110,21 @@ class DataSource:
 
 
 def usual_epsilon(preset: str) -> float:
-    """The epsilon of each row where nobody says one."""
+    """Return the default epsilon of each row."""
     known = presets().get(preset)
     return known.epsilon if known else DataSource.epsilon
 
 
 @dataclass(frozen=True)
 class Decided:
-    """What a command was told: the data, and whether the files are gone through once."""
+    """The decisions given to a command: the data, and whether to go through the files once."""
 
     source: DataSource
     check: bool
 
 
 def params_text(source: DataSource) -> str:
-    """The params.yaml of a workspace for these data: what was said of them, and one variant or all of a preset."""
+    """Return the params.yaml of a workspace for these data: what was given, and one variant or all of a preset."""
     sections = _sections(source) if source.published is None else _published(source, source.published)
     return "\n".join(f"{words}{to_yaml(section)}" for words, section in sections)
 
@@ -140,7 +140,7 @@ def _sections(source: DataSource) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _published(source: DataSource, preset: Preset) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The same with the rows, models and evaluators of a preset."""
+    """Yield the sections of params.yaml with the rows, models and evaluators of a preset."""
     body = preset.settings(source.facts)
     said = {"version": __version__, "preset": preset.name, "dataset": _dataset(source) | body.pop("dataset", {})}
     yield _PUBLISHED % preset.name, said
@@ -162,14 +162,14 @@ def _release(source: DataSource) -> dict[str, Any]:
 
 
 def _public_models(source: DataSource) -> Iterator[tuple[str, dict[str, Any]]]:
-    """A named language model is left as it is, and is prompted in words."""
+    """Yield the section of public models; a named language model is left as it is, and is prompted in words."""
     usual = "json" if source.task == "json" else "texts"
     words = {"words": source.words or usual} if source.worded else {}
     yield _WORDED if words else "", {"models": {"lm": source.lm, "encoder": "embedded", **words}}
 
 
 def _dataset(source: DataSource) -> dict[str, Any]:
-    """What holds by default is left out, but for what a reader looks for."""
+    """Return the section of the data set without its defaults, except those that a reader looks for."""
     unit = {"column": source.unit, "max_rows": source.max_rows, "persons": source.persons}
     said = {
         "asset": source.asset,
@@ -192,7 +192,7 @@ def _dataset(source: DataSource) -> dict[str, Any]:
 
 
 def _models(source: DataSource) -> dict[str, dict[str, Any]]:
-    """What the first variant is drawn from, under its section."""
+    """Return what the first variant is drawn from, under its section."""
     if source.method == "dp_lm":
         return {"lms": {source.row: {"epsilon": source.epsilon, **_adapters(source)}}}
     if source.method == "predict" and source.lm == EMBEDDED:
@@ -203,7 +203,7 @@ def _models(source: DataSource) -> dict[str, dict[str, Any]]:
 
 
 def _adapters(source: DataSource) -> dict[str, Any]:
-    """A large model trains adapters: noise on so few weights is small, and so is the memory for their gradients."""
+    """Return adapters for a large model: noise on so few weights is small, and so is the memory for their gradients."""
     return dict(_ADAPTERS) if source.worded and weights_of(source.lm) > _LARGE else {}
 
 

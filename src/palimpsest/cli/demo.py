@@ -16,11 +16,11 @@ _CLONE = Path(__file__).parents[3]  # of the sources; an installation has no par
 
 
 def run_demo(folder: Path, settings: Path | None = None) -> int:
-    """Make the demo's workspace where there is none, and bring it up to date; the exit status of `run`.
+    """Make the demo's workspace where there is none, and bring it up to date; return the exit status of `run`.
 
-    `settings` is another params.yaml of an invented world than the one that ships.
+    `settings` is a params.yaml of an invented world to use in place of the one that ships.
 
-    Its rows are invented, so whoever runs it owns them: nobody is asked before the release.
+    The rows are invented, so the person who runs it owns them: nobody is asked before the release.
 
     Raises:
         ParamsError: the folder holds a workspace of other data, or another project.
@@ -37,7 +37,7 @@ def run_demo(folder: Path, settings: Path | None = None) -> int:
 
 
 def _settings() -> Path:
-    """The demo's settings: of the clone, or as they were installed."""
+    """Return the demo's settings: of the clone, or as they were installed."""
     installed = [Path(str(each.locate())) for each in files("palimpsest") or () if each.name == FILE]
     found = next((path for path in (_CLONE / FILE, *installed) if path.is_file()), None)
     if found is None:

@@ -26,7 +26,7 @@ def deploy(
     """Write prefect.yaml where there is none, and apply it to the server that PREFECT_API_URL names.
 
     Raises:
-        PalimpsestError: an option cannot be meant, there is no server or no Prefect, or prefect.yaml cannot be used.
+        PalimpsestError: an option is not valid, there is no server or no Prefect, or prefect.yaml cannot be used.
     """
     checked(workspace, targets)
     try:

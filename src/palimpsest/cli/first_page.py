@@ -1,4 +1,4 @@
-"""A run in two courses: rows with their utility and n-grams, and a first page; then all that takes longer."""
+"""A run in two parts: rows with their utility and n-grams, and a first page; then all that takes longer."""
 
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -15,17 +15,17 @@ from palimpsest.graph.stages import STAGES
 
 Bring: TypeAlias = Callable[[Sequence[str]], int]  # targets, none for all -> exit status
 Then: TypeAlias = Callable[[], None]
-Courses: TypeAlias = Callable[[Mapping[str, str], Bring], int]  # what brings them up to date, one after another
+Courses: TypeAlias = Callable[[Mapping[str, str], Bring], int]  # brings the parts up to date, one after another
 _FIRST = frozenset(stage.name for stage in STAGES if stage.first)
 
 
 @dataclass(frozen=True)
 class FirstCourse:
-    """What comes before the first page.
+    """The part of a run before the first page.
 
     Attributes:
-        targets: the stages that it waits for.
-        awaited: the metric files that are still to be written then.
+        targets: the stages that the page waits for.
+        awaited: the metric files that are still to be written after it.
     """
 
     targets: tuple[str, ...]
@@ -42,16 +42,16 @@ def in_courses(
     *,
     then: Then = lambda: None,
 ) -> int:
-    """Bring up to date what the first page shows, draw it, then bring up to date what was chosen; the exit status.
+    """Bring up to date what the first page shows, draw it, then bring up to date what was chosen.
 
-    A run of named targets, or one that leaves nothing for later, is one course.
+    Returns the exit status. A run of named targets, or one that leaves nothing for later, has one part.
 
     Args:
         targets: as they were named; none for all.
-        chosen: what of them is brought up to date.
-        changed: the stages that something changed for.
-        variables: of the environment of stages, beside what is inherited.
-        then: what is done once the first page is there.
+        chosen: those of them that are brought up to date.
+        changed: the stages for which something changed.
+        variables: set in the environment of stages, in addition to what is inherited.
+        then: called once the first page is there.
     """
     course = None if targets else first_course(workspace, changed)
     if course is None:
@@ -65,7 +65,7 @@ def in_courses(
 
 
 def first_course(workspace: Path, changed: Collection[str]) -> FirstCourse | None:
-    """None where nothing of it would run, or no measurement is left for later."""
+    """Return the part before the first page; None if none of it would run, or no measurement is left for later."""
     targets = tuple(sorted(name for name in changed if _stage(name) in _FIRST))
     if not targets:
         return None
@@ -74,7 +74,7 @@ def first_course(workspace: Path, changed: Collection[str]) -> FirstCourse | Non
 
 
 def _measured(stages: Iterable[str]) -> tuple[str, ...]:
-    """The metric files that stages, as `dvc repro` prints their names, write for the page."""
+    """Return the metric files that stages, named as `dvc repro` prints them, write for the page."""
     kinds = {stage.name: stage for stage in STAGES if not stage.plots}  # the page has plots, and is no measurement
     known = [(kinds[_stage(name)], name.partition("@")[2]) for name in sorted(stages) if _stage(name) in kinds]
     return tuple(str(path).replace(NAME, whose) for stage, whose in known for path in stage.metrics)
@@ -85,7 +85,7 @@ def _stage(name: str) -> str:
 
 
 def _draw(workspace: Path, awaited: Sequence[str], variables: Mapping[str, str]) -> bool:
-    """Write the page and the table whole in place of what lies there; whether that went well.
+    """Write the page and the table whole in place of what lies there; return whether that succeeded.
 
     The stage `report` writes them anew at the end of the run.
     """

@@ -1,4 +1,4 @@
-"""The state of the graph: as it is read, at once, for `plan` and `status`; and as DVC sees it, for what runs."""
+"""The state of the graph: read at once for `plan` and `status`, and as DVC sees it for runs."""
 
 import hashlib
 import os
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StatusSummary:
-    """What `palimpsest status --json` prints.
+    """The output of `palimpsest status --json`.
 
     Attributes:
-        delta: at which epsilon holds; cap, spent and left are epsilons.
+        delta: the delta at which epsilon holds; cap, spent and left are epsilons.
         stages: each after those it needs; state is cached, restorable or will run.
         said: whose charges are in `spent`, and what is wrong with an entry of the ledger.
     """
@@ -82,9 +82,9 @@ def status(context: Context) -> StatusSummary:
 
 
 def standings(context: Context, *, fresh: bool = False) -> list[Standing]:
-    """Every stage, each after those it needs, by the files as they lie; see `survey`.
+    """Return the state of every stage, each after those it needs, by the files as they lie; see `survey`.
 
-    `fresh` looks at code and models anew, and takes nothing from what an earlier command kept.
+    `fresh` looks at code and models anew, and uses nothing that an earlier command kept.
 
     Raises:
         ParamsError: the folder has no graph.
@@ -96,7 +96,7 @@ def standings(context: Context, *, fresh: bool = False) -> list[Standing]:
 
 
 def _facts(params: Params, workspace: Path) -> dict[str, bytes]:
-    """What the files of stage `inputs` say now; looked at anew where code or a model was written meanwhile."""
+    """Return what the files of stage `inputs` say now; looked at anew if code or a model was written meanwhile."""
     about = [[source.key, source.name, _seen(source, workspace)] for source in named(params).values()]
     codes = kept(workspace, "code", None, inputs.codes)
     sources = kept(workspace, "models", about, lambda: dict(inputs.sources_of(params, workspace)))
@@ -104,7 +104,7 @@ def _facts(params: Params, workspace: Path) -> dict[str, bytes]:
 
 
 def _seen(source: Any, workspace: Path) -> str | None:
-    """A model's files, by sizes and times."""
+    """Return a stamp of a model's files, by sizes and times."""
     with suppress(ModelError):
         if source.embedded:
             return stamp(embedded_folder())  # `place_of` would read it whole
@@ -114,10 +114,10 @@ def _seen(source: Any, workspace: Path) -> str | None:
 
 
 def stale(workspace: Path) -> set[str]:
-    """Names of the stages that `dvc repro` would run because something of theirs, or upstream of them, changed.
+    """Return the stages that `dvc repro` would run because something of theirs, or upstream of them, changed.
 
-    The stage `inputs` always runs. Here it counts where it would change its files, and a stage that reads one of these
-    where that one would then differ from what the stage last ran on. What DVC's cache has lost is put back first.
+    The stage `inputs` always runs. Here it counts only if it would change its files, and a stage that reads one of
+    these if the file would then differ from what the stage last ran on. What DVC's cache has lost is put back first.
 
     Raises:
         ParamsError: if the folder is no DVC workspace.
@@ -131,11 +131,11 @@ def stale(workspace: Path) -> set[str]:
 
 
 def changed(workspace: Path, facts: Mapping[str, bytes]) -> set[str]:
-    """The same for a graph that is not of this version, whose stage `inputs` is left out.
+    """Return the stages that `dvc repro` would run, as `stale`, for a graph of another version, without stage `inputs`.
 
     Args:
         workspace: the folder with the graph.
-        facts: path -> what the file would say now; whatever else a stage reads is taken as it lies there.
+        facts: path -> what the file would say now; all else that a stage reads is taken as it lies there.
 
     Raises:
         ParamsError: if the folder is no DVC workspace.
@@ -145,9 +145,9 @@ def changed(workspace: Path, facts: Mapping[str, bytes]) -> set[str]:
 
 
 def _refill(repo: "Repo") -> None:
-    """Put what stages wrote and what lies here unchanged into DVC's cache again, where that lost it or has it torn.
+    """Put outputs of stages that lie here unchanged back into DVC's cache, where that lost them or has them torn.
 
-    DVC would run such a stage anew, and one that spends would be charged for what is there.
+    Otherwise DVC would run the stage again, and one that spends would be charged for rows that are there.
     """
     for stage in repo.index.stages:
         for out in stage.outs:
@@ -165,11 +165,11 @@ def _changed(repo: "Repo", contents: Mapping[str, bytes]) -> set[str]:
         differs = _differs(stage, told.get(stage.addressing, []), facts)
         if stage.name != inputs.STAGE and (needs & found or differs):
             found.add(stage.addressing)
-    return {stage.name for stage in order if stage.addressing in found}  # an address depends on where one stands
+    return {stage.name for stage in order if stage.addressing in found}  # an address depends on the working directory
 
 
 def _differs(stage, told: Sequence[Any], facts: Mapping[str, str]) -> bool:  # type: ignore[no-untyped-def]
-    """Whether DVC tells of a change, or one of the facts is not what the stage last ran on."""
+    """Whether DVC reports a change, or one of the facts is not what the stage last ran on."""
     read = {str(dep): (dep.hash_info.value, facts[dep.def_path]) for dep in stage.deps if dep.def_path in facts}
     other = [entry for entry in told if not (isinstance(entry, dict) and _paths(entry) <= read.keys())]
     return bool(other) or any(before != now for before, now in read.values())
@@ -180,9 +180,9 @@ def _paths(entry: Mapping[str, Mapping[str, str]]) -> set[str]:
 
 
 def upstream(workspace: Path, targets: Sequence[str]) -> set[str]:
-    """Names of the stages that `dvc repro` of these targets may run: they, and all that they need.
+    """Return the names of the stages that `dvc repro` of these targets may run: themselves, and all that they need.
 
-    A target that is not a stage's whole name (a group, an output's path) may be any: then all stages are meant.
+    If a target is not a stage's whole name (a group, an output's path), it may be any stage, so all are returned.
     """
     import networkx
 
@@ -197,7 +197,7 @@ def upstream(workspace: Path, targets: Sequence[str]) -> set[str]:
 
 
 def stage_names(workspace: Path) -> list[str]:
-    """All stages, each after those it needs."""
+    """Return the names of all stages, each after those it needs."""
     with _repo(workspace) as repo:
         return [stage.name for stage in _upstream_first(repo.index.graph) if not stage.is_data_source]
 
@@ -210,10 +210,10 @@ def _upstream_first(graph):  # type: ignore[no-untyped-def]
 
 @contextmanager
 def _repo(workspace: Path) -> "Iterator[Repo]":
-    """DVC's repository, for one who only reads.
+    """Yield DVC's repository, for reading only.
 
-    Its lock is held, so that no file is read half written; what runs lets it go while a command runs. Locks on files
-    are taken elsewhere: a stage that is just running holds nobody up.
+    Its lock is held, so that no file is read half written; a run releases the lock while a command runs. Locks on files
+    are taken elsewhere: a stage that is just running blocks nobody.
     """
     os.environ.setdefault("DVC_NO_ANALYTICS", "1")  # DVC reads it when it is imported
     from dvc.exceptions import DvcException

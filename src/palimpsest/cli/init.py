@@ -1,4 +1,4 @@
-"""`palimpsest init`: a workspace for a file of one's own."""
+"""`palimpsest init`: a workspace for a user's own file."""
 
 import json
 import logging
@@ -54,14 +54,14 @@ _IGNORED = {
 
 
 def read_label(column: str | None) -> str | None:
-    """The label column as it is named; several, separated by commas, as one name."""
+    """Return the label column as it is named; several, separated by commas, as one name."""
     if column is None or "," not in column:
         return column
     return attributes.joined([name.strip() for name in column.split(",")])
 
 
 def read_labels(listed: str | None, path: Path | None, column: str | None = None) -> dict[str, str]:
-    """Label -> public description, from `name=description,...` or from a YAML file; one without describes itself.
+    """Return label -> public description, from `name=description,...` or a YAML file; without one, the label itself.
 
     The file may hold such a mapping for each of several label columns; their labels are then joined.
 
@@ -80,7 +80,7 @@ def read_labels(listed: str | None, path: Path | None, column: str | None = None
 
 
 def _labels_of_file(path: Path, column: str | None) -> dict[str, str]:
-    """Every scalar is read as text, so that labels such as 1, yes and null are what they look like."""
+    """Read labels from a file, every scalar as text, so that labels such as 1, yes and null are what they look like."""
     written = _written(path, "base", "--labels-file", "the path or the YAML")
     labels = attributes.as_one({"label": column, "labels": written})["labels"]
     if not isinstance(labels, dict) or not all(isinstance(words, str) for words in labels.values()):
@@ -91,7 +91,7 @@ def _labels_of_file(path: Path, column: str | None) -> dict[str, str]:
 
 
 def read_milestones(listed: str | None) -> tuple[float, ...] | None:
-    """Epsilons with commas between; None where nothing is said."""
+    """Read epsilons with commas between; return None if none are given."""
     try:
         return None if listed is None else tuple(map(float, listed.split(",")))
     except ValueError:
@@ -99,7 +99,7 @@ def read_milestones(listed: str | None) -> tuple[float, ...] | None:
 
 
 def read_schema(path: Path | None) -> dict[str, Any] | None:
-    """The JSON schema of the records, from a JSON or YAML file.
+    """Read the JSON schema of the records from a JSON or YAML file.
 
     Raises:
         ParamsError: if the file cannot be read, or is not the JSON schema of an object.
@@ -114,7 +114,7 @@ def read_schema(path: Path | None) -> dict[str, Any] | None:
 
 
 def _written(path: Path, kind: str, option: str, parts: str) -> Any:
-    """What a file of JSON or YAML holds; a reader of YAML would take an escaped sign of JSON for two halves."""
+    """Read a file of JSON or YAML, JSON first: a YAML reader would take an escaped character of JSON for two halves."""
     try:
         text = path.read_text(encoding="utf-8-sig")
         found = _json(text, as_text=kind == "base")
@@ -127,7 +127,7 @@ def _written(path: Path, kind: str, option: str, parts: str) -> Any:
 
 
 def _json(text: str, *, as_text: bool) -> Any:
-    """None where it is no JSON. As text, what a label stands for is what it looks like."""
+    """Read JSON; return None if it is none. With `as_text`, each scalar is the text that it looks like."""
     read = partial(json.loads, parse_int=str, parse_float=str, parse_constant=str) if as_text else json.loads
     with suppress(ValueError, RecursionError):
         return read(text, object_pairs_hook=_spelt if as_text else unique)
@@ -139,7 +139,7 @@ def _spelt(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _words(found: Any) -> Iterator[str]:
-    """Every text in it, each once: a file of YAML can name a part again, and within itself."""
+    """Yield every text in it, each part once: a YAML file can refer to a part again, even within itself."""
     left, seen = [found], set[int]()
     while left:
         part = left.pop()
@@ -166,7 +166,7 @@ def init_workspace(
     that a run would stop at; these are then listed in `data/private/check.json`, and nothing else is written.
 
     Args:
-        stays: the same by the places where its files will be, if those of `source` are drafts.
+        stays: the source with the places where its files will be, if those of `source` are drafts.
 
     Raises:
         ParamsError: if params.yaml exists (without `force`), or an option is out of range.
@@ -191,7 +191,7 @@ def init_workspace(
 
 
 def _require_vouched(params: Params, workspace: Path) -> None:
-    """What is named as public is no copy of what is not; an error names the option instead of the key."""
+    """Check that nothing named as public is a copy of what is not; an error names the option instead of the key."""
     try:
         require_vouched(params, workspace)
     except DataError as error:
@@ -208,7 +208,7 @@ def rendered(source: DataSource) -> dict[str, str]:
 
 
 def require_free(workspace: Path, *, force: bool) -> None:
-    """The folder may become a workspace.
+    """Check that the folder may become a workspace.
 
     Raises:
         ParamsError: it is one already, and that may not be overwritten; or it is a DVC project of another kind, whose
@@ -257,7 +257,7 @@ def _write(workspace: Path, files: Mapping[str, str]) -> None:
 
 
 def check_source(source: DataSource) -> None:
-    """Options fit each other; files exist and have the columns.
+    """Check that options fit each other, and that files exist and have the columns.
 
     Raises:
         ParamsError, DataError: the first that is wrong.
@@ -268,7 +268,7 @@ def check_source(source: DataSource) -> None:
 
 
 def _milestones(source: DataSource, params: Params, workspace: Path) -> tuple[float, ...] | None:
-    """Those that were said, or registered before; else two at most that follow from the budget and the first plan.
+    """Return the milestones given, or registered before; else at most two, from the budget and the first plan.
 
     Raises:
         ParamsError: the budget cannot pay that plan.
@@ -289,7 +289,7 @@ def _milestones(source: DataSource, params: Params, workspace: Path) -> tuple[fl
 
 
 def _first_cost(params: Params) -> float:
-    """Where the first plan takes the total, which is known without a row."""
+    """Return the total after the first plan, which is known without a row."""
     from stages.pricing import Prices
     from stages.spenders import spenders
 
@@ -300,7 +300,7 @@ def _first_cost(params: Params) -> float:
 
 
 def _init_dvc(workspace: Path) -> None:
-    """Without git: DVC refuses to run where it knows git to ignore dvc.lock."""
+    """Initialise DVC without git: with it, DVC refuses to run where git ignores dvc.lock."""
     os.environ.setdefault("DVC_NO_ANALYTICS", "1")  # DVC reads it when it is imported
     from dvc.config import Config, ConfigError
     from dvc.exceptions import DvcException

@@ -1,7 +1,7 @@
 """The files of `palimpsest init`: the first row of each, and with `--check` one pass through all of them.
 
-What a pass finds follows from private rows. Kinds of faults and the place of the first are shown on the terminal of the
-owner alone, the whole list is in the private zone, and no value is in either. No setting is taken from a file.
+What a pass finds follows from private rows. Kinds of faults and the place of the first are shown only on the terminal
+of the owner, the whole list is in the private zone, and no value is in either. No setting is taken from a file.
 """
 
 import os
@@ -32,7 +32,7 @@ _MOST_NAMES, _LONGEST_NAME, _MOST_WORDS = 30, 40, 3
 
 @dataclass(frozen=True)
 class _Named:
-    """A file, the option that names it, and what is read of it."""
+    """A file, the option that names it, and the columns that are read."""
 
     option: str
     path: Path
@@ -40,7 +40,7 @@ class _Named:
 
 
 def _files_of(source: DataSource) -> Iterator[_Named]:
-    """All files of a data set."""
+    """Yield all files of a data set."""
     keys, label = source.keys, source.label
     yield _Named("DATA", source.data, ColumnNames(source.text, label, source.unit, keys, nobody=True))
     public = ColumnNames(source.text, label if source.public_labels else None, keys=keys, plain=True)
@@ -52,7 +52,7 @@ def _files_of(source: DataSource) -> Iterator[_Named]:
 
 
 def check_first_rows(source: DataSource) -> None:
-    """Files exist, may be read, have the columns, and a first row.
+    """Check that files exist, may be read, and have the columns and a first row.
 
     Raises:
         DataError: the first that is wrong, with its option.
@@ -93,7 +93,7 @@ def _wanted(source: DataSource) -> Mapping[str, Sequence[str | None]]:
 
 
 def _there(columns: Sequence[str], labels: Collection[str]) -> str:
-    """The names that there are, unless they look like a record, which is shown nowhere."""
+    """Return a sentence with the column names, unless they look like a record, which is shown nowhere."""
     if any(_is_value(name, labels) for name in columns):
         return " Its first row looks like a record, not like names."
     return f" It has: {', '.join(map(repr, columns[:_MOST_NAMES]))}{', ...' if len(columns) > _MOST_NAMES else ''}."
@@ -177,7 +177,7 @@ def _judge(file: _Named, checked: Checked, policy: str, workspace: Path) -> None
 
 
 def _words(faults: list[Found]) -> str:
-    """The kinds, and where the first is."""
+    """Return the kinds of faults, and the place of the first."""
     first = faults[0]
     return f"{'; '.join(dict.fromkeys(fault.kind for fault in faults))}. The first is {Place(first.row, first.line)}"
 
@@ -203,7 +203,7 @@ _HINTS = {
 
 
 def _odd(checked: Checked, schema: PublicSchema, public: frozenset[int]) -> list[str]:
-    """What is far from what was declared or is public as well, without a count."""
+    """Return what is far from what was declared, or is public as well, without a count."""
     seen = {label: int(label in checked.labels) for label in schema.label_names}
     sizes = [each.told for each in odd_sizes(checked.rows, checked.persons, schema)]
     unnamed = [_UNNAMED] if schema.unit_column is not None and checked.nobody else []
@@ -212,7 +212,7 @@ def _odd(checked: Checked, schema: PublicSchema, public: frozenset[int]) -> list
 
 
 def tell_of_rows(workspace: Path) -> None:
-    """What `preprocess` found odd about the rows, or could not read, on the terminal of their owner and in no log."""
+    """Tell what `preprocess` found odd about the rows, or could not read, on their owner's terminal and in no log."""
     found = next((path for path in (ROWS_REPORT, FAULT) if (workspace / path).is_file()), None)
     if owners_terminal() and found is not None:
         for told in read_json(workspace / found).get("told", ()):

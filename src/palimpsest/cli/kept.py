@@ -1,7 +1,7 @@
-"""What commands worked out before, kept in the workspace so that they answer at once.
+"""Results that commands worked out before, kept in the workspace so that they answer at once.
 
-It is for the eye alone. What runs, and what is reserved, charged, verified or released, reads none of this. A file here
-that somebody edited changes what is shown, until the ledger, the settings or the code change.
+They are only for display. What runs, and what is reserved, charged, verified or released, reads none of them. A file
+here that somebody edited changes what is shown, until the ledger, the settings or the code change.
 """
 
 import hashlib
@@ -21,10 +21,10 @@ _OURS, _LIBRARIES = ("palimpsest", "stages"), ("dp_accounting", "numpy", "scipy"
 
 
 def kept(workspace: Path, name: str, about: object, compute: Callable[[], Any]) -> Any:
-    """What `compute` returns, made of JSON values; from the last time if it was about the same, by the same code.
+    """Return what `compute` returns, made of JSON values; the last result if `about` and the code are unchanged.
 
     Args:
-        workspace: whose folder keeps it.
+        workspace: the folder that keeps it.
         name: one file is kept for each.
         about: all that the result depends on but the code, as JSON values.
     """
@@ -42,14 +42,14 @@ def kept(workspace: Path, name: str, about: object, compute: Callable[[], Any]) 
 
 @cache
 def _code_stamp() -> str:
-    """Changes with every file of the project's code, and with the libraries that account."""
+    """Return a stamp that changes with every file of the project's code, and with the accounting libraries."""
     homes = [Path(str(spec.origin)).parent for spec in map(find_spec, _OURS) if spec is not None]
     libraries = [Path(str(spec.origin)) for spec in map(find_spec, _LIBRARIES) if spec is not None]
     return stamp(*homes, *libraries)
 
 
 def stamp(*paths: Path) -> str:
-    """Of files, and of those in folders, by their sizes and times: another when one was written."""
+    """Return a stamp of files, and of those in folders, by their sizes and times: it changes when one is written."""
     seen = sorted((str(path), each.st_size, each.st_mtime_ns) for path, each in _files(paths))
     return hashlib.sha256(json.dumps(seen).encode()).hexdigest()
 

@@ -28,7 +28,7 @@ def show_ledger(
     strike: int | None = None,
     because: str | None = None,
 ) -> None:
-    """Print every charge to the rows of the workspace's asset, and what is wrong with an entry.
+    """Print every charge to the rows of the workspace's asset, and the faults of entries.
 
     Optionally verify the chain, refund what never began, or strike a faulty entry by the owner's word.
     """
@@ -58,7 +58,7 @@ def show_ledger(
 
 
 def said_of(books: Books, name: str) -> Iterator[str]:
-    """What a total needs said beside it: whose charges it adds up, and which entries are not what they may be."""
+    """Yield what must be said beside a total: whose charges it adds up, and which entries are faulty."""
     if others := books.names(name):
         yield f"That is the sum over {name} and the names with the same rows: {', '.join(others)}."
     for other in books.other_units(name):
@@ -76,7 +76,7 @@ def said_of(books: Books, name: str) -> Iterator[str]:
 
 
 def shown_books(context: Context, books: Books) -> LedgerSummary:
-    """The books for the eye: what the same entries came to when they were last shown; `--verify` works it out anew."""
+    """Return the books for display: the same entries' result when last shown; `--verify` works it out anew."""
 
     def worked_out() -> dict[str, Any]:
         found = accounted(books, context.asset.name)
@@ -105,7 +105,7 @@ def _give_back(ledger: Ledger, asset: str, charge_id: str) -> None:
 
 
 def _table(books: LedgerSummary, charges: Iterable[Charge]) -> Rows:
-    """One row per charge, of two lines or three, so that it fits on 80 columns; with the steps that have begun."""
+    """Return one row per charge, with the steps that have begun; two or three lines, so that it fits on 80 columns."""
     known = {charge.id: charge for charge in charges}
     steps = {key: f"\n{one.steps_begun} of {one.steps} steps" for key, one in known.items() if one.steps}
     names = {key: f"\n{one.asset}" for key, one in known.items() if one.asset != books.asset}

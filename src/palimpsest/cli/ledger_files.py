@@ -1,4 +1,4 @@
-"""`palimpsest ledger export`, `import` and `merge-check`: a whole ledger as a file, and two held against each other."""
+"""`palimpsest ledger export`, `import` and `merge-check`: a whole ledger as a file, and two ledgers compared."""
 
 import os
 from pathlib import Path
@@ -18,7 +18,7 @@ _DIVERGED = 1
 
 
 def _address(workspace: Path) -> str:
-    """Where the workspace's ledger lies; without a workspace, PALIMPSEST_LEDGER alone says so."""
+    """Return the address of the workspace's ledger; without a workspace, only PALIMPSEST_LEDGER gives it."""
     given = os.environ.get(LEDGER_VARIABLE)
     if given and not (workspace / PARAMS).is_file():
         return _url(given)
@@ -26,7 +26,7 @@ def _address(workspace: Path) -> str:
 
 
 def write_export(workspace: Path, path: Path) -> None:
-    """Write the whole ledger into a file, and print what stands in it."""
+    """Write the whole ledger into a file, and print its number of entries and its head."""
     ledger = Ledger.open(_address(workspace)).exported()
     exported.write(ledger, path)
     print(f"{path}: {len(ledger.chain.entries)} entries; head {ledger.chain.head.hash}")
@@ -46,7 +46,7 @@ def read_import(workspace: Path, path: Path) -> None:
 
 
 def check_merge(one: str, other: str, *, as_json: bool = False) -> int:
-    """Say where two ledgers part and what both have spent; 1 where they parted, else 0."""
+    """Print where two ledgers diverge and what both have spent; return 1 if they diverged, else 0."""
     found = compared(_books(one), _books(other))
     if as_json:
         show_json(found)

@@ -77,12 +77,12 @@ class Commands(TyperGroup):
     """The commands in the order of use; an error of ours becomes two lines and exit status 1."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Their names, as help lists them."""
+        """Return the names of commands, as help lists them."""
         names = [*super().list_commands(ctx), *self._brought(ctx)]
         return sorted(names, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """A command, with examples under its help."""
+        """Return a command, with examples under its help."""
         found, examples = super().get_command(ctx, cmd_name), EXAMPLES.get(cmd_name, ())
         if found is None and cmd_name in self._brought(ctx):
             brought = extensions.load(self._brought(ctx)[cmd_name])
@@ -92,19 +92,19 @@ class Commands(TyperGroup):
         return found
 
     def _brought(self, ctx: Any) -> Mapping[str, EntryPoint]:
-        """The commands that packages bring: they stand beside ours, in no group of them."""
+        """Return the commands that packages bring, which stand beside ours and in none of our groups."""
         inner = ctx is not None and ctx.parent is not None
         return {} if inner else extensions.named(extensions.COMMANDS)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that is named; of an option that is there twice the last would count, in silence."""
+        """Return the named command; refuse an option given twice, of which the last would count silently."""
         name, found, rest = super().resolve_command(ctx, args)
         if isinstance(found, TyperCommand | TyperGroup):
             _require_once(found, ctx, rest)
         return name, found, rest
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command that was named; what it makes is its user's alone."""
+        """Run the named command; only its user can open what it makes."""
         if isinstance(sys.stdout, TextIOWrapper):
             sys.stdout.reconfigure(errors="replace")  # of a sign that the terminal does not have
         try:
@@ -131,7 +131,7 @@ class Init(TyperCommand):
     """A command whose help lists the methods there are: they are looked up when it is shown, and not before."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help, that of `--method` from the registry."""
+        """Write the help; the help of `--method` comes from the registry."""
         from palimpsest.cli.options import method_help
 
         option = next(each for each in self.params if each.name == "method")
@@ -580,7 +580,7 @@ def decisions(
         ),
     ] = True,
 ) -> "Decided":
-    """What a person decides of a data set; what is missing is asked for on a terminal."""
+    """Return what a person decides of a data set, after asking on a terminal for what is missing."""
     from palimpsest.cli.decisions import Decided, usual_epsilon
     from palimpsest.cli.init import read_label, read_labels, read_milestones, read_schema
     from palimpsest.cli.questions import complete

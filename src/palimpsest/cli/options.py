@@ -1,4 +1,4 @@
-"""What is wrong with the options of `palimpsest init`, found before a file is opened or params.yaml is thought of."""
+"""Checks of the options of `palimpsest init`, made before a file is opened or params.yaml is composed."""
 
 import math
 import re
@@ -39,7 +39,7 @@ _FIRST: dict[str, Method] = {known.name: known for known in METHODS if _first(kn
 
 
 def method_help() -> str:
-    """What `--method` may be, each with its sentence and the tasks that it can do."""
+    """Return the help of `--method`: each method with its sentence and the tasks that it can do."""
     lines = [f"{name}: {_sentence(known)} ({', '.join(known.tasks)})" for name, known in _FIRST.items()]
     begin = "none: select where there are labels, predict for span, dp_lm for the rest. A preset has a paper's methods"
     return f"How the first variant's rows are made; {begin}. {'; '.join(lines)}."
@@ -51,7 +51,7 @@ def _sentence(known: Method) -> str:
 
 
 def problems(source: DataSource) -> Iterator[Problem]:
-    """Each with the option, its value and what is allowed, and what to do."""
+    """Yield each problem with the option, its value and what is allowed, and what to do."""
     return chain(
         _task(source), _columns(source), _preset(source), _method(source), _words(source), _sizes(source),
         _budget(source), _files(source),
@@ -59,7 +59,7 @@ def problems(source: DataSource) -> Iterator[Problem]:
 
 
 def _task(source: DataSource) -> Iterator[Problem]:
-    """The columns, the labels and the schema are those of the task."""
+    """Check that the columns, the labels and the schema are those of the task."""
     task, label, labels = source.task, source.label is not None, bool(source.labels)
     if task not in _TASKS:
         yield f"--task is {task!r}.", f"Choose one of {', '.join(_TASKS)}."
@@ -96,7 +96,7 @@ def _columns(source: DataSource) -> Iterator[Problem]:
 
 
 def _preset(source: DataSource) -> Iterator[Problem]:
-    """There is such a preset, its methods can do the task, and no other method is asked for."""
+    """Check that there is such a preset, its methods can do the task, and no other method is asked for."""
     known = source.published
     if known is None and source.preset != _MODERN:
         yield f"--preset is {source.preset!r}.", f"Choose one of {_MODERN}, {', '.join(presets())}."
@@ -114,7 +114,7 @@ def _preset(source: DataSource) -> Iterator[Problem]:
 
 
 def _method(source: DataSource) -> Iterator[Problem]:
-    """The first variant's method is one, and can do the task."""
+    """Check that the first variant's method exists and can do the task."""
     known = _FIRST.get(source.method)
     if source.published is not None:
         return
@@ -129,7 +129,7 @@ def _method(source: DataSource) -> Iterator[Problem]:
 
 
 def _words(source: DataSource) -> Iterator[Problem]:
-    """The language model, what its prompts call a text, and what the ledger calls the data set."""
+    """Check the language model, its prompts' word for a text, and the ledger's name for the data set."""
     if source.words is not None and source.words not in _WORDS:
         yield (
             f"--words is {source.words!r}.",
@@ -147,7 +147,7 @@ def _words(source: DataSource) -> Iterator[Problem]:
 
 
 def _sizes(source: DataSource) -> Iterator[Problem]:
-    """How many records and persons there are, and what is kept of one."""
+    """Check the numbers of records and persons, and what is kept of one."""
     records, persons = source.n_public, source.persons
     if records < LEAST_UNITS:
         remedy = "Give the approximate number of private records; with fewer than that no audit can be made."
@@ -178,7 +178,7 @@ def _sizes(source: DataSource) -> Iterator[Problem]:
 
 
 def _budget(source: DataSource) -> Iterator[Problem]:
-    """How private the first variant is, and the data set as a whole."""
+    """Check how private the first variant is, and the data set as a whole."""
     epsilon, budget, units = source.epsilon, source.budget, source.persons or source.n_public
     if not epsilon >= _LEAST_EPSILON:
         remedy = "Give 1 to 8, say 3; the smaller, the more private."
@@ -218,12 +218,12 @@ def _too_small(source: DataSource, cost: float) -> Problem:
 
 
 def budget_problem(source: DataSource, cost: float) -> Problem | None:
-    """Where the budget cannot pay what the first variant was found to cost: the same words."""
+    """Return the problem, in the words of `problems`, if the budget cannot pay what the first variant costs."""
     return _too_small(source, cost) if cost > source.budget else None
 
 
 def _files(source: DataSource) -> Iterator[Problem]:
-    """Each file is one, and none stands for another."""
+    """Check that each file is one, and that none stands for another."""
     named = {
         "DATA": source.data, "--public": source.public, "--test": source.test, "--public-test": source.public_test,
     }  # fmt: skip

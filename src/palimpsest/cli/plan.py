@@ -1,4 +1,4 @@
-"""`palimpsest plan`: what would run, and the price list, before anything is bought."""
+"""`palimpsest plan`: the stages that would run, and the price list, before anything is bought."""
 
 import math
 import os
@@ -46,11 +46,11 @@ class Priced:
         stage: the stage's name, as in dvc.yaml.
         name: the model's or the variant's.
         purpose: release or reference.
-        plan: what its stage asks.
-        whole: all that it costs: its own plan and that of the model it builds on.
-        own_delta: what that takes of delta beside its event.
+        plan: the queries of its stage.
+        whole: its whole cost: its own plan and that of the model it builds on.
+        own_delta: the delta that this takes beside its event.
         pending: whether the stage would run, and be charged.
-        run: by what the ledger would know it; None where the rows are not there yet, or may be others by then.
+        run: its identity in the ledger; None where the rows are not there yet, or may be others by then.
     """
 
     stage: str
@@ -65,17 +65,17 @@ class Priced:
 
 @dataclass(frozen=True)
 class Cost:
-    """What something that spends would ask, as it is shown.
+    """The cost of something that spends, as it is shown.
 
     Attributes:
         name: the model's or the variant's.
         numbers: of its plan, what is known of it: noise_multiplier, sigma, steps, rows, requests, tokens, cost.
-        notes: what its owner should know.
+        notes: notes to its owner.
         feasible: whether the setting can work.
-        epsilon: its own, with what it builds on; None of a reference, and where it cannot work.
-        accountant: which one says so; epsilon_rdp is that of the other.
-        budget_cost: what a run would add to the data set's total now; 0 of what will not run, and of what was paid for.
-        raised: in words, the versions of what is asked that were raised since these rows were charged.
+        epsilon: its own, with what it builds on; None for a reference, and where it cannot work.
+        accountant: the accountant of that epsilon; epsilon_rdp is that of the other.
+        budget_cost: what a run would add to the data set's total now; 0 if it will not run, or was paid for.
+        raised: in words, the versions of its queries that were raised since these rows were charged.
     """
 
     name: str
@@ -98,7 +98,7 @@ class PlanLine:
         why: what changed since it ran, in words.
         after: stages before it that will run.
         draws: variants that are drawn from it, free.
-        minutes: expected of it, where it will run; None where it was never measured here.
+        minutes: expected minutes, where it will run; None where it was never measured here.
     """
 
     stage: str
@@ -114,7 +114,7 @@ class PlanLine:
 
 @dataclass(frozen=True)
 class TeamBudget:
-    """What a team that shares the data set may spend: its cap, what it spent, and would have spent after a run."""
+    """The budget of a team that shares the data set: its cap, what it spent, and would have spent after a run."""
 
     name: str
     cap: float
@@ -128,19 +128,19 @@ class TeamBudget:
 
 @dataclass(frozen=True)
 class PlanSummary:
-    """What a run of the workspace would do and cost; `palimpsest plan --json` prints it.
+    """A summary of what a run of the workspace would do and cost; `palimpsest plan --json` prints it.
 
     Attributes:
         unit: record or person.
         cap: the budget's epsilon, at `delta`; spent and left count what was charged, after what a run would charge.
         fits: whether a run stays within the budget.
-        states: what is proved of all releases together after the run, in words.
+        states: in words, the guarantee that is proved for all releases together after the run.
         beside: deltas that no event carries, after the run; at most `most_beside`.
-        team: what the team that asks has of it, where teams share the data set.
+        team: the budget of the team that asks, where teams share the data set.
         flags: warnings about the settings, and about what the ledger's total adds up.
         lines: the stages that spend.
-        others: of the stages that spend nothing, how many are cached, restorable, will run.
-        minutes: expected of each stage, by its name, that will run and was measured here before.
+        others: how many of the stages that spend nothing are cached, restorable, will run.
+        minutes: the expected minutes, by name, of each stage that will run and was measured here before.
         unmeasured: how many others will run.
     """
 
@@ -164,7 +164,7 @@ class PlanSummary:
 
 
 def priced(context: Context, *, only_pending: bool = False) -> list[Priced]:
-    """Everything that spends, with its plan, each after what it builds on. Reads no row."""
+    """Return everything that spends, with its plan, each after what it builds on. Reads no row."""
     return _priced(context, {one.name: one for one in standings(context, fresh=True)}, only_pending)
 
 
@@ -174,10 +174,10 @@ def _priced(context: Context, found: Mapping[str, Standing], only_pending: bool 
 
 
 def priced_one(prices: Prices, each: Spender, found: Mapping[str, Standing], rows: str | None) -> Priced:
-    """One of them, by the state of its stage; a stage that is not there yet would run.
+    """Return the plan of one that spends, by the state of its stage; a stage that is not there yet would run.
 
     Args:
-        rows: `rows_by_then`.
+        rows: the result of `rows_by_then`.
     """
     plan, (whole, own_delta) = prices.planned(each.name), prices.whole(each.name)
     run = None if rows is None else run_of(prices.params, each, plan, rows)
@@ -187,7 +187,7 @@ def priced_one(prices: Prices, each: Spender, found: Mapping[str, Standing], row
 def rows_by_then(context: Context, found: Mapping[str, Standing]) -> str | None:
     """Returns the keyed hash of the training rows that a run would find.
 
-    None where there are none yet, and where what makes them runs for another reason than its code.
+    None if there are none yet, or if a stage that makes them runs for a reason other than its code.
     """
     making = [found[name] for name in ("world", "preprocess") if name in found]
     path = context.workspace / MANIFEST
@@ -205,8 +205,8 @@ def balance_after(
 ) -> Balance:
     """The asset's balance once every pending release has run, or that of a team that shares it.
 
-    What an attempt at the same run, which was stopped, reserved and never began, can replay or can continue is not
-    counted twice. `charges` are those to the asset's rows, where they are known.
+    Charges of a stopped attempt at the same run are not counted twice where they were reserved and never began, or can
+    be replayed or continued. `charges` are those to the asset's rows, where they are known.
     """
     every = context.ledger.charges(context.asset.name) if charges is None else charges
     pending = [item for item in variants if item.pending and item.purpose == "release"]
@@ -217,7 +217,7 @@ def balance_after(
 def _wanted(
     context: Context, item: Priced, charges: Sequence[Charge]
 ) -> tuple[tuple[str, int], Sequence[PlannedQuery]]:
-    """What a run would reserve anew, behind its key and number."""
+    """Return what a run would reserve anew, after its key and number."""
     if item.run is None:
         return (item.name, 1), item.plan.queries
     now, missing = next_attempt(context, item.run, item.plan, charges)
@@ -227,16 +227,16 @@ def _wanted(
 def next_attempt(
     context: Context, run: Run, plan: Plan, charges: Sequence[Charge]
 ) -> tuple[Attempt, Mapping[int, PlannedQuery]]:
-    """The attempt that a run would be, and by its place each query that it would be charged for."""
+    """Return the attempt that a run would be, and place -> each query that it would be charged for."""
     now = attempt(run.key, charges, lambda charge: continues(charge, context.workspace))
     return now, {index: query for index, query in enumerate(plan.queries) if index not in now.kept}
 
 
 def is_paid(context: Context, item: Priced, charges: Iterable[Charge]) -> bool:
-    """Whether the rows, or the model, would be made again of what was paid for, free.
+    """Whether the rows, or the model, would be made again from what was paid for, free.
 
-    The stage itself knows: it also looks whether candidates and models are those of then. So this decides what is
-    foretold; what is charged needs the owner's word all the same.
+    The stage itself decides: it also checks whether candidates and models are the same as then. So this determines only
+    what is foretold; what is charged needs the owner's word all the same.
     """
     own = [] if item.run is None else committed(item.run.key, charges)
     if item.run is None or not own:
@@ -257,7 +257,7 @@ def show_plan(workspace: Path, *, as_json: bool = False) -> None:
 
 
 def summarised(context: Context) -> PlanSummary:
-    """What a run of a workspace would do and cost. Reads no row."""
+    """Return what a run of a workspace would do and cost. Reads no row."""
     found = {one.name: one for one in standings(context)}
     spending = spenders(context.params)
     for each in spending:
@@ -284,7 +284,7 @@ def summarised(context: Context) -> PlanSummary:
 
 
 def _costs(context: Context, found: Mapping[str, Standing]) -> dict[str, Any]:
-    """What everything costs, as JSON values: what takes long, and depends on settings and ledger alone."""
+    """Return all costs as JSON values: the part that takes long, and depends only on settings and ledger."""
     books = context.ledger.books()
     charges, spent = books.charges(context.asset.name), books.balance(context.asset.name).spent
     every = _priced(context, found)
@@ -355,7 +355,7 @@ def _print(summary: PlanSummary) -> None:
 
 
 def _sentences(summary: PlanSummary) -> Iterator[str]:
-    """What is told under the tables."""
+    """Yield the sentences under the tables."""
     for line in summary.lines:
         yield from (f"{line.cost.name}: {note}" for note in line.cost.notes)
     others = ", ".join(f"{count} {state}" for state, count in summary.others.items())
@@ -396,7 +396,7 @@ def budget_sentence(summary: PlanSummary) -> str:
 
 
 def plan_table(columns: PlanTable, lines: Sequence[PlanLine], *, whole: bool) -> Rows:
-    """One table for the methods that share columns; `whole` has the reasons of each row in it, too."""
+    """Return one table for the methods that share columns; with `whole`, it has the reasons of each row, too."""
     headings = (columns.row, *(column.heading for column in columns.columns), "epsilon", "epsilon\nRDP", "budget\ncost")
     rows = []
     for line in lines:
@@ -442,7 +442,7 @@ def _time(minutes: float | None) -> str:
 
 
 def _reason(line: PlanLine) -> str:
-    """Why it is not cached, in words."""
+    """Return why it is not cached, in words."""
     before = [f"it needs {', '.join(line.after)}, which will run"] if line.after else []
     return "; ".join([*dict.fromkeys(line.why), *before]) if line.state != State.CACHED else ""
 

@@ -27,13 +27,13 @@ _CHUNK = 65536
 def shown(command: Sequence[str], cwd: Path, env: Mapping[str, str], keeps: Sequence[int] = ()) -> int:
     """Run a command in a session of its own, show what it prints as it comes, return its exit code.
 
-    It finds a terminal where we have one. After a Ctrl-C nothing more of it is shown, and its family is ended.
+    It has a terminal if we have one. After a Ctrl-C nothing more of it is shown, and it ends with all that it started.
 
     Args:
         keeps: descriptors that it holds open as long as it lives.
 
     Raises:
-        KeyboardInterrupt: after a Ctrl-C, when all of it has ended.
+        KeyboardInterrupt: after a Ctrl-C, once all of them have ended.
     """
     with _mirrored(sys.stdout) as (out, mute_out), _mirrored(sys.stderr) as (err, mute_err), terminated():
         child = subprocess.Popen(
@@ -53,7 +53,7 @@ def shown(command: Sequence[str], cwd: Path, env: Mapping[str, str], keeps: Sequ
 
 @contextmanager
 def terminated() -> Iterator[None]:
-    """Meanwhile a closed terminal or a `kill` is a Ctrl-C, so that nothing is left running."""
+    """Treat a closed terminal or a `kill` as a Ctrl-C meanwhile, so that nothing is left running."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -79,11 +79,11 @@ def _mirrored(stream: IO[str]) -> Iterator[tuple[int, threading.Event]]:
     try:
         yield sink, mute
     finally:
-        copier.join(GRACE_SECONDS)  # what a process that went its own way holds open is not waited for
+        copier.join(GRACE_SECONDS)  # do not wait for what a detached process holds open
 
 
 def _pair(stream: IO[str]) -> tuple[int, int]:
-    """Where to read and where to write: a terminal like the stream's, or a pipe."""
+    """Return where to read and where to write: a terminal like the stream's, or a pipe."""
     if not stream.isatty():
         return os.pipe()
     source, sink = os.openpty()
@@ -103,7 +103,7 @@ def _copy(source: int, stream: IO[str], mute: threading.Event) -> None:
 
 
 def leave(code: int) -> NoReturn:
-    """End this process at once: after a Ctrl-C nobody waits for libraries that take themselves apart."""
+    """End this process at once: after a Ctrl-C nobody waits for libraries to shut down."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -1,4 +1,4 @@
-"""What `palimpsest init` asks on a terminal, each thing in turn, where it was not told as an option."""
+"""The questions of `palimpsest init` on a terminal, one at a time, for what was not given as an option."""
 
 import re
 import shlex
@@ -15,7 +15,7 @@ import typer
 from palimpsest.errors import ParamsError
 from palimpsest.params.sections import NAME
 
-_NEEDED = ("data", "text", "public", "n_public")  # in no other way can these be known
+_NEEDED = ("data", "text", "public", "n_public")  # these cannot be known in any other way
 Given = Mapping[str, Any]
 
 
@@ -49,7 +49,7 @@ def _name(answer: str) -> str:
 
 
 def _of_file(given: Given) -> str:
-    """A name for a data set: that of its file without accents; a checksum stands for letters that are not Latin."""
+    """Return a name for a data set: its file's without accents; a checksum stands for letters that are not Latin."""
     stem = unicodedata.normalize("NFKD", given["data"].name.partition(".")[0].lower())
     name = re.sub(r"[^a-z0-9]+", "_", re.sub(r"[\u0300-\u036f]", "", stem)).strip("_")
     if any(letter.isalpha() and not letter.isascii() for letter in stem):
@@ -76,12 +76,12 @@ class _Question:
 
     Attributes:
         name: the option's, as `init` has it.
-        words: what it is, in a line.
+        words: the question, in a line.
         kind: how an answer is read.
         needed: whether an empty answer is asked again.
-        asked: whether it is asked, by what is known so far.
-        again: what is said of an empty answer that is needed.
-        offered: what an empty answer stands for where there is no default.
+        asked: whether it is asked, given what is known so far.
+        again: the words for an empty answer where one is needed.
+        offered: the meaning of an empty answer where there is no default.
     """
 
     name: str
@@ -141,12 +141,12 @@ _QUESTIONS = (
 
 
 def complete(given: Given, chosen: Mapping[str, bool], command: str) -> dict[str, Any]:
-    """The options with what was missing asked for; where nothing is, nothing is asked.
+    """Return the options after asking for what was missing; if nothing is missing, nothing is asked.
 
     Args:
         given: name -> value, None where there is none.
         chosen: name -> whether the user gave the option, of those that have a default.
-        command: which one it is for.
+        command: the command that they are for.
 
     Raises:
         ParamsError: something is missing, and there is no terminal to ask on.
@@ -169,7 +169,7 @@ def complete(given: Given, chosen: Mapping[str, bool], command: str) -> dict[str
 
 
 def _line(answers: Given) -> str:
-    """The options that give these answers."""
+    """Return the options of the command line that give these answers."""
     named = {question.name: answers[question.name] for question in _QUESTIONS if question.name != "data"}
     told = {name: value for name, value in named.items() if value is not None}
     if told.get("unit") is None:

@@ -1,4 +1,4 @@
-"""The page that `init` puts into a workspace, for whoever opens the folder."""
+"""The page that `init` puts into a workspace, for people who open the folder."""
 
 README = """\
 # A workspace of palimpsest

@@ -13,7 +13,7 @@ from palimpsest.workspace import GRAPH
 
 
 def render(workspace: Path) -> list[str]:
-    """Write the file with every value, and the graph, where they differ; the names of those that did.
+    """Write the file with every value, and the graph, where they differ; return the names of those that did.
 
     Raises:
         ParamsError: params.yaml is wrong, or of another version: its graph is not this one's.

@@ -21,12 +21,12 @@ from palimpsest.workspace import PAGE, SUMMARY
 
 _Columns = Sequence[tuple[str, Callable[[Row], str]]]
 
-_ONE_TABLE = 120  # columns of text from which the whole result fits on a line
+_ONE_TABLE = 120  # columns of text that the whole result needs to fit on a line
 _MARKS = {"membership": "", "text_membership": "rows "}
 
 
 def show_report(workspace: Path, *, as_json: bool = False) -> None:
-    """Print the final table, what is left of the budget, and the report's path; or as JSON what the table is made of.
+    """Print the final table, what is left of the budget, and the report's path; or the content of the table as JSON.
 
     Raises:
         DataError: if there is no report yet.
@@ -60,7 +60,7 @@ def page_of(workspace: Path) -> Path:
 
 
 def read_table(workspace: Path) -> FinalTable:
-    """The final table, or that of the first page, as stage `report` wrote it.
+    """Return the final table, or that of the first page, as stage `report` wrote it.
 
     Raises:
         DataError: there is none yet, or it is not what this version writes.
@@ -74,7 +74,7 @@ def read_table(workspace: Path) -> FinalTable:
 
 @contextmanager
 def as_written(path: Path) -> Iterator[None]:
-    """The block reads what a stage wrote there.
+    """Report errors of the block, which reads what a stage wrote there, as errors of that file.
 
     Raises:
         DataError: the file is torn, or of another version.
@@ -99,7 +99,7 @@ def show_conclusions(found: FinalTable) -> None:
 
 
 def result_tables(rows: Sequence[Row], width: int) -> list[Table]:
-    """The final table, or, where it does not fit on a line, its two halves: usefulness, then attacks."""
+    """Return the final table or, if it does not fit on a line, its two halves: usefulness, then attacks."""
     first: _Columns = [("variant", lambda row: escape(row.variant)), ("ε", _epsilon)]
     useful, attacked = _utility_columns(rows), _AUDIT
     if width >= _ONE_TABLE:
@@ -121,7 +121,7 @@ def _epsilon(row: Row) -> str:
 
 
 def _utility_columns(rows: Sequence[Row]) -> _Columns:
-    """Two columns per evaluator, and one where it predicts tokens."""
+    """Return two columns per evaluator, and one if it predicts tokens."""
     names = list(dict.fromkeys(score.evaluator for row in rows for score in row.scores))
     foretold = [name for name in names if any(_perplexity(row, name) != MISSING for row in rows)]
     shares = [
@@ -149,7 +149,7 @@ def _ratio(row: Row, evaluator: str, field: str) -> str:
 
 
 def _membership(row: Row) -> str:
-    """The model's AUC and its interval, what other attacks reach, and the verdict over all of them."""
+    """Return the model's AUC and its interval, the AUC of other attacks, and the verdict over all of them."""
     lines = [line for name, audit in row.audits.items() for line in _auc(_MARKS[name], audit.auc)]
     lines += [f"{_MARKS[name]}inconclusive" for name in row.unsettled_attacks]
     return "\n".join([*lines, str(row.verdict)]) if lines else MISSING

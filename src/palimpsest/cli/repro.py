@@ -1,7 +1,7 @@
-"""`python -m palimpsest.cli.repro [--single-item] [TARGET ...]`: what `dvc repro` does, said in our words.
+"""`python -m palimpsest.cli.repro [--single-item] [TARGET ...]`: does what `dvc repro` does, in our words.
 
-Both runners start stages through it, and here is the one place where DVC's own hints end. A Ctrl-C lets it note the
-stage that is done, and begins no other: half of DVC's lock files would be worse than a moment more.
+Both runners start stages through it, and only here are DVC's own hints filtered out. After a Ctrl-C it records the
+stage that is done, and begins no other: half of DVC's lock files would be worse than a moment's delay.
 """
 
 import json
@@ -26,7 +26,7 @@ from stages.warm import STOPPED
 if TYPE_CHECKING:
     from dvc.repo import Repo
 
-BUSY = 75  # exit status: another DVC process is at the same files
+BUSY = 75  # exit status: another DVC process uses the same files
 _STARTS = "Running stage "
 _HINTS = (
     "To track the changes with git", "To enable auto staging", "Updating lock file", "Generating lock file",
@@ -37,11 +37,11 @@ _stopping = False
 
 
 class _Stopping(BaseException):
-    """The next stage would begin, and must not."""
+    """Raised when the next stage would begin and must not."""
 
 
 def quiet() -> None:
-    """Let none of DVC's hints reach the user: of `dvc push`, which private stages have no use for, of git, of locks."""
+    """Hide DVC's hints from the user: about `dvc push`, which private stages have no use for, about git and locks."""
     import dvc  # noqa: F401  # it sets its handlers up when it is imported
 
     for handler in logging.getLogger("dvc").handlers:
@@ -49,7 +49,7 @@ def quiet() -> None:
 
 
 def reproduce(targets: Sequence[str], *, single_item: bool) -> int:
-    """Bring stages up to date as `dvc repro` does, in the working directory; its exit status."""
+    """Bring stages up to date as `dvc repro` does, in the working directory; return its exit status."""
     from dvc.exceptions import DvcException
     from dvc.lock import LockError
     from dvc.repo import Repo
@@ -58,7 +58,7 @@ def reproduce(targets: Sequence[str], *, single_item: bool) -> int:
     quiet()
     logging.getLogger("dvc.stage.run").addFilter(_is_allowed)
     try:
-        with Repo(_wait_for_lock=True) as repo:  # whoever asks for the state holds it for a moment
+        with Repo(_wait_for_lock=True) as repo:  # a command that reads the state holds the lock for a moment
             discard_broken_lock(repo)
             _discard_broken_notes(repo)
             _write_locks_whole()
@@ -92,8 +92,8 @@ def discard_broken_lock(repo: "Repo") -> None:
 
 
 def _discard_broken_notes(repo: "Repo") -> None:
-    """Remove what a full disk left of DVC's notes of earlier runs: it takes the newest file of a folder for whole, and
-    fails where a folder has none. A note that is whole has a hash for its name.
+    """Remove what a full disk left of DVC's notes of earlier runs: DVC takes the newest file of a folder for whole, and
+    fails where a folder has none. A whole note has a hash for its name.
     """
     with repo.lock:  # nobody is writing one now
         for folder in filter(Path.is_dir, Path(repo.stage_cache.cache_dir).glob("*/*")):
@@ -104,7 +104,7 @@ def _discard_broken_notes(repo: "Repo") -> None:
 
 
 def _write_locks_whole() -> None:
-    """Have DVC replace dvc.lock by a whole one: it writes into the file, and a full disk or a kill would leave half."""
+    """Have DVC replace dvc.lock whole: it would write into the file, and a full disk or a kill would leave half."""
     from dvc import dvcfile
 
     dvcfile.modify_yaml = _modified
@@ -112,7 +112,7 @@ def _write_locks_whole() -> None:
 
 @contextmanager
 def _modified(path: str, fs: object = None) -> Iterator[dict[str, Any]]:
-    """What a file of DVC's says, to be changed; the file has the changes at the end, or is as it was."""
+    """Yield the content of one of DVC's files to be changed; the file then has all changes, or is as it was."""
     from dvc.utils.serialize import modify_yaml
 
     with atomic_path(path) as draft:
@@ -139,7 +139,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _told(cause: BaseException) -> str:
-    """What DVC says; of an error that it did not foresee its type and place too."""
+    """Return DVC's message; for an error that it did not foresee, its type and place too."""
     from dvc.exceptions import DvcException
 
     if isinstance(cause, DvcException):
@@ -165,7 +165,7 @@ def _is_no_hint(record: logging.LogRecord) -> bool:
 
 
 def _is_allowed(record: logging.LogRecord) -> bool:
-    """DVC says that a stage starts right before it does."""
+    """Stop before the next stage if asked to: DVC logs that a stage starts right before it does."""
     if _stopping and str(record.msg).startswith(_STARTS):
         raise _Stopping
     return True

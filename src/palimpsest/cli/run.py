@@ -1,4 +1,4 @@
-"""`palimpsest run`: checks that cost nothing, questions to a person, then DVC or the flow, alone in the workspace."""
+"""`palimpsest run`: free checks, questions to a person, then DVC or the flow, as the workspace's only run."""
 
 import hashlib
 import sys
@@ -49,10 +49,10 @@ def run_workspace(
     workers: int | None = None,
     then: Then = lambda: None,
 ) -> int:
-    """Bring the workspace up to date; the exit status of the runner, 130 after Ctrl-C, or `HELD_BACK`.
+    """Bring the workspace up to date; return the exit status of the runner, 130 after Ctrl-C, or `HELD_BACK`.
 
-    No targets are all stages. `workers` are how many stages run at once; 0 are as many as suit the machine. `then` is
-    done once the first page is there.
+    No targets means all stages. `workers` is how many stages run at once; 0 means as many as suit the machine. `then`
+    is called once the first page is there.
 
     Raises:
         PalimpsestError: found by the checks, before any stage starts and before any charge.
@@ -84,7 +84,7 @@ def run_workspace(
 
 
 def checked(workspace: Path, targets: Sequence[str]) -> Context:
-    """The opened workspace, after the checks that need not know what changed.
+    """Return the opened workspace, after the checks that need not know what changed.
 
     Raises:
         PalimpsestError: one of them fails.
@@ -98,10 +98,10 @@ def checked(workspace: Path, targets: Sequence[str]) -> Context:
 
 
 def forget_failed(workspace: Path) -> None:
-    """Take away what audits wrote that failed themselves in the last run, so that this one tries them again.
+    """Remove the files of audits that failed themselves in the last run, so that this run tries them again.
 
-    DVC would put a file back whose content it has kept, and not run the stage: so what it kept goes too. What the rows
-    allow no result of stays: it would come to the same.
+    DVC would put a file back if it has kept its content, and not run the stage: so the kept copy goes too. The file of
+    an audit for which the rows allow no result stays: it would end the same way.
     """
     failed = [path for path in (workspace / METRICS).rglob("*.json") if _failed(path)]
     if not failed:
@@ -119,14 +119,14 @@ def _failed(path: Path) -> bool:
     try:
         why = inconclusive(read_json(path))
     except (OSError, TypeError, ValueError, KeyError):
-        return False  # whoever reads it says what is wrong with it
+        return False  # its reader reports what is wrong with it
     return why is not None and why.failed
 
 
 def _answered(
     context: Context, targets: Sequence[str], changed: Collection[str], yes: bool, reason: str | None
 ) -> Answers:
-    """What a person says, after the checks that know what changed."""
+    """Return the answers of a person, after the checks that know what changed."""
     runs = needed(context, targets, changed)
     spending = due(context, runs)
     check_budget(context, spending)
@@ -167,7 +167,7 @@ def _repro(
     courses: Courses,
     variables: Mapping[str, str],
 ) -> int:
-    """0 or 1; KeyboardInterrupt after a Ctrl-C. One stage after the other, or `workers` at once."""
+    """Run one stage after the other, or `workers` at once; return 0 or 1. KeyboardInterrupt after a Ctrl-C."""
     if workers is not None:
         from flows.side_by_side import bring
 

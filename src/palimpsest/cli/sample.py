@@ -30,13 +30,13 @@ def show_sample(
 ) -> None:
     """Print some rows of a variant, under each label.
 
-    Guarantee: rows whose receipt does not let them leave, such as a reference's, are shown on a terminal alone, and
+    Guarantee: rows whose receipt does not let them leave, such as a reference's, are shown only on a terminal, and
     there on the owner's word.
 
     Args:
-        variant: whose; None for the one that may be shown.
+        variant: the variant of the rows; None for the one that may be shown.
         rows: how many of each label, or in all where there are no labels.
-        label: of this one alone.
+        label: only rows of this label.
         seed: the same rows each time; None for others.
         reference: the owner's word for rows that are private.
 
@@ -63,18 +63,18 @@ def show_sample(
 
 
 def with_rows(params: Params, workspace: Path) -> list[str]:
-    """The variants that are meant for release and have rows under a receipt that lets them be shown."""
+    """Return the variants that are meant for release and have rows with a receipt that lets them be shown."""
     there = [name for name in params.may_leave if _file(workspace, name).is_file()]
     return [name for name in there if _receipt(workspace, name).is_file() and _may_be_shown(workspace, name)]
 
 
 def _may_be_shown(workspace: Path, name: str) -> bool:
-    """By the receipt that came with the rows: params.yaml may say another purpose since."""
+    """Whether rows may be shown, by the receipt that came with them: params.yaml may name another purpose since."""
     return read_receipt(_receipt(workspace, name)).private
 
 
 def on_a_terminal() -> bool:
-    """Whether rows are read by a person now, and land in no file."""
+    """Whether a person reads the output now, and it lands in no file."""
     return sys.stdout.isatty()
 
 
@@ -108,7 +108,7 @@ def require_there(params: Params, workspace: Path, name: str) -> None:
 
 
 def require_shareable(workspace: Path, name: str, word: str) -> None:
-    """Raise DataError where a receipt does not let its rows leave; `word` is how they are seen all the same."""
+    """Raise DataError if a receipt does not let its rows leave; `word` says how to see them all the same."""
     if not _may_be_shown(workspace, name):
         raise DataError(
             f"The rows of {name} are not differentially private: they are a reference's, or their noise was fixed.",
@@ -124,7 +124,7 @@ def _require_shown(workspace: Path, name: str, *, reference: bool) -> None:
 
 
 def _print(records: Sequence[Record]) -> None:
-    """Each row on a line, under its label, without signs that would steer a terminal."""
+    """Print each row on a line, under its label, without characters that would control a terminal."""
     heading = None
     for record in records:
         if record.label != heading:

@@ -13,12 +13,12 @@ _ROWS = 10_000
 
 
 def write_samples(workspace: Path, variants: Sequence[str] = (), *, rows: int = _ROWS) -> int:
-    """Write the page and print its path; the exit status.
+    """Write the page and print its path; return the exit status.
 
-    A process of its own reads the rows, started as stages are: neither an error nor a library quotes one there.
+    A process of its own reads the rows, started as stages are: there neither an error nor a library quotes one.
 
     Args:
-        variants: which, and rows at epsilon 0; none are all that have rows.
+        variants: the variants, and rows at epsilon 0, to show; none means all that have rows.
         rows: of each variant, drawn at random where it has more.
 
     Raises:
@@ -29,7 +29,7 @@ def write_samples(workspace: Path, variants: Sequence[str] = (), *, rows: int = 
 
 
 def run_private(workspace: Path, program: str, told: Sequence[str], done: str) -> int:
-    """Run a program of the private zone as stages are run, and print a line when it is done; the exit status."""
+    """Run a program of the private zone as stages are run, print a line when it is done, and return the exit status."""
     load(workspace)
     code = shown([sys.executable, "-P", "-m", program, *told], workspace, environment())
     if code == 0 and done:

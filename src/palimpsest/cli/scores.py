@@ -36,15 +36,15 @@ _Place = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Scored:
-    """What one evaluator says of one row.
+    """The score of one row by one evaluator.
 
     Attributes:
         workspace: as it was named.
         variant: or a baseline: real, public_only, public_lm.
-        role: by its receipt, release or reference; of a baseline its name.
-        method: None of a baseline.
-        epsilon: proved, by its receipt; None of what has none.
-        token_epsilon: of one word, where a method protects words alone.
+        role: by its receipt, release or reference; for a baseline its name.
+        method: None for a baseline.
+        epsilon: proved, by its receipt; None if it has none.
+        token_epsilon: of one word, where a method protects only words.
         accuracy: on real test rows, with its 95 % interval.
     """
 
@@ -77,7 +77,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class _Scores:
-    """What `palimpsest compare WORKSPACE ... --json` prints."""
+    """The output of `palimpsest compare WORKSPACE ... --json`."""
 
     zone: str
     scores: tuple[Scored, ...]
@@ -115,12 +115,12 @@ def show_scores(
 
 
 def score_file(workspace: Path, variant: str) -> Path:
-    """Where the scores of a variant, or a baseline, lie once it was evaluated."""
+    """Return the file of the scores of a variant, or a baseline, once it was evaluated."""
     return workspace / METRICS / variant / "utility.json"
 
 
 def _scores_of(workspaces: Sequence[Path], variants: Sequence[str] = ()) -> _Scores:
-    """The same as values."""
+    """Return the scores of the workspaces as values."""
     every = [one for workspace in workspaces for one in _scored(workspace)]
     if not every:
         raise DataError("Nothing was scored there yet.", "Run `palimpsest run`, or `palimpsest sweep`, first.")
@@ -130,7 +130,7 @@ def _scores_of(workspaces: Sequence[Path], variants: Sequence[str] = ()) -> _Sco
 
 
 def require_measured(variants: Sequence[str], measured: Collection[str]) -> None:
-    """Refuse a name that stands for nothing that was measured.
+    """Refuse a name that was not measured.
 
     Raises:
         ParamsError: there is one.
@@ -143,7 +143,7 @@ def require_measured(variants: Sequence[str], measured: Collection[str]) -> None
 
 
 def _scored(workspace: Path) -> Iterator[Scored]:
-    """The scores as they lie, of the variants that run and the baselines."""
+    """Yield the scores on disk of the variants that run and the baselines."""
     params = read(workspace)
     for variant, path in ((name, score_file(workspace, name)) for name in measured(params)):
         if not path.is_file():
@@ -155,7 +155,7 @@ def _scored(workspace: Path) -> Iterator[Scored]:
 
 
 def _accuracies(path: Path) -> dict[str, Estimate]:
-    """Evaluator -> accuracy; none where there is no result."""
+    """Return evaluator -> accuracy; empty where there is no result."""
     with as_written(path):
         body = read_json(path)
         told = {} if inconclusive(body) else body["evaluators"]
@@ -163,7 +163,7 @@ def _accuracies(path: Path) -> dict[str, Estimate]:
 
 
 def _proved(workspace: Path, variant: str) -> tuple[str, float | None, float | None]:
-    """Role, epsilon and the epsilon of one word, by the receipt."""
+    """Return the role, epsilon and the epsilon of one word, by the receipt."""
     path = workspace / RECEIPTS / f"{variant}.json"
     if not path.is_file():
         return variant, None, None
@@ -204,7 +204,7 @@ def _epsilon(one: Scored) -> str:
 
 
 def _alike(differences: Sequence[Difference]) -> dict[_Place, list[str]]:
-    """Workspace, row, evaluator -> the rows that it may differ from by noise alone."""
+    """Return (workspace, row, evaluator) -> the rows from which it may differ only by noise."""
     found = defaultdict[_Place, list[str]](list)
     for pair in differences:
         if pair.noise:

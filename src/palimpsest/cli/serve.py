@@ -30,8 +30,8 @@ class Unattended:
     Attributes:
         targets: what it brings up to date; none for all.
         lock: the descriptor that holds the workspace.
-        held_back: why nothing is released, in two parts; empty where something is, or nothing would be.
-        flags: what is allowed but should be looked at; see `Params.flags`.
+        held_back: why nothing is released, in two parts; empty if something is released, or nothing would be.
+        flags: warnings about what is allowed but should be looked at; see `Params.flags`.
     """
 
     targets: tuple[str, ...]
@@ -46,8 +46,8 @@ def unattended(
 ) -> Iterator[Unattended]:
     """Hold the workspace for a run that nobody watches, after the checks of `palimpsest run`.
 
-    The owner's word comes from the environment of whoever serves the schedule. Without it nothing is released, and a
-    run that would charge something a second time is refused, before it reads a row. `overrides` are written into
+    The owner's word comes from the environment of the process that serves the schedule. Without it nothing is released,
+    and a run that would charge something a second time is refused, before it reads a row. `overrides` are written into
     params.yaml and stay there; see `params.override`.
 
     Raises:
@@ -70,7 +70,7 @@ def unattended(
 
 
 def plan(workspace: Path, targets: Sequence[str], overrides: Mapping[str, Any] = MappingProxyType({})) -> PlanSummary:
-    """What such a run would do and cost. It reads no row, charges nothing and leaves params.yaml as it was.
+    """Return what an unattended run would do and cost. Reads no row, charges nothing, leaves params.yaml as it was.
 
     Raises:
         PalimpsestError: another run holds the workspace, or the settings are not valid.
@@ -81,7 +81,7 @@ def plan(workspace: Path, targets: Sequence[str], overrides: Mapping[str, Any] =
 
 @contextmanager
 def _set(workspace: Path, overrides: Mapping[str, Any], *, keep: bool) -> Iterator[None]:
-    """params.yaml with these values; as it was once the block fails, or ends and they are not kept.
+    """Set these values in params.yaml for the block; restore it if the block fails, or if they are not to be kept.
 
     What its owner writes there meanwhile stays.
     """
@@ -113,10 +113,10 @@ def _held_back(context: Context) -> str:
 def serve_workspace(
     workspace: Path, targets: Sequence[str], *, cron: str | None, timezone: str | None, workers: int | None
 ) -> int:
-    """Serve the runs of a workspace on a Prefect server until Ctrl-C; the exit status.
+    """Serve the runs of a workspace on a Prefect server until Ctrl-C; return the exit status.
 
     Raises:
-        PalimpsestError: the schedule cannot be meant, the workspace is none or served already, or there is no Prefect.
+        PalimpsestError: the schedule is not valid, the workspace is none or served already, or there is no Prefect.
     """
     checked(workspace, targets)
     try:

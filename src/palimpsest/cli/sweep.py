@@ -47,8 +47,8 @@ class Offer:
     """A point with what it would cost.
 
     Attributes:
-        why: why it is left out; empty where it can run.
-        charges: what of it asks private rows something.
+        why: the reason why it is left out; empty if it can run.
+        charges: the parts of it that ask private rows something.
         added: the epsilon that it adds to the data set's total, after the points before it.
     """
 
@@ -60,7 +60,7 @@ class Offer:
 
 @dataclass(frozen=True)
 class Sweep:
-    """A grid over the workspace that it would be added to.
+    """A grid, and the workspace to which it would be added.
 
     Attributes:
         text: params.yaml as it is.
@@ -79,7 +79,7 @@ class Sweep:
 
 
 def sweep(workspace: Path, variant: str, varied: Sequence[str], *, plan: bool, yes: bool) -> int:
-    """Plan a grid, ask, write its points into params.yaml and run them; the exit status.
+    """Plan a grid, ask, write its points into params.yaml and run them; return the exit status.
 
     What is finished stays. A point that cannot run is named and left out; one that fails stops none of the others.
 
@@ -112,7 +112,7 @@ def sweep(workspace: Path, variant: str, varied: Sequence[str], *, plan: bool, y
 
 
 def _axis(text: str) -> Axis:
-    """A key with its values, where params.yaml can say them."""
+    """Read a key with its values; refuse values that params.yaml cannot hold."""
     try:
         found = axis(text)
         said = all(value == value for value in found.values)
@@ -132,7 +132,7 @@ def _require_all_run(asked: Sweep) -> None:
 
 
 def with_points(asked: Sweep, wanted: Sequence[Point]) -> str:
-    """params.yaml with these points and the note that a sweep made them.
+    """Return params.yaml with these points and the note that a sweep made them.
 
     Raises:
         ParamsError: it has one of their names with other settings, or is written so that nothing can be added.
@@ -159,7 +159,7 @@ def _says(text: str, wanted: Mapping[str, Any]) -> bool:
 
 
 def _new(section: str, there: Mapping[str, Any], entries: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries that are not there yet."""
+    """Return the entries that are not there yet."""
     other = [name for name in entries if section != "sweeps" and name in there and there[name] != entries[name]]
     if other:
         raise ParamsError(
@@ -170,7 +170,7 @@ def _new(section: str, there: Mapping[str, Any], entries: Mapping[str, Any]) -> 
 
 
 def _offers(asked: Sweep, grid: Sequence[Point]) -> list[Offer]:
-    """What each point would cost after those before it. Reads no row."""
+    """Return what each point would cost after those before it. Reads no row."""
     refused = {point.name: _refusal(asked, point) for point in grid}
     params = loads(with_points(asked, [point for point in grid if not refused[point.name]]))
     till = Till(asked, params)
@@ -179,7 +179,7 @@ def _offers(asked: Sweep, grid: Sequence[Point]) -> list[Offer]:
 
 
 def _refusal(asked: Sweep, point: Point) -> str:
-    """Why params.yaml cannot have a point; empty where it can."""
+    """Return why params.yaml cannot have a point; empty if it can."""
     try:
         params = loads(with_points(asked, [point]))
         spender(params, params.run.dp_lm.get(point.name, point.name)).require_protection()
@@ -199,10 +199,10 @@ class Till:
         self._total = balance_after(asked.context, [], self._charges).spent
 
     def offer(self, point: Point) -> Offer:
-        """What a point would add; one that cannot run adds nothing."""
+        """Return a point with what it would add; one that cannot run adds nothing."""
         try:
             own = self._priced(point)
-        except ParamsError as error:  # what it is chosen from leaves nothing for the choice
+        except ParamsError as error:  # its sources leave nothing for the choice
             return Offer(point, error.problem)
         wanted, context = [*(self._items | own).values()], self._asked.context
         after = balance_after(context, wanted, self._charges)
@@ -213,7 +213,7 @@ class Till:
         return Offer(point, "", tuple(own.values()), added)
 
     def _priced(self, point: Point) -> dict[str, Priced]:
-        """Whatever a point asks of private rows: its own questions, and those of what it builds on."""
+        """Return all that a point asks of private rows: its own queries, and those of what it builds on."""
         charged = self._params.run.dp_lm.get(point.name, point.name)
         found = [spender(self._params, name) for name in self._prices.chain(charged)]
         return {each.stage: priced_one(self._prices, each, self._asked.found, self._rows) for each in found}
@@ -301,7 +301,7 @@ def _one(workspace: Path, name: str, yes: bool) -> int:
 
 
 def _target(params: Params, workspace: Path, name: str) -> str:
-    """The evaluation of a variant; where there is none, what writes its rows."""
+    """Return the stage that evaluates a variant or, without one, the stage that writes its rows."""
     evaluation = f"{_EVALUATION}@{name}"
     if evaluation in stage_names(workspace):
         return evaluation

@@ -1,4 +1,4 @@
-"""`palimpsest synth`: from a file to rows, by what `init`, `plan`, `run` and `report` do."""
+"""`palimpsest synth`: from a file to rows, with the steps of `init`, `plan`, `run` and `report`."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,13 +21,13 @@ _DECIDED = ("privacy", "models", "lms", "taught", "decoders", "variants")  # bes
 
 
 def synthesise(decided: Decided, folder: Path | None, *, yes: bool) -> int:
-    """Make the workspace where there is none, show its plan, ask, run it, print some rows; the exit status of `run`.
+    """Make the workspace if there is none, show its plan, ask, run it, print some rows; return the status of `run`.
 
-    A folder that has the workspace of the same decisions goes on: what is up to date costs nothing.
+    A folder with a workspace of the same decisions is continued: what is up to date costs nothing.
 
     Args:
         folder: where; None for one named after the asset, in the current one.
-        yes: charge without asking. What would be charged a second time is asked all the same.
+        yes: charge without asking. A second charge is asked about all the same.
 
     Raises:
         PalimpsestError: an option or a file is wrong, the folder has another workspace, or nobody can be asked.
@@ -52,7 +52,7 @@ def synthesise(decided: Decided, folder: Path | None, *, yes: bool) -> int:
 
 
 def _require_same(workspace: Path, source: DataSource) -> None:
-    """Raise ParamsError where the workspace was made by other decisions. What was added to it since is no matter."""
+    """Raise ParamsError if the workspace was made by other decisions. What was added to it since does not matter."""
     there, wanted = (file.model_dump(exclude_unset=True) for file in (written(workspace), file_of(params_text(source))))
     data = [f"dataset.{key}" for key in _differing(there["dataset"], wanted["dataset"])]
     other = [*data, *(name for name in _DECIDED if not _has(there.get(name), wanted.get(name, {})))]

@@ -1,4 +1,4 @@
-"""How long stages may take that will run, by how long they took here when they had other sizes."""
+"""Estimates how long stages that will run may take, from how long they took here with other sizes."""
 
 import math
 import os
@@ -16,12 +16,12 @@ from stages.timing import PASSES, RECORDS, ROWS, place, sizes
 
 @dataclass(frozen=True)
 class Work:
-    """What there is to do in a stage; 1 stands for what does not concern it.
+    """The amount of work in a stage; 1 stands for a size that does not concern it.
 
     Attributes:
         records: n_public, where it reads private rows.
-        rows: asked for, of what it is repeated for.
-        passes: over these: epochs, rounds, steps and tokens, multiplied.
+        rows: the rows asked for from what it is repeated for.
+        passes: the passes over these: epochs, rounds, steps and tokens, multiplied.
     """
 
     records: float
@@ -29,12 +29,12 @@ class Work:
     passes: float
 
     def beside(self, before: "Work") -> float:
-        """How many times as much it is, by the size that grew most."""
+        """Return how many times as much work it is, by the size that grew most."""
         return max(self.records / before.records, self.rows / before.rows) * self.passes / before.passes
 
 
 def expected(workspace: Path, names: Iterable[str]) -> dict[str, float]:
-    """Stage, as DVC names it -> the minutes to expect of it; those alone that were measured on this machine."""
+    """Return stage, as DVC names it -> its expected minutes; only for those that were measured on this machine."""
     declared, now = {stage.name: stage for stage in STAGES}, sizes(workspace)
     minutes: dict[str, float] = {}
     for full in names:
@@ -49,7 +49,7 @@ def expected(workspace: Path, names: Iterable[str]) -> dict[str, float]:
 
 
 def _work(stage: Stage, name: str, told: Mapping[str, float]) -> Work:
-    """By the settings that a stage depends on, and the rows of the variant that it measures."""
+    """Return a stage's work by the settings that it depends on, and the rows of the variant that it measures."""
     keys = [key.replace(NAME, name) for key in stage.params]
     own = [pair for key in keys for pair in _below(key, told)]
     measured = [] if keys != list(stage.params) else _below(f"variants.{name}", told)
@@ -61,5 +61,5 @@ def _work(stage: Stage, name: str, told: Mapping[str, float]) -> Work:
 
 
 def _below(key: str, told: Mapping[str, float]) -> Iterator[tuple[str, float]]:
-    """The sizes at a key and below it, each with the last part of its own."""
+    """Yield the sizes at a key and below it, each with the last part of its own key."""
     return ((full.rpartition(".")[2], size) for full, size in told.items() if f"{full}.".startswith(f"{key}."))

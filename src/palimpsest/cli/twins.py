@@ -56,7 +56,7 @@ _ENCODER = Path("encoder")  # outside the folders of fitted models, as a public 
 
 
 def tell(method: str, seed: int, out: Path | None) -> int:
-    """Audit a method and write `out`/<method>.json, or print it; returns 0 where all is as it should be, else 1.
+    """Audit a method and write `out`/<method>.json, or print it; return 0 if all is as it should be, else 1.
 
     Raises:
         ParamsError: there is no end-to-end audit of that method.
@@ -83,19 +83,19 @@ class _Place:
     """A temporary folder with an invented workspace, and a new ledger beside it for every run.
 
     Guarantee: a run reads canaries, texts and models that the scene invented, in a folder of its own, and is charged to
-    a ledger that lies there: neither the user's rows nor the user's ledger are opened. `planted` holds faults off any
-    other rows.
+    a ledger that lies there: neither the user's rows nor the user's ledger are opened. `planted` keeps faults away from
+    any other rows.
 
     Attributes:
         home: the folder, an absolute path.
-        scene: what runs.
+        scene: the scene that runs.
     """
 
     home: Path
     scene: Scene
 
     def prepare(self, seed: int) -> None:
-        """Write settings, public texts and public models, and run the stages that read these alone."""
+        """Write settings, public texts and public models, and run the stages that read only these."""
         workspace, scene = self.home / "workspace", self.scene
         workspace.mkdir()
         invented = invented_params(seed, scene.sections, workspace / _ENCODER)
@@ -137,14 +137,14 @@ def _write_rows(records: list[Record], key: bytes) -> None:
 
 
 def _run(steps: tuple[Step, ...]) -> None:
-    """Run stages one after another, without what they say of the invented budget."""
+    """Run stages one after another, without their output about the invented budget."""
     for stage, *arguments in steps:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             _STAGES[stage].run(*arguments)
 
 
 def _receipt() -> Receipt:
-    """The receipt of what the run shows."""
+    """Return the receipt of what the run shows."""
     receipts = [folder / f"{NAME}.json" for folder in (RECEIPTS, MODEL_RECEIPTS)]
     return next(read_receipt(path) for path in receipts if path.is_file())
 

@@ -1,4 +1,4 @@
-"""`palimpsest verify`: do the receipts say what the ledger says, and do the accountants agree?"""
+"""`palimpsest verify`: checks that the receipts say what the ledger says, and that the accountants agree."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -46,9 +46,9 @@ def _confirmed(receipt: Receipt) -> str:
 
 
 def _receipts(context: Context) -> dict[str, Receipt]:
-    """The receipts of the fitted models, of the variants drawn from them and of those that were charged themselves.
+    """Return the receipts of the fitted models, of the variants drawn from them and of those charged themselves.
 
-    Only of those that have run.
+    Only those that have run have one.
 
     Raises:
         LedgerError: if one is not whole.
@@ -60,7 +60,7 @@ def _receipts(context: Context) -> dict[str, Receipt]:
 
 
 def _check_models(run: RunSettings, name: str, found: Mapping[str, Receipt]) -> Iterator[str]:
-    """A variant's receipt is that of its model as it was last fitted; a discriminator's counts its language model's."""
+    """Check that a variant has its model's receipt as last fitted, and that a discriminator's counts its base's."""
     own, receipt = name.removeprefix("models/"), found[name]
     model = run.dp_lm.get(name, own)  # a fitted model's receipt, and a written variant's, is its own
     if (receipt.model, receipt.variant) != (model, own):

@@ -30,14 +30,14 @@ def make_key(path: Path | None, *, keep: bool = False) -> None:
 
 
 def verify_folder(path: Path, key: str | None) -> int:
-    """Print one line per check, and every cap and charge of the data set; whether all holds.
+    """Print one line per check, and every cap and charge of the data set; return whether all holds.
 
     Args:
         path: the folder of the release.
         key: a PEM file with the releaser's public key, or its fingerprint; None: the key in the folder.
 
     Returns:
-        0 if all holds for the given key; 1 if a check fails; 3 if all holds for the key in the folder alone, which
+        0 if all holds for the given key; 1 if a check fails; 3 if all holds only for the key in the folder, which
         anybody could have put there.
     """
     verified, out = verify_release(path, key), console()
@@ -64,12 +64,12 @@ def verify_folder(path: Path, key: str | None) -> int:
 
 
 def on_one_line(text: str) -> str:
-    """On one line: a signer chooses names in it, and nothing in it steers the terminal."""
+    """Return a text on one line that cannot control the terminal: the signer chooses names in it."""
     return escape(visible(" ".join(text.split())))
 
 
 def looks(found: Checked) -> list[str]:
-    """Every cap that the data set has had, and every charge to it: a raised cap and a refund are decisions, too."""
+    """Return every cap that the data set has had, and every charge to it: raised caps and refunds are decisions."""
     caps = [f"the cap was epsilon {found.caps[0].epsilon:g} from {found.caps[0].time}"] if found.caps else []
     for before, cap in zip(found.caps, found.caps[1:], strict=False):
         way = "raised" if cap.epsilon > before.epsilon else "set again"

@@ -3,8 +3,8 @@
 Nothing is imported to find it, so it is known before anything heavy is loaded. What no import statement shows is
 declared here: modules that load something by its name, and the files that are shipped beside modules.
 
-By it a changed stage runs again, and no more: a charge is known by what is asked, not by code (`Run`), so what was paid
-for is made again, free.
+A change of this code makes the stage run again, and does nothing more: a charge is identified by what is asked, not by
+code (`Run`), so what was paid for is made again, free.
 """
 
 import ast
@@ -19,13 +19,13 @@ from pathlib import Path
 from palimpsest import extensions
 
 _GROUPS = (extensions.METHODS, extensions.STAGES, extensions.PAGES, extensions.ATTACKS)
-# Modules that load what packages bring -> the groups of it that their own stages' results follow from.
+# Modules that load extensions -> the groups of extensions that the results of their own stages follow from.
 _BROUGHT: Mapping[str, tuple[str, ...]] = {"palimpsest.report.sections": (extensions.PAGES, extensions.ATTACKS)}
 _IMPORT = re.compile(rb"^[ \t]*((?:import|from)[ \t][^\n(#]*(?:\([^)]*\))?)", re.MULTILINE)
 
-# Modules that reach something otherwise than by an import statement -> the project's files among it, as patterns.
+# Modules that reach something without an import statement -> the project's files that they reach so, as patterns.
 DYNAMIC: Mapping[str, tuple[str, ...]] = {
-    "palimpsest": (),  # what is used from Python; no stage uses it
+    "palimpsest": (),  # the library's interface for Python; no stage uses it
     "palimpsest.cli.demo": (),  # the demo's params.yaml, wherever it is installed
     "palimpsest.cli.first_page": (),  # starts the stage that draws the page
     "palimpsest.cli.main": ("palimpsest/privacy/ledger/roles.sql",),  # printed for a database's owner
@@ -47,7 +47,7 @@ DYNAMIC: Mapping[str, tuple[str, ...]] = {
 
 
 class Look:
-    """The project's files as they are now. Each is read once: a change is seen by another look."""
+    """The project's files as they are now. Each is read once; only a new `Look` sees a later change."""
 
     def __init__(self) -> None:
         self._source = functools.cache(_source)
@@ -56,9 +56,9 @@ class Look:
         self._hashed = functools.cache(lambda path: hashlib.sha256(self._content(path)).digest())
 
     def code(self, *modules: str) -> dict[str, Path]:
-        """Name -> place of every file of the project that modules can run or read, they included.
+        """Return name -> place of every file of the project that the modules can run or read, themselves included.
 
-        Names are those in a checkout or an installation, `stages/dp_train.py` say; in order.
+        Names are those in a checkout or an installation, such as `stages/dp_train.py`, and are sorted.
 
         Raises:
             ValueError: there is no such module in the project.
@@ -73,7 +73,7 @@ class Look:
         return dict(sorted(found.items()))
 
     def fingerprint(self, found: Mapping[str, Path]) -> str:
-        """SHA-256 of the names and the content of what `code` has found."""
+        """Return the SHA-256 of the names and the content of what `code` has found."""
         known = hashlib.sha256()
         for name, path in found.items():
             known.update(f"{name}\0".encode() + self._hashed(path))
@@ -90,7 +90,7 @@ class Look:
         return found
 
     def _read(self, module: str) -> list[str]:
-        """Names that importing a module may import: its packages, and all that its statements name, at any depth."""
+        """Return all that importing a module may import: its packages, and what its statements name, at any depth."""
         path = self._source(module)
         assert path is not None
         package = module if path.name == "__init__.py" else module.rpartition(".")[0]
@@ -99,31 +99,31 @@ class Look:
 
 
 def code(*modules: str) -> dict[str, Path]:
-    """What `Look.code` finds now."""
+    """Return what `Look.code` finds now."""
     return Look().code(*modules)
 
 
 @functools.cache
 def digest(*modules: str) -> str:
-    """SHA-256 of the names and the content of `code(*modules)`: equal while what runs is equal, wherever it lies.
+    """Return the SHA-256 of the names and the content of `code(*modules)`. Equal code has one digest, wherever it lies.
 
-    A process looks once: what it has imported stays as it is.
+    A process looks only once, because what it has imported stays as it is.
     """
     look = Look()
     return look.fingerprint(look.code(*modules))
 
 
 def _imports(source: bytes, package: str) -> tuple[str, ...]:
-    """What of the project the statements of a module of a package name, with the packages that it lies in."""
+    """Return the project's modules that the import statements of `source` name, with the packages they lie in."""
     found = (name for node in _import_statements(source) for name in _named(node, package))
     return tuple(dict.fromkeys(part for name in found if _ours(name) for part in _with_packages(name)))
 
 
 def _import_statements(source: bytes) -> list[ast.AST]:
-    """Lines that begin as an import, each read by itself; all of a module, ten times as slow, where one is none.
+    """Parse each line that begins as an import by itself; if one is no import, parse the module, ten times as slow.
 
-    An import behind something else on its line is not found. The style here has none, and a test holds what is found
-    to a second reading of the project.
+    An import behind something else on its line is not found. The style here has none, and a test compares what is
+    found with a second reading of the project.
     """
     try:
         return [node for line in _IMPORT.findall(source) for node in ast.parse(line).body]
@@ -143,7 +143,7 @@ def _roots() -> frozenset[str]:
 
 
 def _statements(node: ast.AST) -> Iterator[ast.AST]:
-    """All statements below a node; no expression has one, and most nodes are expressions."""
+    """Yield all statements below a node. Expressions, most of the nodes, are skipped: they contain no statement."""
     for part in ("body", "orelse", "finalbody", "handlers", "cases"):
         inner = getattr(node, part, ())
         for one in inner if isinstance(inner, list) else ():
@@ -152,7 +152,7 @@ def _statements(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _named(node: ast.AST, package: str) -> Iterator[str]:
-    """What one statement may import: `from a import b` names a, and a.b where that is a module."""
+    """Yield what one statement may import: `from a import b` names a, and a.b where that is a module."""
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)
     if isinstance(node, ast.ImportFrom):
@@ -188,5 +188,5 @@ def _home(module: str) -> Path:
 
 @functools.cache
 def _homes() -> Mapping[str, Path]:
-    specs = {root: find_spec(root) for root in _roots()}  # of a root alone: for a part of one, its packages would run
+    specs = {root: find_spec(root) for root in _roots()}  # only of roots: finding a part of one would run its packages
     return {root: Path(str(spec.origin)).parents[1] for root, spec in specs.items() if spec}

@@ -1,4 +1,4 @@
-"""What a dvc.yaml says once its names are written out: every repetition of a stage, and the files of each."""
+"""The content of a dvc.yaml with its names written out: every repetition of a stage, and the files of each."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -30,15 +30,15 @@ class Repetition:
     values: Mapping[str, Any]
 
     def paths(self, *keys: str) -> list[str]:
-        """The paths under these keys, written out, each once; what `filled` refuses is refused."""
+        """Return the paths under these keys, written out, each once; raise what `filled` raises."""
         return list(dict.fromkeys(filled(self._paths(keys), self.values)))
 
     def known_paths(self, *keys: str) -> list[str]:
-        """The same, but a name that stands for nothing stays as it is."""
+        """Return the paths under these keys, but leave a name that stands for nothing as it is."""
         return [_NAMED.sub(self._word, text) for text in self._paths(keys)]
 
     def _paths(self, keys: Iterable[str]) -> Iterator[str]:
-        """As they are written, with or without options behind them."""
+        """Yield the paths as they are written, whether or not options follow them."""
         for entry in (entry for key in keys for entry in self.body.get(key, [])):
             yield from [entry] if isinstance(entry, str) else entry
 
@@ -66,7 +66,7 @@ def unrepeated(graph: Mapping[str, Mapping[str, Any]], params: Mapping[str, Any]
 
 
 def params_keys(body: Mapping[str, Any]) -> Iterator[str]:
-    """The keys that a stage depends on, of params.yaml and of the values that it stands for."""
+    """Yield the keys that a stage depends on, of params.yaml and of the values resolved from it."""
     for entry in body.get("params", []):
         yield from [entry] if isinstance(entry, str) else entry.get(RESOLVED, [])
 
@@ -88,7 +88,7 @@ def filled(texts: Iterable[str], values: Mapping[str, Any]) -> list[str]:
 
 
 def at(values: Any, key: str) -> Any:
-    """What lies at a key with dots; None where nothing does."""
+    """Return the value at a key with dots; None where there is none."""
     for part in key.split("."):
         values = values.get(part) if isinstance(values, Mapping) else None
     return values
@@ -120,6 +120,6 @@ def _known(text: Any, values: Mapping[str, Any]) -> Any:
 
 
 def _value(text: Any, values: Any) -> Any:
-    """What `${a.b}` stands for; anything else stands for itself."""
+    """Return what `${a.b}` stands for; anything else stands for itself."""
     named = _NAMED.fullmatch(text) if isinstance(text, str) else None
     return text if named is None else at(values, named[1])

@@ -12,11 +12,11 @@ MODEL, MODEL_RECEIPT, MODEL_BELOW = MODELS / NAME, MODEL_RECEIPTS / f"{NAME}.jso
 ROWS, RECEIPT = SYNTHETIC / f"{NAME}.parquet", RECEIPTS / f"{NAME}.json"
 EVALUATED, AUDITED = Each("run.evaluate", "variant"), Each("run.audit", "variant")
 COLUMNS = ("dataset.text", "dataset.label")
-GUESSING = ("seed", "dataset", "privacy.budget.delta", "audit.guesses", "audit.alpha")  # what guesses at coins read
+GUESSING = ("seed", "dataset", "privacy.budget.delta", "audit.guesses", "audit.alpha")  # read by guesses at coins
 
 
 def measured(metric: str) -> tuple[Path, ...]:
-    """A measurement of what a stage is repeated for."""
+    """Return the file of a metric, for each name that a stage is repeated for."""
     return (METRICS / NAME / f"{metric}.json",)
 
 
@@ -33,7 +33,7 @@ def measures(
     first: bool = False,
     gpus: int = 0,
 ) -> Stage:
-    """A stage that measures what it is repeated for: by default each variant's rows, with private rows beside them."""
+    """Declare a stage that measures what it is repeated for: by default each variant's rows, beside private rows."""
     return Stage(
         name, desc, zone, over, params, deps, metrics=measured(metric), needs=needs, module=module, first=first,
         gpus=gpus,

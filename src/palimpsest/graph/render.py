@@ -1,4 +1,4 @@
-"""dvc.yaml, as it follows from the declarations and from what params.yaml tells of the data set."""
+"""Renders dvc.yaml from the declarations of stages and from what params.yaml says of the data set."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,8 +32,8 @@ _OPTIONAL = {
     str(METRICS / PUBLIC_LM / "utility.json"): Feature.PUBLIC_LM,
 }
 _WIDTH = 100  # of a list in one line
-# What stands for the base where an author does not read it: a dependency has to be some file. `preprocess` writes it
-# with the texts that the author does read.
+# Stands in for the base where an author does not read it, because a dependency has to be some file. `preprocess` writes
+# it with the texts that the author does read.
 _NO_MODEL = PUBLIC / "heldout.parquet"
 
 _Entry = dict[str, Any]
@@ -43,7 +43,7 @@ _NOBODY: Authored = {}
 
 
 def features(params: Params) -> frozenset[Feature]:
-    """What a data set has, and what runs on it."""
+    """Return the features of a data set and of what runs on it."""
     data = params.dataset
     found = {
         Feature.WORLD: params.world is not None,
@@ -61,9 +61,9 @@ def features(params: Params) -> frozenset[Feature]:
 
 
 def authored(params: Params) -> Authored:
-    """What each name is built on, and the file that it reads beside what all names of its stage do.
+    """Return what each name is built on, and the file that it reads besides those that all names of its stage read.
 
-    Of a choice that is what it is among, as many for every one: a file may be named twice.
+    A choice is built on what it chooses among. Every choice lists equally many, so it may name a file twice.
     """
     most = max(map(len, params.run.choose.values()), default=0)
     chosen = {
@@ -115,7 +115,7 @@ def _text(has: frozenset[Feature], writers: str, remote: str | None) -> str:
 
 
 def render(has: frozenset[Feature], writers: Authored = _NOBODY, remote: str | None = None) -> str:
-    """The text of dvc.yaml for what there is, who writes, and the remote that private files may go to."""
+    """Return the text of dvc.yaml for these features and writers, and the remote that private files may go to."""
     yaml, text = YAML(), StringIO()
     yaml.width = 4096  # no line is broken within a value
     yaml.indent(mapping=2, sequence=4, offset=2)
@@ -128,9 +128,9 @@ def render(has: frozenset[Feature], writers: Authored = _NOBODY, remote: str | N
 
 
 def document(has: frozenset[Feature], writers: Authored = _NOBODY, remote: str | None = None) -> dict[str, Any]:
-    """What dvc.yaml says.
+    """Return the content of dvc.yaml.
 
-    What a stage would write that is not there, or what params.yaml does not ask for, is read by nobody.
+    No stage reads a file that params.yaml does not ask for, or that only a stage left out would write.
 
     Guarantee: `dvc push` takes no output of a private or dp stage, but for `PUBLIC_FILES`, to another remote than
     `remote`, whichever it is asked to push to. DVC skips an output with `push: false`, and one that names a remote
@@ -169,7 +169,7 @@ def _repeated(stage: Stage, absent: set[str], writers: Authored) -> _Entry:
 
 
 def _each(deps: Sequence[str], several: int) -> Iterator[str]:
-    """The dependencies, one that is on the first of several written out for each of them."""
+    """Yield the dependencies; one that names the first of several is repeated for each of them."""
     for dep in deps:
         yield from (dep.replace(FIRST, f"${{item.of{place}}}") for place in range(several if FIRST in dep else 1))
 
@@ -205,7 +205,7 @@ def _meta(stage: Stage, absent: set[str]) -> Iterator[tuple[str, Any]]:
 
 
 def _spelled(stage: Stage, value: Any) -> Any:
-    """The value with DVC's words for what the stage is repeated for."""
+    """Return the value with DVC's words for what the stage is repeated for."""
     if isinstance(value, str) and stage.over is not None:
         return stage.over.spelled(value)
     if isinstance(value, dict):

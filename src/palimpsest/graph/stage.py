@@ -1,4 +1,4 @@
-"""What a stage is: one declaration, from which its entry in dvc.yaml follows."""
+"""The declaration of a stage, from which its entry in dvc.yaml follows."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -23,7 +23,7 @@ _MODELS = (
 
 
 class Feature(StrEnum):
-    """What a data set and what runs on it may have, as params.yaml tells. Some stages need some of these."""
+    """A feature that a data set, or what runs on it, has by params.yaml. Some stages need some of these."""
 
     WORLD = "world"  # its rows are invented
     TEST = "test"  # a private test file of its own
@@ -31,8 +31,8 @@ class Feature(StrEnum):
     LABELS = "labels"  # a closed set of them
     JSON = "json"  # its records are JSON
     BASE = "base"  # something that runs reads a public language model
-    NAMED = "named"  # that is a model from elsewhere
-    UNTOUCHED = "untouched"  # it is a named one, of which a copy learns prompts
+    NAMED = "named"  # that model is one from elsewhere
+    UNTOUCHED = "untouched"  # it is a named one, and a copy of it learns prompts
     PUBLIC_LM = "public_lm"  # that model writes a row of its own
     NEXT_TOKEN = "next_token"  # rows are measured by what a language model learns of them
 
@@ -43,9 +43,9 @@ class Each:
 
     Attributes:
         listed: the key of the list or the mapping.
-        item: of a list what one of its names is a name of; None for a mapping.
-        authored: whether the names of the mapping read a file each that is not another's, as their authors do.
-            dvc.yaml then has the mapping itself: a name's entry must not change because another name comes to it.
+        item: what the names of a list are names of; None for a mapping.
+        authored: whether each name of the mapping reads a file of its own, as its author does. dvc.yaml then has the
+            mapping itself: a name's entry must not change when another name is added to it.
         several: whether a name of the mapping is built on several. dvc.yaml then has the mapping itself, and a file
             of each of them: see `render`.
     """
@@ -130,9 +130,9 @@ class Stage:
 
     @property
     def command(self) -> str:
-        """What runs it: with the name that it is repeated for, and with what that is built on, where it reads that.
+        """The command that runs it, with the name it is repeated for and, where it reads that, what this is built on.
 
-        `-P`: a folder `stages` in the workspace, its user's own, must not stand before ours.
+        `-P` keeps a folder `stages` that users have in their workspace from being imported in place of ours.
         """
         used = " ".join((*self.params, *self.reads))
         one = self.over is not None and not self.over.several
@@ -148,7 +148,7 @@ class Stage:
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """The files and folders that it writes, beside its measurements and tables."""
+        """The files and folders that it writes, besides its measurements and tables."""
         return (*map(str, self.outs), *([] if self.receipt is None else [str(self.receipt)]))
 
     @property

@@ -80,8 +80,8 @@ from palimpsest.workspace import (
 
 _LABELLED = ("dataset.label", "dataset.labels")
 _CLASSIFIERS = ("models.encoder", "models.classifier", "utility", "compute.precision")
-# What every stage reads that asks private rows something under a charge of its own.
-# Of the data set what is public about its rows: where they lie, and how they were read, shows in the files of _MEMBERS.
+# Read by every stage that asks private rows something under a charge of its own.
+# What is public about the data set's rows. Where they lie, and how they were read, shows in the files of _MEMBERS.
 _FACTS = (
     "asset", "task", "text", "label", "labels", "json_schema", "n_public", "max_length", "unit.column", "unit.max_rows",
     "unit.persons",
@@ -127,7 +127,7 @@ def _writes(stage: str) -> Stage:
 
 _fetches = partial(Stage, zone=Zone.PUBLIC, retries=1)  # public work, which may be tried again
 
-# Those of methods, from their declarations. Taken out below are those that stand at a place of their own.
+# The stages of methods, from their declarations. Those with a place of their own are taken out below.
 _written = {stage: _writes(stage) for stage in sorted({known.stage for known in CHARGED})}
 STAGES = (
     Stage(
@@ -321,5 +321,5 @@ STAGES = (
     ),
 )  # fmt: skip
 
-# Those that ask private rows something, each under a charge of its own.
+# The stages that ask private rows something, each under a charge of its own.
 SPENDERS = frozenset(stage.name for stage in STAGES if stage.receipt is not None)

@@ -1,7 +1,7 @@
-"""Which stages are up to date, by the lock file and by the files as they lie: DVC's rule, read without DVC.
+"""Which stages are up to date, by the lock file and the files as they lie: DVC's rule, applied without DVC.
 
-DVC takes seconds to start, and waits while a run holds its lock. This reads and holds nothing. It only tells: what
-`dvc repro` does is up to DVC, and a test holds the two against each other.
+DVC takes seconds to start, and waits while a run holds its lock. This module only reads, and takes no lock. It only
+reports: what `dvc repro` does is up to DVC, and a test compares the two.
 """
 
 import hashlib
@@ -26,14 +26,14 @@ from palimpsest.workspace import CODE, DVC, GRAPH, INPUTS, LOCK, SOURCES
 
 ITS_CODE = "its code (another version of palimpsest)"
 _NEVER = "it has not run here"
-_SHOWN = 24  # characters of a value that are told
+_SHOWN = 24  # the longest value that is shown, in characters
 
 Noted = Mapping[str, Any]  # what the lock file says of a stage
 Facts = Callable[[], Mapping[str, bytes]]
 
 
 class State(StrEnum):
-    """What a run would do about a stage."""
+    """The action that a run would take on a stage."""
 
     CACHED = "cached"  # nothing: it is up to date
     RESTORABLE = "restorable"  # take its files from DVC's cache, free: it ran on the same before
@@ -42,7 +42,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Standing:
-    """Where a stage stands.
+    """The state of a stage.
 
     Attributes:
         stage: its name in dvc.yaml.
@@ -63,7 +63,7 @@ def survey(workspace: Path, facts: Facts) -> list[Standing]:
 
     Args:
         workspace: the folder with dvc.yaml.
-        facts: gives what the files of stage `inputs` say now, by their paths; asked where something has run before.
+        facts: returns what the files of stage `inputs` say now, by their paths; called where something has run before.
 
     Raises:
         ParamsError, DataError: a name in dvc.yaml stands for nothing, dvc.lock is not whole, or DVC's settings cannot
@@ -92,7 +92,7 @@ def _upstream_first(stages: Sequence[Repetition]) -> list[Repetition]:
 
 
 def _needed(stages: Sequence[Repetition]) -> dict[str, set[str]]:
-    """Stage -> those that write what it reads: a file, a folder that it lies in, or something in a folder."""
+    """Return stage -> the stages that write what it reads: a file, a folder around it, or something in a folder."""
     inside: dict[str, set[str]] = {}  # a path -> who writes it or something below it
     whole: dict[str, str] = {}
     for one in stages:
@@ -121,7 +121,7 @@ class Cache:
 
     @classmethod
     def of(cls, workspace: Path) -> "Cache":
-        """That of a workspace."""
+        """Return the cache of a workspace."""
         found = find_cache(workspace)
         return cls(workspace / DVC / "cache" if found is None else found.folder)
 
@@ -142,14 +142,14 @@ class Cache:
         return (self.folder / "runs").is_dir()
 
     def made_of(self, key: Noted) -> Noted | None:
-        """What the newest run made of the same command, inputs and settings; None where there was none."""
+        """Return what the newest run of the same command, inputs and settings made; None where there was none."""
         digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
         folder = self.folder / "runs" / digest[:2] / digest
         runs = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime) if folder.is_dir() else []
         return next((made for made in map(_run, reversed(runs)) if made is not None), None)
 
     def _parts(self, value: str) -> Mapping[str, str] | None:
-        """Name -> hash of the files in the folder of that hash; None where the cache has no whole list of them."""
+        """Return name -> hash of the files in the folder of that hash; None if the cache lacks a whole list of them."""
         try:
             return {str(part["relpath"]): str(part["md5"]) for part in read_json(self._path(value))}
         except (OSError, KeyError, TypeError, ValueError):
@@ -164,8 +164,8 @@ class _Look:
     """A look at the stages one after the other.
 
     Attributes:
-        hashes: what each file will be by then, None where none knows.
-        inside: folder -> stages that leave it open what something in it will hold.
+        hashes: the hash that each file will have by then; None where it is not known.
+        inside: folder -> stages that may still change something in it.
     """
 
     workspace: Path
@@ -182,7 +182,7 @@ class _Look:
         return self.told()
 
     def at(self, one: Repetition) -> Standing:
-        """Where a stage stands, those before it having been looked at."""
+        """Return the state of a stage; those before it must have been looked at."""
         standing = self._inputs(one) if one.stage == INPUTS.name else self._standing(one)
         for path in one.paths(*MADE):
             self.writers[path] = one.name
@@ -193,7 +193,7 @@ class _Look:
         return standing
 
     def _inputs(self, one: Repetition) -> Standing:
-        """The stage that looks at the world outside: it counts where it would change its files."""
+        """Return the state of the stage that looks at the world outside: it runs where it would change its files."""
         if not (self.workspace / INPUTS).is_dir():
             return Standing(one.stage, one.name, State.RUNS, (_NEVER,))
         now = {path: hashlib.md5(content).hexdigest() for path, content in self.facts.items()}
@@ -221,7 +221,7 @@ class _Look:
         return Standing(one.stage, one.name, state, why)
 
     def _pending(self, path: str) -> Iterator[str]:
-        """Stages before this one that leave it open what a path will hold."""
+        """Yield the stages before this one that may still change what a path holds."""
         if _in(path, INPUTS.as_posix()):
             return
         for place in (path, *_above(path)):
@@ -230,7 +230,7 @@ class _Look:
         yield from self.inside.get(path, ())
 
     def _now(self, one: Repetition) -> Noted:
-        """What the lock file would say of it, were it run now; a file that is open has no hash."""
+        """Return what the lock file would say of a stage run now; a file that may still change has no hash."""
         settings = {key: at(self.values, key) for key in filled(sorted(params_keys(one.body)), one.values)}
         body = {
             "cmd": filled([one.body["cmd"]], one.values)[0],
@@ -261,7 +261,7 @@ class _Look:
 
 
 def _changes(noted: Noted, now: Noted) -> Iterator[str]:
-    """What differs from what the lock file says, in words."""
+    """Yield, in words, what differs from what the lock file says."""
     if noted["cmd"] != now["cmd"]:
         yield "its command"
     before = noted.get("params", {}).get(RESOLVED, {})
@@ -287,7 +287,7 @@ def _differences(key: str, before: Any, now: Any) -> Iterator[str]:
 
 
 def _told(value: Any) -> str | None:
-    """A setting as it is told; None of one that is long or a collection."""
+    """Return a setting as it is shown; None if it is long or a collection."""
     if value is _ABSENT:
         return "not set"
     if isinstance(value, (Mapping, list)):
@@ -297,7 +297,7 @@ def _told(value: Any) -> str | None:
 
 
 def _words(path: str) -> str:
-    """A file that a stage reads, as its owner knows it."""
+    """Return the name by which its owner knows a file that a stage reads."""
     name = Path(path)
     if name.parent == CODE:
         return ITS_CODE
@@ -325,7 +325,7 @@ def _md5(path: str, _size: int, _time: int, _inode: int) -> str:
 
 
 def _uncached(one: Repetition) -> set[str]:
-    """Paths that it writes and DVC does not ask its cache for; of a metric or plot the cache may hold a copy."""
+    """Return what it writes and DVC does not look for in its cache, which may hold a copy of a metric or plot."""
     written = (entry for key in MADE for entry in one.body.get(key, []) if not isinstance(entry, str))
     return {path for entry in written for path, how in entry.items() if how.get("cache") is False}
 
@@ -335,7 +335,7 @@ def _in(path: str, folder: str) -> bool:
 
 
 def _run(path: Path) -> Noted | None:
-    """What DVC's cache notes of a run; None of what a full disk left of it, which DVC removes where it reads it."""
+    """Return what DVC's cache notes of a run; None where a full disk left half a note, which DVC removes on reading."""
     try:
         made = _yaml(path)
         return dict(made) if made["outs"] else None
@@ -344,7 +344,7 @@ def _run(path: Path) -> Noted | None:
 
 
 def _locked(workspace: Path) -> Mapping[str, Noted]:
-    """Stage -> what DVC's lock file says of it.
+    """Return stage -> what DVC's lock file says of it.
 
     Raises:
         DataError: the file is not whole.
@@ -367,5 +367,5 @@ def _is_whole(noted: Noted) -> bool:
 
 
 def _yaml(path: Path) -> Any:
-    """As DVC reads it; empty where there is no file."""
+    """Read a YAML file as DVC does; return an empty mapping where there is no file."""
     return (YAML(typ="safe").load(path.read_text(encoding="utf-8")) if path.is_file() else None) or {}

@@ -1,9 +1,9 @@
-"""Does private data reach what is released without passing the meter?
+"""Checks whether private data reach what is released without passing the meter.
 
 The graph is read as files: a stage reads some and writes some, and what it writes is as private as what it read. Two
 things end that: a ledgered mechanism, which makes private rows into protected ones, and the few files that a private
-stage writes from a public file alone, which are named here one by one, each with the one stage that may. Files are told
-apart by their names, so a graph that could name one file in two ways, or hide what it names, is refused.
+stage writes only from a public file, which are named here one by one, each with the one stage that may write it. Files
+are told apart by their names, so a graph that could name one file in two ways, or hide what it names, is refused.
 """
 
 import posixpath
@@ -26,7 +26,7 @@ RELEASE, PRIVATE = FOLDER.as_posix(), SPLITS.as_posix()
 DOOR = (f"{PRIVATE}/train.parquet", str(MANIFEST))
 _GATES = (FACTS.as_posix(),)
 _WORDS = re.compile(r"[^\w./~-]+")
-# Keys of what may be a local folder.
+# Keys of models that may be local folders.
 _MODEL = re.compile(r"models\.(lm|encoder|classifier|next_token)|authors\.\w+\.model")
 _KEYS = {"desc", "cmd", "params", "deps", *MADE, "meta", "matrix", "foreach", "do"}
 _ALWAYS = INPUTS.name  # the one stage that may run every time: it looks at facts, not at rows
@@ -60,9 +60,9 @@ class Flow:
 
     Attributes:
         nodes: the stages.
-        private: files that hold private rows, whether or not a stage makes them and whatever it says of them.
+        private: files that hold private rows, whether or not a stage makes them and whatever that stage says of them.
         ledgered: names of nodes whose charges are in the ledger, as committed ones that count, with noise.
-        public: file that a private stage writes from public files alone -> that stage; no other is believed.
+        public: file that a private stage writes only from public files -> that stage; no other stage is believed.
         door: what a metered query reads of the private zone; whatever else a metered node reads passes no meter.
     """
 
@@ -77,12 +77,12 @@ class Flow:
         return node.receipt and node.name in self.ledgered
 
     def makers(self, node: Node) -> list[tuple[Node, str]]:
-        """(maker, file) of everything that other nodes write and this one reads."""
+        """Return (maker, file) for everything that other nodes write and this one reads."""
         others = [other for other in self.nodes if other.name != node.name]
         return [(other, path) for other in others for path in other.writes if _meets(path, node.reads)]
 
     def behind(self, node: Node) -> list[Node]:
-        """The node and all that it needs, each after what it needs itself."""
+        """Return the node and all that it needs, each after its own needs."""
         known: dict[str, Node] = {}
 
         def visit(one: Node, above: tuple[str, ...]) -> None:
@@ -95,7 +95,7 @@ class Flow:
         return list(known.values())
 
     def into(self, node: Node, below: Path = ()) -> list[Path]:
-        """Every path on which private data reach what the node writes, the node last, and no node of `below`."""
+        """Return every path of private data to what the node writes, with no node of `below` and the node last."""
         metered, made = self.metered(node), self.makers(node)
         carried: list[Path] = []
         told: set[str] = set()
@@ -114,7 +114,7 @@ class Flow:
         return [(node.name,)] if unexplained else [(*way, node.name) for way in dict.fromkeys(carried)]
 
     def zone(self, node: Node) -> Zone:
-        """What the graph makes of the node, whatever dvc.yaml says of it."""
+        """Return the node's zone as it follows from the graph, whatever dvc.yaml says of it."""
         if self.into(node):
             return Zone.PRIVATE
         return Zone.DP if self._answers(node, ()) else Zone.PUBLIC
@@ -131,8 +131,8 @@ def taint(flow: Flow, to: str = RELEASE) -> list[Path]:
 
     Guarantee: if the graph names all that its stages read, and there is no such path, then what is written to the
     folder is a function of public files and of the answers of ledgered mechanisms (post-processing: Dwork and Roth
-    2014, Proposition 2.1). A metered node clears what its query reads through the door alone: a reference run's model,
-    or a holdout, that it reads beside that stays private.
+    2014, Proposition 2.1). A metered node clears only what its query reads through the door: a reference run's model,
+    or a holdout, that it reads as well stays private.
 
     Returns:
         Each path as names: a private file or the stage that first wrote private data, then each stage on the way, the
@@ -159,15 +159,16 @@ def narrowed(node: Node, files: Sequence[str]) -> Node:
 def nodes(graph: Mapping[str, Mapping[str, Any]], params: Mapping[str, Any], workspace: File = File()) -> list[Node]:
     """The stages of a dvc.yaml, every repetition a node of its own, with the names in params.yaml written out.
 
-    What the releasing stage lists in `meta.gates` can only stop it, where it is one of `_GATES`, so it is not among
-    what that stage reads. These are documents of an invented world: where the data are not invented, a gate could
-    refuse by private rows, and there is none. No other stage has gates. A file that `params` names is read like any
-    other, and so is the folder of a model that a key in `params` may stand for, whether or not it is there now.
+    A file that the releasing stage lists in `meta.gates`, and that is one of `_GATES`, can only stop it, so it is not
+    among what that stage reads. These are documents of an invented world. Where the data are not invented, a gate
+    could refuse because of private rows, so there is none. No other stage has gates. A file that `params` names is
+    read like any other, and so is the folder of a model that a key in `params` may stand for, whether or not it is
+    there now.
 
     Raises:
         DataError: a path is not in its plain form, starts outside the workspace without being a file of `dataset`, or
             is another name of one; a stage has a key that could change what its paths mean; a command names a private
-            file; the release has a gate of an invented world that is none; a model's folder has the workspace in it.
+            file; the release has a gate and there is no invented world; a model's folder has the workspace in it.
         ParamsError: a name in the graph is not in params.yaml.
     """
     for stage, entry in graph.items():
@@ -231,7 +232,7 @@ def _leaves(body: Any, above: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _places(name: str, workspace: File) -> tuple[File, File]:
-    """Where a path leads, as it is written and through its links."""
+    """Return where a path leads, as it is written and through its links."""
     return File(posixpath.abspath(File(workspace, posixpath.expanduser(name)))), _resolved(name, workspace)
 
 
@@ -254,7 +255,7 @@ def _refuse_keys(name: str, entry: Mapping[str, Any]) -> None:
 
 
 def _refuse_path(name: str, path: str, declared: Collection[str], workspace: File) -> None:
-    """Two names of one file would be two files here, so each must have its plain one."""
+    """Refuse a path by which one file could have two names, and so be two files here."""
     if posixpath.normpath(path) != path or path == ".":
         raise DataError(
             f"Stage {name!r} of dvc.yaml names {path!r}, which is not the plain form of a path.",

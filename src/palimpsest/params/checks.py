@@ -1,4 +1,4 @@
-"""What has to fit together across the sections of params.yaml: the first of these problems refuses the file."""
+"""Checks across the sections of params.yaml: the first of these problems refuses the file."""
 
 import math
 from collections import Counter
@@ -24,7 +24,7 @@ _TALKERS = ("local", "endpoint")  # authors that answer in words
 
 
 def problems(params: "Params") -> Iterator[str]:
-    """Each with the key, its value and what is allowed."""
+    """Yield each problem with the key, its value and what is allowed."""
     for check in (
         _delta, _milestones, _world, _run, _task, _heads, _discriminators, _sources, _wording, _authors, _zero_shot,
         _batches, _priors, _evaluators, _brought, _release, _ledger,
@@ -33,7 +33,7 @@ def problems(params: "Params") -> Iterator[str]:
 
 
 def unknown(key: str, names: Iterable[str], section: str, allowed: Collection[str]) -> Iterator[str]:
-    """Names under a key that are not among those of a section."""
+    """Yield a problem for each name under a key that is not among those of a section."""
     for name in names:
         if name not in allowed:
             yield f"{key} names {name!r}; allowed are those of {section}: {sorted(allowed)}"
@@ -70,7 +70,7 @@ def _world(params: "Params") -> Iterator[str]:
 
 
 def _run(params: "Params") -> Iterator[str]:
-    """Whatever runs is in the file, and so is what it is drawn from."""
+    """Check that all that runs is in the file, and what it is drawn from, too."""
     run = params.run
     drawn: list[str] = []
     for key in dict.fromkeys(["dp_lm", *(known.stage for known in CHARGED)]):
@@ -109,7 +109,7 @@ def _run(params: "Params") -> Iterator[str]:
 
 
 def _task(params: "Params") -> Iterator[str]:
-    """Every method that runs can do the task."""
+    """Check that every method that runs can do the task."""
     task, trained = params.dataset.task, {known.stage: known for known in METHODS if known not in CHARGED}
     for stage in stages_that_spend():
         for name in getattr(params.run, stage):
@@ -120,7 +120,7 @@ def _task(params: "Params") -> Iterator[str]:
 
 
 def _heads(params: "Params") -> Iterator[str]:
-    """Each variant draws from a model with the discriminator that it needs."""
+    """Check that each variant draws from a model with the discriminator that it needs."""
     for name, model in params.run.dp_lm.items():
         row: Any = params.variants[name]
         if problem := _head_problem(params, VARIANTS[row.variant], model):
@@ -151,7 +151,7 @@ def _discriminators(params: "Params") -> Iterator[str]:
 
 
 def _sources(params: "Params") -> Iterator[str]:
-    """What is made of another variant's rows is charged on top of them."""
+    """Check that a variant made of another variant's rows is charged on top of them."""
     for name, source in (*params.run.vote_select.items(), *params.run.restate.items()):
         yield from _built_on(f"variants.{name}", params.charged[name], "source", source, params.source_of(source))
     for name, sources in params.run.choose.items():
@@ -162,7 +162,7 @@ def _sources(params: "Params") -> Iterator[str]:
 
 
 def _built_on(key: str, own: "Fitted", kind: str, name: str, below: "Fitted") -> Iterator[str]:
-    """What counts what it builds on promises no more than that, and costs more."""
+    """Check that what counts its base promises no more than the base does, and costs more."""
     if own.purpose == "release" and below.purpose == "reference":
         yield f"{key} is meant for release, but its {kind} {name!r} is not"
     if own.epsilon <= below.epsilon < math.inf:
@@ -173,13 +173,13 @@ def _built_on(key: str, own: "Fitted", kind: str, name: str, below: "Fitted") ->
 
 
 def _wording(params: "Params") -> Iterator[str]:
-    """A model reads one form of prompt: what public text taught it, or words."""
+    """Check that a model reads one form of prompt: the one that public text taught it, or words."""
     if params.learns_prompts and params.models.words is not None:
         yield "models.words asks for prompts in words, and models.prompts teaches another form: set one of them to null"
 
 
 def _authors(params: "Params") -> Iterator[str]:
-    """Keywords are of public labels, and what needs labels or the prompt of one has them."""
+    """Check that keywords are of public labels, and that what needs labels or the prompt of one has them."""
     labels, run = set(params.dataset.labels), params.run.private_evolve
     for name, author in params.authors.items():
         for key in ("keywords", "examples"):
@@ -195,7 +195,7 @@ def _authors(params: "Params") -> Iterator[str]:
 
 
 def _zero_shot(params: "Params") -> Iterator[str]:
-    """Each has an author that writes, and enough for the first rounds that vote for it."""
+    """Check that each has an author that writes, and enough texts for the first rounds that vote for it."""
     for name, chosen in params.run.zero_shot.items():
         author = params.authors[chosen]
         if author.kind == "corpus" or getattr(author, "start", "prompt") != "prompt":
@@ -217,7 +217,7 @@ def _zero_shot(params: "Params") -> Iterator[str]:
 
 
 def _batches(params: "Params") -> Iterator[str]:
-    """No sample is larger than all that are declared."""
+    """Check that no sample is larger than the declared number of units."""
     units, unit = params.schema_of_data.n_units, params.schema_of_data.unit
     sizes = {f"{name}: train.batch": model.train.batch for name, model in params.fitted.items()}
     for key, size in {**sizes, "audit.size": params.audit.size}.items():

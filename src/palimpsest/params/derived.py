@@ -30,7 +30,7 @@ class Derived:
         value: the default, of the data set.
         tag: the method or the kind that an entry under that name must be of, or what it must read; None: any. One with
             a tag stands before one without.
-        embedded: whether it is for the embedded language model alone, or for a named one alone; for the other the
+        embedded: whether it is only for the embedded language model, or only for a named one; for the other the
             default is null. None: for both.
     """
 
@@ -51,7 +51,7 @@ def units(data: Dataset) -> int:
 
 
 def _batch(data: Dataset) -> int:
-    """Large batches suit DP."""
+    """Return the default batch: a power of two near a twelfth of the units, because large batches suit DP."""
     power = (units(data) // 12).bit_length() - 1
     return int(min(units(data), 2 ** min(_LARGEST_BATCH, max(_SMALLEST_BATCH, power))))
 
@@ -72,12 +72,12 @@ def _labelled(there: Any, other: Any) -> Default:
 
 
 def for_json(own: Any, other: Any) -> Default:
-    """One default for records of JSON and another for texts."""
+    """Return one default for records of JSON and another for texts."""
     return f"{_cell(other)}; task json: {_cell(own)}", lambda data: own if data.task == "json" else other
 
 
 def chain_without(*without: str) -> Default:
-    """All filters of texts; for the tasks whose records are no texts, what a release would be refused for."""
+    """Return all filters of texts; for tasks whose records are no texts, only those that a release would fail by."""
     words = f"{_cell(_CHAIN)}; task {' or '.join(without)}: {_cell(_REFUSED)}"
     return words, lambda data: list(_REFUSED if data.task in without else _CHAIN)
 
@@ -112,7 +112,7 @@ def _always(value: Any) -> Callable[[Dataset], Any]:
 
 
 def _tuned() -> Iterator[Derived]:
-    """A discriminator that is a language model of its own trains as one."""
+    """Yield the defaults of a discriminator that is a language model of its own: it trains as one."""
     for key in _AS_LMS:
         usual = DpLmTrain.model_fields[key].default
         yield Derived(("discriminators", ANY, "train", key), _cell(usual), _always(usual), TUNED)

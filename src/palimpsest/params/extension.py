@@ -17,26 +17,26 @@ if TYPE_CHECKING:
     from palimpsest.records.vouched import PublicSource
 
 Section = TypeVar("Section", bound=Settings)
-RUNS, RUN = "runs", "run"  # the section that a person writes, and what is worked out from it
+RUNS, RUN = "runs", "run"  # the section that a person writes, and the section worked out from it
 
 
 @dataclass(frozen=True)
 class Keys:
-    """What a package adds to params.yaml.
+    """The keys that a package adds to params.yaml.
 
     Attributes:
         sections: section -> a class with the keys that it adds there, each with a default, so that a file without them
             stays valid. `models`, `utility` and `audit` can be added to; `runs`, what a person asks for by name; and
             `run`, what each stage is repeated for. The section is then an instance of that class, too.
-        run: what `runs` says, and `run` as far as it is worked out -> the package's entries of `run`.
-        fits: what `runs` says -> names of models that are fitted for it though nothing is drawn from them.
-        defaults: those of its keys that follow from the data set.
-        words: the words of prompts -> (section, key within it) -> what stands there where nothing else is said.
-        problems: what does not fit together.
-        warnings: what is allowed but should be looked at, for `plan` and the report.
-        reads_base: whether what runs of it reads the public language model.
+        run: takes `runs`, and `run` as far as it is worked out; returns the package's entries of `run`.
+        fits: takes `runs`; returns the names of models that are fitted for it though nothing is drawn from them.
+        defaults: returns the defaults of its keys that follow from the data set.
+        words: takes the words of prompts; returns (section, key within it) -> its value unless the file says another.
+        problems: yields what does not fit together.
+        warnings: yields what is allowed but should be looked at, for `plan` and the report.
+        reads_base: whether any of its parts that run reads the public language model.
         models: key that a stage reads -> the key within it that names a public model.
-        sources: these models, where they are named.
+        sources: returns these models, where they are named.
     """
 
     sections: Mapping[str, type[Settings]] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Keys:
 
 @functools.cache
 def brought() -> tuple[Keys, ...]:
-    """What all installed packages add."""
+    """Return what all installed packages add."""
     return tuple(extensions.loaded(extensions.SETTINGS).values())
 
 
@@ -64,7 +64,7 @@ def keys_of(section: str) -> Iterator[str]:
 
 
 def model_keys() -> dict[str, str]:
-    """Key that a stage reads -> the key within it that names a public model, of all packages."""
+    """Return, for all packages, key that a stage reads -> the key within it that names a public model."""
     return {key: within for keys in brought() for key, within in keys.models.items()}
 
 

@@ -1,4 +1,4 @@
-"""What a person writes into params.yaml: the decisions. `resolve` works out the rest."""
+"""The part of params.yaml that a person writes: the decisions. `resolve` works out the rest."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any

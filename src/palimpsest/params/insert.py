@@ -12,7 +12,7 @@ Entries = Mapping[str, Any]
 def inserted(text: str, sections: Mapping[str, Entries]) -> str:
     """The text with further entries at the end of its sections; a section that is not there comes last.
 
-    A section that stands on one line in braces cannot take any: whoever inserts reads the text back.
+    A section on one line in braces cannot take any, so the caller has to read the text back and check.
     """
     lines = text.splitlines()
     for section, entries in sections.items():
@@ -33,7 +33,7 @@ def _into(lines: Sequence[str], section: str, entries: Entries) -> list[str]:
 
 
 def _content(lines: Sequence[str], head: int) -> list[int]:
-    """Where the lines of a section are that say something."""
+    """Return the numbers of a section's lines that are neither blank nor a comment."""
     found = []
     for at in range(head + 1, len(lines)):
         line = lines[at]

@@ -1,7 +1,7 @@
 """Reading params.yaml. Only stages, flows, the command line and `palimpsest.api` do this.
 
-Whatever reads it raises `ParamsError` where the file cannot be read, or naming each wrong key, its value and what is
-allowed.
+All functions that read it raise `ParamsError` if the file cannot be read, or to name each wrong key, its value and what
+is allowed.
 """
 
 import os
@@ -46,10 +46,10 @@ _LARGEST = 1 << 20  # bytes of params.yaml: reading YAML takes a thousand times 
 
 
 def load(workspace: Path | str = ".") -> Params:
-    """Everything that the workspace's params.yaml stands for, held equal to the file that DVC compares.
+    """Return everything that the workspace's params.yaml stands for, after checking it against the file DVC compares.
 
     Raises:
-        ParamsError: also where the file with every value is another's.
+        ParamsError: also where the file with every value belongs to another params.yaml.
     """
     params = read(workspace)
     path = Path(workspace) / RESOLVED
@@ -62,22 +62,22 @@ def load(workspace: Path | str = ".") -> Params:
 
 
 def read(workspace: Path | str = ".") -> Params:
-    """Everything that the workspace's params.yaml stands for, whether or not it is rendered."""
+    """Return everything that the workspace's params.yaml stands for, whether or not it is rendered."""
     return loads(_text(workspace))
 
 
 def written(workspace: Path | str = ".") -> File:
-    """What a person wrote into the workspace's params.yaml."""
+    """Return what a person wrote into the workspace's params.yaml."""
     return file_of(_text(workspace))
 
 
 def device_of(workspace: Path | str = ".") -> str:
-    """The device that the environment names for the workspace's stages, else params.yaml; see `devices`."""
+    """Return the device that the environment, or else params.yaml, names for the workspace's stages; see `devices`."""
     return os.environ.get(VARIABLE) or str(_computing(workspace).get("device", AUTO))
 
 
 def runner_of(workspace: Path | str = ".") -> str:
-    """What the environment says of the stages' runner, else params.yaml; see `shards`."""
+    """Return the stages' runner by the environment, or else by params.yaml; see `shards`."""
     if RUNNER in os.environ:
         return os.environ[RUNNER]
     said = _computing(workspace)
@@ -86,7 +86,7 @@ def runner_of(workspace: Path | str = ".") -> str:
 
 
 def _computing(workspace: Path | str) -> Mapping[str, Any]:
-    """What params.yaml says of the machine, unchecked: `load` says what is wrong."""
+    """Return what params.yaml says of the machine, unchecked: `load` reports what is wrong."""
     if not (Path(workspace) / FILE).is_file():
         return {}
     body = _content(_text(workspace))
@@ -100,17 +100,17 @@ def rendered(params: Params) -> str:
 
 
 def texts(params: Params) -> dict[str, str]:
-    """File name -> text of settings that were made rather than written: as a person would write them, and rendered."""
+    """Return file name -> text for settings made by code: as a person would write them, and rendered."""
     return {FILE: to_yaml(shorten(params)), RESOLVED: rendered(params)}
 
 
 def loads(text: str) -> Params:
-    """Everything that the text of a params.yaml stands for."""
+    """Return everything that the text of a params.yaml stands for."""
     return resolved(file_of(text))
 
 
 def file_of(text: str) -> File:
-    """What a person wrote."""
+    """Return what a person wrote."""
     with _refused():
         return File.model_validate(_content(text))
 
@@ -139,7 +139,7 @@ def _content(text: str) -> Any:
 
 
 def resolved(file: File) -> Params:
-    """Everything that a file stands for."""
+    """Return everything that a file stands for."""
     with _refused(_as_written):
         return Params.model_validate(resolve(file))
 
@@ -151,7 +151,7 @@ def parse(body: Any) -> Params:
 
 
 def ledger_url(params: Params, workspace: Path | str = ".") -> str:
-    """Where the ledger is: PALIMPSEST_LEDGER, else privacy.ledger, else the user's data folder.
+    """Return the address of the ledger: PALIMPSEST_LEDGER, else privacy.ledger, else in the user's data folder.
 
     Raises:
         ParamsError: if it is a file inside the workspace, or another, and the data are not the invented world.
@@ -176,11 +176,11 @@ def ledger_url(params: Params, workspace: Path | str = ".") -> str:
 
 @contextmanager
 def _refused(key_of: Callable[[Parts], Parts] = tuple) -> Iterator[None]:
-    """What does not validate is told as a user's error; `key_of` says how the file has a key."""
+    """Raise a failed validation as a user's error; `key_of` gives a key as the file has it."""
     try:
         yield
     except ValidationError as error:
-        title = f"{error.title.lower()}." if error.title == Dataset.__name__ else ""  # the one section checked alone
+        title = f"{error.title.lower()}." if error.title == Dataset.__name__ else ""  # the only one checked by itself
         problems = [_problem(item, title + ".".join(map(str, key_of(item["loc"])))) for item in error.errors()]
         unknown = any(item["type"] == "extra_forbidden" for item in error.errors())
         remedy = "Correct the values; `palimpsest params --keys` describes every key."
@@ -208,7 +208,7 @@ def _problem(item: Any, key: str) -> str:
 
 
 def _as_yaml(value: Any) -> str:
-    """A value as YAML has it, and what YAML has not by its kind."""
+    """Return a value as YAML has it; one that YAML cannot hold is named by its type."""
     try:
         return flow(value)
     except TypeError:

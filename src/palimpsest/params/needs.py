@@ -1,4 +1,4 @@
-"""What follows for public models from what runs: a model that nothing reads is neither made nor fetched."""
+"""Which public models the stages that run need: a model that nothing reads is neither made nor fetched."""
 
 from palimpsest.methods.registry import METHODS, method
 from palimpsest.methods.shared.method import Family
@@ -7,7 +7,7 @@ from palimpsest.params.extension import brought
 from palimpsest.params.schema import Params
 from palimpsest.records.vouched import EMBEDDED
 
-# Keys of `run` whose names are of what is made from the public language model, or is asked of it.
+# Keys of `run` that name things made from the public language model, or asked of it.
 _OF_THE_BASE = ("teach_similar", "decoder_pretrain")
 
 
@@ -23,12 +23,12 @@ def reads_base(params: Params) -> bool:
 
 
 def reads_named(params: Params) -> bool:
-    """Whether that is a model from elsewhere, of which nobody here knows what it has read."""
+    """Whether the public language model is read and is a named one from elsewhere, whose training data are unknown."""
     return params.models.lm != EMBEDDED and reads_base(params)
 
 
 def read_by(params: Params, variant: str) -> frozenset[Reads]:
-    """What a variant with a charge of its own reads: all that its method does, but what its author spares it."""
+    """Return what a variant with a charge of its own reads: what its method reads, less what its author spares it."""
     known = method(params.variants[variant].method)
     if Reads.AUTHOR not in known.reads:
         return known.reads

@@ -1,4 +1,4 @@
-"""Where each value comes from: what a person wrote, what was worked out from that, or a default."""
+"""The origin of each value: written by a person, worked out from that, or a default."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -44,9 +44,9 @@ def knobs(file: File, params: Params) -> list[Knob]:
 
 
 def _written(file: File) -> Iterator[Parts]:
-    """The keys that are written, each at its place in `Params`; a purpose that nobody wrote is none."""
+    """Yield the written keys, each at its place in `Params`; a purpose that nobody wrote is left out."""
     for path, value in _leaves(spread(file)):
-        if value == {}:  # a section of which no key is written
+        if value == {}:  # a section without a written key
             continue
         entry = getattr(file, str(path[0]))[path[1]] if path[-1] == "purpose" else None
         if entry is None or "purpose" in entry.written:

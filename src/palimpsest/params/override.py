@@ -12,7 +12,7 @@ from palimpsest.params.load import loads
 from palimpsest.params.text import WIDTH
 
 # How rows are made and measured. The rest is for the data's owner to write: what is protected and on what terms, what
-# counts as public, and whatever names a place that something is sent to, as an author's endpoint or a store.
+# counts as public, and every key that names a place to send something to, such as an author's endpoint or a store.
 SETTABLE = (
     "variants", "lms", "discriminators", "taught", "decoders", "public_only", "public_lm", "utility", "audit", "compute"
 )  # fmt: skip
@@ -26,7 +26,7 @@ def overridden(text: str, values: Mapping[str, Any]) -> str:
         values: a key with dots, as `variants.select3.epsilon`, and its value.
 
     Raises:
-        ParamsError: a key is for the owner alone, lies under something that holds no keys, or the whole is not valid.
+        ParamsError: a key is only for the owner, lies under something that holds no keys, or the whole is not valid.
     """
     editor = YAML()
     editor.width, editor.preserve_quotes = WIDTH, True

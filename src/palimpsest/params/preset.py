@@ -1,4 +1,4 @@
-"""What a preset is made of, one key, its value and where it is from; and the presets that packages bring."""
+"""Presets: entries of a key, its value and where it is from; and the presets that packages bring."""
 
 import functools
 import re
@@ -15,16 +15,16 @@ HERE = "<e>"  # in a key or a value: the epsilon of the rows, as names have it
 
 @dataclass(frozen=True)
 class Facts:
-    """What is public of a data set and its models, which is all that a preset is told.
+    """The public facts of a data set and its models, which are all that a preset is given.
 
     Attributes:
         task: classify, span, text or json.
-        labels: how many there are.
+        labels: the number of labels.
         units: the declared number of records, or of persons where these are the unit.
         epsilon: of each row.
         delta: the data set's, where one was asked for.
-        named: whether a language model is named; else the embedded one is meant.
-        words: what texts are called, where prompts are in words.
+        named: whether a language model is named; otherwise the embedded one is used.
+        words: the word for a text, where prompts are in words.
         test: whether a test file is there.
         endpoint: whether the author of private evolution answers behind an endpoint.
     """
@@ -59,8 +59,8 @@ class Worked:
     """A value that follows from the public facts.
 
     Attributes:
-        words: what it is, for the page.
-        of: works it out.
+        words: its description, for the page.
+        of: works it out from the facts.
     """
 
     words: str
@@ -76,7 +76,7 @@ class Entry:
         value: what is written there.
         source: section, table or algorithm of the paper, or `ours`.
         says: what is printed there; of one of ours the reason.
-        where: when it holds, a key of `CONDITIONS`; of two that hold for one key the later counts.
+        where: when it holds, a key of `CONDITIONS`; if two hold for one key, the later counts.
     """
 
     key: str
@@ -94,7 +94,7 @@ class Preset:
         name: as `init --preset` takes it.
         title: of the paper, with its authors where they are known.
         tasks: what its methods can all do.
-        epsilon: of each row, where nobody says another.
+        epsilon: of each row, unless another is given.
         worded: whether a named model is prompted in words; else the paper has a form of its own.
         models: key of params.yaml -> what the paper has there, for the owner to name.
         entries: what is written.
@@ -134,13 +134,13 @@ class Preset:
 
 
 def reader() -> Worked:
-    """What reads private texts in prompts: a named model as it is, or the embedded one behind public pairs."""
+    """Return what reads private texts in prompts: a named model as it is, or the embedded one behind public pairs."""
     words = "base; of the embedded model taught/similar"
     return Worked(words, lambda facts: "base" if facts.named else "taught/similar")
 
 
 def of_epsilon(epsilon: float) -> str:
-    """An epsilon as the names of rows end with it.
+    """Return an epsilon in the form that ends the names of rows.
 
     >>> of_epsilon(3.0), of_epsilon(0.5)
     ('3', '0_5')
@@ -149,7 +149,7 @@ def of_epsilon(epsilon: float) -> str:
 
 
 def _filled(value: Any, facts: Facts) -> Any:
-    """A value with what follows from the facts, and with the epsilon in names."""
+    """Return a value with what follows from the facts filled in, and the epsilon in names."""
     if isinstance(value, Worked):
         return value.of(facts)
     if isinstance(value, list):
@@ -161,5 +161,5 @@ def _filled(value: Any, facts: Facts) -> Any:
 
 @functools.cache
 def presets() -> Mapping[str, Preset]:
-    """Those that installed packages bring, by name."""
+    """Return the presets that installed packages bring, by name."""
     return {found.name: found for found in extensions.loaded(extensions.PRESETS).values()}

@@ -79,7 +79,7 @@ def _rows(section: type[BaseModel], prefix: str, at: Path) -> Iterator[_Row]:
 
 def _section(field: FieldInfo, key: str, at: Path, inner: list[type[BaseModel]], described: str) -> Iterator[_Row]:
     named = get_origin(field.annotation) is not None and _is_mapping(field.annotation)
-    if at[-1] in SECTIONS.get(at[0], ()):  # the settings of an entry stand beside what it is
+    if at[-1] in SECTIONS.get(at[0], ()):  # the file has an entry's settings next to its own keys
         if at[0] != "variants":
             yield from _rows(inner[0], key.removesuffix(at[-1]), at)
         return
@@ -93,7 +93,7 @@ def _section(field: FieldInfo, key: str, at: Path, inner: list[type[BaseModel]],
 
 
 def _drawn() -> tuple[str, str]:
-    """Default and description of a variant's `from`."""
+    """Return the default and the description of a variant's `from`."""
     usual = {"own": "its own name", "base": '`"base"`'}
     defaults = _grouped({name: usual[way.source] for name, way in WAYS.items() if way.source in usual})
     allowed = [f"{line}. " for line in _grouped({name: origin.words for name, origin in ORIGINS.items()})]
@@ -102,7 +102,7 @@ def _drawn() -> tuple[str, str]:
 
 
 def _grouped(words: Mapping[str, str]) -> list[str]:
-    """One line for the methods of which the same is said."""
+    """Return one line for each group of methods with the same words."""
     return [
         f"{', '.join(name for name in words if words[name] == told)}: {told}" for told in dict.fromkeys(words.values())
     ]
@@ -114,7 +114,7 @@ def _only(field: FieldInfo) -> type[BaseModel]:
 
 
 def _merged(rows: list[_Row]) -> Iterator[_Row]:
-    """One row for each key of sections that stand for one another, with all the types that it may have."""
+    """Yield one row for each key of sections that are alternatives, with all the types that it may have."""
     types: dict[str, list[str]] = {}
     for row in rows:
         types.setdefault(row.key, []).append(row.kind)
@@ -169,7 +169,7 @@ def _allowed(field: FieldInfo) -> str:
 
 
 def _default(field: FieldInfo, at: Path, section: type[BaseModel] | None) -> str:
-    """What holds where the file does not say; a section's default is that of its keys."""
+    """Return the default of a key; a section's default is that of its keys."""
     usual, tuned = _usual(field, at, section), DERIVED.get((at, TUNED))
     return usual if tuned is None else f"{usual}; with `reads: {TUNED}` {_cell(tuned.words)}"
 
@@ -186,7 +186,7 @@ def _usual(field: FieldInfo, at: Path, section: type[BaseModel] | None) -> str:
 
 
 def _tag(section: type[BaseModel] | None) -> str | None:
-    """The method or the kind that an entry of this schema is of."""
+    """Return the method or the kind of entries of this schema."""
     fields = {} if section is None else section.model_fields
     found = [get_args(fields[name].annotation) for name in ("method", "kind") if name in fields]
     return next((str(values[0]) for values in found if values), None)

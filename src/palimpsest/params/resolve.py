@@ -1,6 +1,6 @@
-"""From what a person wrote to every value: sections at their place, what runs worked out, defaults that depend on data.
+"""Turns what a person wrote into every value: sections in place, what runs, and defaults that depend on the data.
 
-Pure: nothing is read here but the file's content.
+Pure: only the file's content is read here.
 """
 
 import math
@@ -32,7 +32,7 @@ Parts = tuple[int | str, ...]  # of a key: sections, names of the file's own, an
 
 
 def resolve(file: File) -> dict[str, Any]:
-    """Everything that `Params` is made of, but defaults that depend on nothing: those are its own.
+    """Return everything that `Params` is made of, except defaults that depend on nothing: those are its own.
 
     Raises:
         ParamsError: a variant's method or source is unknown.
@@ -54,7 +54,7 @@ def resolve(file: File) -> dict[str, Any]:
 
 
 def spread(file: File) -> dict[str, Any]:
-    """What is written, where `Params` has it: the settings of models and variants in sections of their own."""
+    """Return what is written, placed as in `Params`: the settings of models and variants in sections of their own."""
     body: dict[str, Any] = {key: _copy(getattr(file, key)) for key in file.model_fields_set - _WORKED_OUT}
     body["lms"] = {name: _parted(entry.written, LanguageModel) for name, entry in file.lms.items()}
     body["discriminators"] = {
@@ -67,7 +67,7 @@ def spread(file: File) -> dict[str, Any]:
 
 
 def settings_of(kind: type[BaseModel]) -> str:
-    """The section of a model or a variant that holds its settings, which the file writes without that level."""
+    """Return the section of a model or a variant that holds its settings; the file leaves that level out."""
     annotations = ((name, field.annotation) for name, field in kind.model_fields.items())
     return next(name for name, found in annotations if isinstance(found, type) and issubclass(found, BaseModel))
 
@@ -75,15 +75,15 @@ def settings_of(kind: type[BaseModel]) -> str:
 VARIANTS: Mapping[str, type[BaseModel]] = {
     get_args(kind.model_fields["method"].annotation)[0]: kind for kind in get_args(get_args(Variant)[0])
 }
-WAYS: Mapping[str, Method] = {name: method(name) for name in VARIANTS}  # where and from what a variant is made
+WAYS: Mapping[str, Method] = {name: method(name) for name in VARIANTS}  # in which stage and from what a variant is made
 
 
 class Origin(NamedTuple):
-    """What variants may be drawn from.
+    """The allowed sources of variants.
 
     Attributes:
         words: for the reference.
-        known: of a file, and of the names of its variants that run, what such a `from` may say.
+        known: takes a file and the names of its variants that run; returns what such a `from` may name.
     """
 
     words: str
@@ -116,7 +116,7 @@ _ORIGINS = {
 
 
 def _origin(way: Method) -> Origin | None:
-    """What variants of a method may be drawn from; None where they take no `from`."""
+    """Return what variants of a method may be drawn from; None where they take no `from`."""
     if way.family is Family.TRAINS:  # it reads the base; its variants are drawn from what it fitted
         return _ORIGINS[Reads.FITTED]
     return next((origin for what, origin in _ORIGINS.items() if what in way.reads), None)
@@ -131,14 +131,14 @@ SECTIONS: Mapping[str, Collection[str]] = {
 
 
 def as_written(parts: Parts) -> Parts:
-    """A key of `Params` as the file has it: without the section of an entry's settings."""
+    """Return a key of `Params` as the file has it: without the section of an entry's settings."""
     if len(parts) > 2 and parts[2] in SECTIONS.get(str(parts[0]), ()):
         return parts[:2] + parts[3:]
     return parts
 
 
 def _parted(written: Mapping[str, Any], kind: type[BaseModel] | None) -> dict[str, Any]:
-    """What an entry is, its purpose included, and its settings in their section."""
+    """Return an entry's own keys, its purpose included, and its settings in their section."""
     if kind is None:
         return dict(written)
     section = settings_of(kind)
@@ -155,7 +155,7 @@ def _copy(value: Any) -> Any:
 
 
 def _places(body: dict[str, Any], item: Derived) -> Iterator[dict[str, Any]]:
-    """The sections that have the key of this default: made where they are left out, passed by where they are null."""
+    """Yield the sections that have the key of this default: made where left out, skipped where null."""
     found = [body]
     for number, name in enumerate(item.path[:-1]):
         if name == ANY:
@@ -175,7 +175,7 @@ def _is(entry: Any, tag: str | None) -> bool:
 
 
 def _run(file: File) -> dict[str, Any]:
-    """The section `run`: every variant where its method runs, and the models that these are drawn from."""
+    """Return the section `run`: every variant where its method runs, and the models that these are drawn from."""
     runs, rows = file.runs, file.variants
     _known("runs.evaluate", runs.evaluate or (), rows)
     names = list(rows) if runs.evaluate is None else list(runs.evaluate)
@@ -215,7 +215,7 @@ def _run(file: File) -> dict[str, Any]:
 
 
 def _source(file: File, name: str, names: Collection[str]) -> str | list[str] | None:
-    """What a variant is drawn from, if from anything: in the file, and of the kind that its method reads."""
+    """Return what a variant is drawn from, if anything; it has to be in the file, and of the kind its method reads."""
     row = file.variants[name]
     several = WAYS[row.method].source == "several"
     if several != isinstance(row.source, tuple) and (several or row.source is not None):

@@ -135,7 +135,7 @@ class _Makes(Settings):
 
 
 def _others() -> dict[str, Any]:
-    """The keys of all other methods: their variants, each with what it is drawn from, if that is anything."""
+    """Return the keys of all other methods: their variants, each with what it is drawn from, if anything."""
     kinds = {known.run: tuple[str, ...] if known.source == "none" else Mapping[str, str] for known in METHODS}
     return {key: (kind, ...) for key, kind in kinds.items() if key not in _Makes.model_fields}
 
@@ -280,7 +280,7 @@ class Params(Settings):
     def untouched(self) -> Path:
         """The folder of the public language model by which texts are judged and filtered.
 
-        A named model's is as it came, whatever a copy of it learned: else it would judge by its own guesses.
+        That of a named model is unchanged, whatever a copy of it learned: otherwise it would judge by its own guesses.
         """
         named = self.models.lm != Models.model_fields["lm"].default
         return UNTOUCHED if self.learns_prompts and named else BASE_LM
@@ -289,7 +289,7 @@ class Params(Settings):
     def writes_alone(self) -> bool:
         """Whether the public language model writes a row of its own, by a prompt that private rows are read with.
 
-        A prompt for a chat model gives an instruction, and is not gone on with.
+        A prompt for a chat model gives an instruction and is not a text to continue.
         """
         readers = (self.variants[name] for name, source in self.run.private_predict.items() if source == "base")
         asked = (getattr(row, row.method).prompt for row in readers)
@@ -305,7 +305,7 @@ class Params(Settings):
 
     @property
     def may_leave(self) -> tuple[str, ...]:
-        """The variants that a card describes: those to release, or while none is named, all that are meant for it."""
+        """The variants that a card describes: those to release or, while none is named, all with that purpose."""
         meant = tuple(name for name in self.run.evaluate if self.source_of(name).purpose == "release")
         return self.release.variants or meant
 
@@ -315,11 +315,11 @@ class Params(Settings):
         return frozenset({*self.sweeps, *(point.of for point in self.sweeps.values())})
 
     def source_of(self, variant: str) -> Fitted:
-        """What a variant's rows are charged as: the model that they are drawn from, or the variant itself."""
+        """Return what a variant's rows are charged as: the model that they are drawn from, or the variant itself."""
         return self.charged[self.run.dp_lm.get(variant, variant)]
 
     def flags(self) -> list[str]:
-        """What is allowed but should be looked at: shown by `plan` and in the report."""
+        """Return warnings about what is allowed but should be looked at, for `plan` and the report."""
         preset = presets().get(self.preset or "")
         warnings = [f"{preset.name}: {said}" for said in preset.beyond] if preset else []
         schema = self.schema_of_data

@@ -19,7 +19,7 @@ from palimpsest.settings import Settings
 
 LEAST_UNITS = 20  # records or persons: with fewer no audit can be made
 NAME = r"^[a-z][a-z0-9_]*$"
-MOST_NAME = 100  # bytes of what files are called after: with all that stands around it, a file's name has at most 255
+MOST_NAME = 100  # bytes of a name that file names contain: with all that is added, a file name has at most 255
 MOST_BUDGET = 1e6  # epsilon, of which 20 is no protection any more
 MOST_RECORDS = 10**12  # as many as nobody has
 

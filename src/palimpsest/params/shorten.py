@@ -1,4 +1,4 @@
-"""The way back from every value to what a person would write: whatever no default gives."""
+"""The way back from every value to what a person would write: all that no default gives."""
 
 import math
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ _FIRST = ("method", "epsilon", "purpose", "from", "variant")
 
 
 def shorten(params: Params) -> dict[str, Any]:
-    """The least that resolves to these values, but for taught models and decoders that nothing is drawn from."""
+    """Return the least that resolves to these values, except taught models and decoders from which nothing is drawn."""
     found = _minimal(params, (), params)
     del found["run"]
     for key in _NAMED:
@@ -35,7 +35,7 @@ def shorten(params: Params) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """A value as YAML has it: sections and tuples as mappings and lists."""
+    """Return a value as YAML has it: sections and tuples as mappings and lists."""
     if isinstance(value, BaseModel):
         return {name: plain(getattr(value, name)) for name in type(value).model_fields}
     if isinstance(value, Mapping):
@@ -44,14 +44,14 @@ def plain(value: Any) -> Any:
 
 
 def default_of(field: FieldInfo, at: Path, tag: str | None, params: Params) -> Any:
-    """What holds for a key where the file does not say; `...` where it must."""
+    """Return the default of a key; `...` where the file has to give a value."""
     if item := derived(at, tag):
         return item.of(params.dataset, params.models.lm)
     return ... if field.is_required() else field.get_default(call_default_factory=True)
 
 
 def _minimal(section: BaseModel, at: Path, params: Params, tag: str | None = None) -> dict[str, Any]:
-    """The values of a section that are no defaults."""
+    """Return the values of a section that differ from their defaults."""
     found = {}
     for name, field in type(section).model_fields.items():
         value, here = getattr(section, name), (*at, name)
@@ -75,7 +75,7 @@ def _tag(entry: BaseModel) -> str | None:
 
 
 def _flat(entry: BaseModel, written: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """An entry as the file has it: without a level for its settings, and without the usual purpose."""
+    """Return an entry as the file has it: without a level for its settings, and without the usual purpose."""
     if key not in _SETTLED:
         return dict(written)
     section = settings_of(type(entry))
@@ -87,12 +87,12 @@ def _flat(entry: BaseModel, written: Mapping[str, Any], key: str) -> dict[str, A
 
 
 def _in_order(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """What a reader wants to know first comes first."""
+    """Return an entry with the keys first that a reader wants to know first."""
     return {key: entry[key] for key in _FIRST if key in entry} | dict(entry)
 
 
 def _name_sources(found: dict[str, Any], params: Params) -> None:
-    """Write `from` where it is not what goes without saying."""
+    """Write `from` where it differs from the default."""
     for name, model in params.run.discriminator.items():
         found["discriminators"][name]["from"] = model
     for name, author in params.run.zero_shot.items():
@@ -105,7 +105,7 @@ def _name_sources(found: dict[str, Any], params: Params) -> None:
 
 
 def _runs(found: Mapping[str, Any], params: Params) -> dict[str, Any]:
-    """What runs, where it is not all that is named."""
+    """Return the section `runs`, for where not everything named runs."""
     run, runs = plain(params.run), {}
     if run["evaluate"] != list(params.variants):
         runs["evaluate"] = run["evaluate"]

@@ -1,4 +1,4 @@
-"""What params.yaml names as public: text files, models, and the words that models are told."""
+"""The sources that params.yaml names as public: text files, models, and the words given to models."""
 
 import json
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from palimpsest.records.vouched import EMBEDDED, PublicSource
 
 
 def public_sources(params: Params) -> tuple[PublicSource, ...]:
-    """Every source of the workspace, each key once; the language model that is trained on public text is none.
+    """Return every source of the workspace, each key once; a language model that is trained on public text is none.
 
     A new key that may name a file or a model belongs here: nothing else is checked, and nothing else can be loaded.
     """
@@ -47,7 +47,7 @@ def _sources(params: Params) -> Iterator[PublicSource]:
 
 
 def _prompts(params: Params) -> Iterator[PublicSource]:
-    """Of what texts are written with; the words of the evaluations reach no row."""
+    """Yield the prompts that texts are written with; the words of the evaluations reach no row."""
     data, written_by = params.dataset, _writers(params)
     if data.labels:
         yield PublicSource("dataset.labels", "prompts", _written(dict(data.labels)))
@@ -66,7 +66,7 @@ def _prompts(params: Params) -> Iterator[PublicSource]:
 
 
 def _writers(params: Params) -> frozenset[str]:
-    """Every author that something which runs has texts of."""
+    """Return every author of texts that are used in the run."""
     return frozenset({*params.run.private_evolve.values(), *params.run.zero_shot.values()})
 
 

@@ -1,4 +1,4 @@
-"""The points of a sweep: what each is called, and what params.yaml has for it. Pure: values in, values out."""
+"""The points of a sweep: the name of each, and its settings in params.yaml. Pure: values in, values out."""
 
 import hashlib
 import itertools
@@ -18,17 +18,17 @@ from palimpsest.params.resolve import WAYS
 from palimpsest.params.sections import MOST_NAME
 from palimpsest.params.text import flow
 
-_BELOW = "model."  # before a key: that of what it is drawn from, once more for what this one stands behind
+_BELOW = "model."  # before a key: of the model that the variant is drawn from; twice: of the model behind that
 _FORM = "KEY=a,b"
 FITTED = ("lms", "discriminators")
 
 
 @dataclass(frozen=True)
 class Axis:
-    """What is varied, and how.
+    """A key that is varied, and its values.
 
     Attributes:
-        key: of the variant, or behind `model.` of what it is drawn from.
+        key: a key of the variant or, after `model.`, of the model that it is drawn from.
         values: in the order of the points.
     """
 
@@ -43,8 +43,8 @@ class Point:
     Attributes:
         name: of the variant.
         values: key -> value.
-        settings: what params.yaml has for it and for the models that it needs of its own; empty of the variant that is
-            swept, where the values are its own.
+        settings: what params.yaml has for it and for the models that it needs of its own; empty for the variant that
+            is swept, if the values are its own.
     """
 
     name: str
@@ -62,7 +62,7 @@ class _Level:
 
 
 def axis(text: str) -> Axis:
-    """`KEY=a,b,c`: the values are YAML, a list of values stands in brackets.
+    """Read `KEY=a,b,c`: the values are YAML, a list of values stands in brackets.
 
     Raises:
         ParamsError: it has no key or no value, or a value twice.
@@ -78,7 +78,7 @@ def axis(text: str) -> Axis:
 
 
 def points(written: Mapping[str, Any], variant: str, axes: Sequence[Axis]) -> tuple[Point, ...]:
-    """Every point of the grid, the last key varying fastest.
+    """Return every point of the grid; the last key varies fastest.
 
     Args:
         written: params.yaml as a person wrote it.
@@ -115,7 +115,7 @@ def _require_names(found: Sequence[Point]) -> None:
 
 
 def _levels(written: Mapping[str, Any], variant: str) -> Iterator[_Level]:
-    """The variant, then the fitted model that it is drawn from, then the one that this stands behind."""
+    """Yield the variant, then the fitted model that it is drawn from, then the model behind that one."""
     entry = dict(written["variants"][variant])
     way = WAYS.get(entry["method"])
     if way is None or way.family is not Family.TRAINS:
@@ -130,7 +130,7 @@ def _levels(written: Mapping[str, Any], variant: str) -> Iterator[_Level]:
 
 
 def _point(levels: Sequence[_Level], values: Mapping[str, Any]) -> Point:
-    """From the ground up: a model whose settings stay is the one that there is, and is not charged again."""
+    """Return a point, built from the lowest model up: one whose settings stay is reused, and is not charged again."""
     name, settings = "", dict[str, Any]()
     for depth in reversed(range(len(levels))):
         level, own = levels[depth], {key: value for key, value in values.items() if _depth(key) == depth}
@@ -153,12 +153,12 @@ def _changed(entry: Mapping[str, Any], values: Mapping[str, Any], below: str) ->
 
 
 def _depth(key: str) -> int:
-    """How many levels below the variant a key is."""
+    """Return how many levels below the variant a key is."""
     return _depth(key.removeprefix(_BELOW)) + 1 if key.startswith(_BELOW) else 0
 
 
 def _named(name: str, values: Mapping[str, Any]) -> str:
-    """A name with what was varied, dp3_temperature0_7. Of one that is too long the end is a hash of the whole."""
+    """Return a name with what was varied, dp3_temperature0_7. One that is too long ends in a hash of the whole."""
     parts = [name, *(f"{key.rpartition('.')[2]}{_word(value)}" for key, value in values.items())]
     whole = "_".join(parts).lower().encode()
     if len(whole) <= MOST_NAME:
@@ -173,12 +173,12 @@ def _word(value: Any) -> str:
 
 
 def marks(found: Sequence[Point], variant: str) -> dict[str, Any]:
-    """What params.yaml notes of variants that a sweep made."""
+    """Return what params.yaml notes of variants that a sweep made."""
     return {point.name: {"of": variant, "keys": list(point.values)} for point in found if point.name != variant}
 
 
 def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-    """Both, the second's values over the first's, section by section."""
+    """Return both merged section by section; the second's values replace the first's."""
     made = deepcopy(dict(first))
     for key, value in second.items():
         both = isinstance(made.get(key), Mapping) and isinstance(value, Mapping)

@@ -31,7 +31,7 @@ def scalar(value: Any) -> str:
 
 
 def flow(value: Any) -> str:
-    """The same for whatever is in one line."""
+    """Return any value as YAML in one line."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{scalar(str(key))}: {flow(inner)}" for key, inner in value.items()) + "}"
     if isinstance(value, list | tuple):
@@ -60,5 +60,5 @@ def _number(value: float) -> str:
 
 
 def _printable(text: str) -> str:
-    """JSON is YAML too, once what is unprintable is escaped."""
+    """Escape unprintable characters, which makes JSON valid YAML."""
     return "".join(sign if sign.isprintable() or ord(sign) > 0xFFFF else f"\\u{ord(sign):04x}" for sign in text)

@@ -1,7 +1,7 @@
-"""Prompts in words: what `models.words` fills in where a variant, a model or an author says nothing of its own.
+"""Prompts in words, which `models.words` fills in for a variant, a model or an author with no prompt of its own.
 
-The words land in the settings that they stand for. So what a stage depends on, and a run's key, hold the prompts
-themselves, and a change of words reruns what is prompted by them and nothing else.
+The words are written into the settings that they stand for. So a stage's dependencies and a run's key hold the prompts
+themselves, and a change of words reruns only what is prompted by them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ _EXAMPLES = 2  # public texts that an author is shown
 def put_into_words(body: dict[str, Any], labelled: bool, form: str | None = None) -> None:
     """Fill in the prompts of models, base authors, variants that read the base model as it is, and what packages bring.
 
-    `form` is that of records of JSON, where there are such.
+    `form` is the form of records of JSON, if there are such records.
     """
     words = _chosen(body.get("models", {}).get("words"))
     if words is None:
@@ -44,13 +44,13 @@ def put_into_words(body: dict[str, Any], labelled: bool, form: str | None = None
 
 
 def prompt_alone(body: dict[str, Any]) -> None:
-    """Fill in the prompt of `public_lm`: the first that is put to the base model where private rows are read."""
+    """Fill in the prompt of `public_lm`: the first one given to the base model where private rows are read."""
     for prompt in _asked(body):
         _fill(body["public_lm"], {"prompt": prompt, "ends": "eos" if prompt == BARE else "line"})
 
 
 def _asked(body: Mapping[str, Any]) -> Iterator[str]:
-    """The prompts without a private text that models and variants put to the base as it is."""
+    """Yield the prompts without a private text that models and variants give to the base as it is."""
     run, variants = body["run"], body["variants"]
     yield from (body["lms"][name]["train"].get("prompt", BARE) for name in run["dp_train"])
     yield from (variants[name]["steer"].get("prompt", BARE) for name in run["steer"])
@@ -63,7 +63,7 @@ def _asked(body: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _chosen(said: Any) -> Words | None:
-    """The words; None where there are none, or where the schema will say what is wrong with them."""
+    """Return the words; None where there are none, or where the schema will report what is wrong with them."""
     try:
         return None if said is None else Words(**said) if isinstance(said, Mapping) else words_of(said)
     except (KeyError, TypeError, ValidationError):
@@ -82,7 +82,7 @@ def _authors(words: Words, labelled: bool) -> dict[str, Any]:
 
 
 def _fill(section: Any, defaults: Mapping[str, Any]) -> None:
-    """Put in what is not said; a prompt for a chat model stays as it is written."""
+    """Fill in what is missing; a prompt for a chat model stays as it is written."""
     if isinstance(section, dict) and not section.get("chat"):
         for key, value in defaults.items():
             section.setdefault(key, value)
