@@ -1,4 +1,4 @@
-"""Which batch a unit of privacy is in: a keyed hash of that unit alone, so none moves another."""
+"""The batch that a unit of privacy is in: a keyed hash of that unit only, so no unit moves another."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ SCHEME = "keyed batches"
 
 
 def part(first: int, last: int) -> tuple[str, str]:
-    """(scheme, cell) of the batches `first` up to `last`."""
+    """Return (scheme, cell) of the batches `first` up to `last`."""
     return SCHEME, f"{first} to {last}"
 
 
@@ -45,11 +45,11 @@ class Cells:
         return tuple(label for label in self.counts for _ in range(self.used[label]))
 
     def of(self, own: Sequence[PrivateRow]) -> tuple[int, list[PrivateRow]] | None:
-        """The batch of one unit of privacy and its contexts there, from all rows of the unit (at least one).
+        """Return the batch of one unit of privacy and its contexts there, from all rows of the unit (at least one).
 
-        A record stands for itself. For a person one row of theirs does, by a keyed hash: its label is the person's, the
-        batch follows from the person's id, and the contexts are the person's rows of that label. None where the unit is
-        in no batch that is written from, or has no public label.
+        A record stands for itself. A person is represented by one of their rows, chosen by a keyed hash: its label is
+        the person's label, the batch follows from the person's id, and the contexts are the person's rows of that
+        label. None where the unit is in no batch that is written from, or has no public label.
         """
         (standing,) = one_each(own)
         label = self._label(standing)

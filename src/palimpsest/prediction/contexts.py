@@ -24,18 +24,18 @@ from palimpsest.models.attention import cap_of, capped, masks_of
 from palimpsest.models.experts import is_mixture
 from palimpsest.shards import Here, Posts, There, posts
 
-_LARGEST_GAP = 5e-4  # nats: what two ways to read one context may differ by; no privacy rests on it
+_LARGEST_GAP = 5e-4  # nats by which two ways to read one context may differ; no privacy rests on it
 _HEAD_ROWS = 32  # states that the head reads at once
 _COLUMNS = 1 << 15  # tokens whose logits are compared at once
-_FEW = 2  # tokens of a trial behind which logits are compared; behind further ones what is inside the model is
+_FEW = 2  # tokens of a trial after which logits are compared; after further ones, what is inside the model is
 _AT_ONCE = 1 << 24  # numbers that a digest is made of at once
 _LEAST_MOVE = 1e-5  # nats that a logit is taken to move by where bits inside the model do and no logit of the trial did
 _FEWEST_COLUMNS = 128  # tokens whose logits are computed at once, at least
-_PER_SCORE = 4.0  # what one unit of rounding in logits may move a score by: `require_exact` says why
+_PER_SCORE = 4.0  # how far one unit of rounding in logits may move a score: `require_exact` says why
 
 
 def rung(length: int, least: int, most: int) -> int:
-    """The smallest of `least`, 2 `least`, 4 `least`, ..., `most` that `length` fits in."""
+    """Return the smallest of `least`, 2 `least`, 4 `least`, ..., `most` that `length` fits in."""
     width = least
     while width < length:
         width *= 2
@@ -47,11 +47,11 @@ class Shape:
     """The shape of every forward pass; all of it public.
 
     Attributes:
-        rows: contexts that one pass reads; where there are fewer, rows without meaning fill it.
-        least: prompts are padded to so many tokens, or twice as many, and so on: the least that each fits in.
+        rows: contexts that one pass reads; where there are fewer, meaningless rows fill it.
+        least: each prompt is padded to the smallest of `least`, 2 `least`, 4 `least`, ... tokens that it fits in.
         most: the longest prompt; no prompt is padded beyond it.
         room: tokens that may follow a prompt.
-        threads: of a processor, in every pass; None takes what this process has, which other libraries change.
+        threads: a processor's threads in every pass; None takes this process's number, which other libraries change.
     """
 
     rows: int
@@ -65,17 +65,17 @@ class Shape:
         validate.in_range(0, float("inf"), room=self.room)
 
     def width(self, length: int) -> int:
-        """What a prompt of so many tokens is padded to."""
+        """Return the number of tokens that a prompt of `length` tokens is padded to."""
         return rung(length, self.least, self.most)
 
     def hold(self) -> None:
-        """Take the threads that were tried: an import or a fit of another library may have raised them since."""
+        """Set the number of threads that was tried: an import or a fit of another library may have raised it since."""
         if self.threads is not None and torch.get_num_threads() != self.threads:
             torch.set_num_threads(self.threads)
 
     @property
     def widths(self) -> list[int]:
-        """All of them, in order."""
+        """All padded widths, in order."""
         widths = [self.width(1)]
         while widths[-1] < self.most:
             widths.append(self.width(widths[-1] + 1))
@@ -84,10 +84,10 @@ class Shape:
 
 @dataclass
 class _Where:
-    """Where the rows of a pass stand: apart from the desk, so that its cache goes as soon as it does, without a cycle.
+    """The positions of a pass's rows, kept apart from the desk so that its cache is freed with it, without a cycle.
 
     Attributes:
-        places: int64 (rows,), the column that each writes next.
+        places: int64 (rows,), the column that each row writes next.
         opening: whether the prompts are being read.
     """
 
@@ -96,14 +96,14 @@ class _Where:
 
 
 class _Shelf(CacheLayerMixin):
-    """One layer's keys and values, (rows, heads, room, head width): each row is written at a place of its own."""
+    """One layer's keys and values, (rows, heads, room, head width); each row is written at its own position."""
 
     def __init__(self, where: "_Where", room: int) -> None:
         super().__init__()
         self._where, self._room = where, room
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        """Room for the longest text, taken once."""
+        """Allocate room for the longest text, once."""
         rows, heads = key_states.shape[:2]
         self.keys = key_states.new_zeros(rows, heads, self._room, key_states.shape[-1])
         self.values = value_states.new_zeros(rows, heads, self._room, value_states.shape[-1])
@@ -112,7 +112,7 @@ class _Shelf(CacheLayerMixin):
     def update(  # type: ignore[override]
         self, key_states: torch.Tensor, value_states: torch.Tensor, *_args: object, **_kwargs: object
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write the new columns; all the room is handed to attention, which a mask bounds."""
+        """Write the new columns and hand all the room to attention, which a mask bounds."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         assert self.keys is not None
@@ -126,20 +126,20 @@ class _Shelf(CacheLayerMixin):
         return self.keys, self.values
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Not asked: masks come whole."""
+        """Return sizes that nothing uses: masks come whole."""
         return self._room, 0
 
     def get_seq_length(self) -> int:
-        """Positions come whole, too."""
+        """Return 0: positions come whole, too."""
         return 0
 
     def get_max_length(self) -> int:
-        """Columns that there is room for."""
+        """Return how many columns there is room for."""
         return self._room
 
 
 class _ContextDesk:
-    """Contexts that one forward pass reads: their cache, where each stands, and its state behind the prompt.
+    """Contexts that one forward pass reads: their cache, their positions, and their states after the prompt.
 
     States are float32, whatever the model computes in.
     """
@@ -164,12 +164,12 @@ class _ContextDesk:
         self.first = hidden[rows, self.starts - 1].float()  # (rows, width of the model)
 
     def opening(self) -> torch.Tensor:
-        """The states behind the prompts."""
+        """Return the states after the prompts."""
         return self.first[: self._count]
 
     @torch.no_grad()
     def step(self, tokens: torch.Tensor, goes_on: torch.Tensor) -> torch.Tensor:
-        """Append a token to the rows that go on; the others return to the end of their prompts. The new states."""
+        """Append a token to rows that go on; reset the others to the end of their prompts. Return the new states."""
         self._shape.hold()
         count, rows = len(tokens), len(self.starts)
         tokens, goes_on = _filled(tokens, rows), _filled(goes_on, rows)
@@ -197,8 +197,8 @@ class _ContextDesk:
 class Contexts:
     """n prompts side by side.
 
-    A context's states depend on its own tokens and on the shape alone, bit for bit where `require_exact` holds with no
-    error; and not on where it is read: `agreed` has workers try the same passes, and takes those that give the same.
+    A context's states depend only on its own tokens and on the shape, bit for bit where `require_exact` holds with no
+    error. They do not depend on where it is read: `agreed` has workers try the same passes and takes those that agree.
     """
 
     def __init__(
@@ -230,7 +230,7 @@ class Contexts:
         Args:
             tokens: int64 (n,).
             goes_on: bool (n,).
-            active: bool (n,); a context that is not active will not be again, and a pass without any is left out.
+            active: bool (n,); an inactive context stays inactive, and a pass without active ones is left out.
         """
         self._shape.hold()
         waiting = [
@@ -242,42 +242,42 @@ class Contexts:
             self._hidden[rows] = wait()
 
     def hidden(self, first: int, last: int) -> torch.Tensor:
-        """Last hidden states (last - first, width) of a run of contexts, float32."""
+        """Return the last hidden states (last - first, width) of a run of contexts, float32."""
         return self._hidden[first:last]
 
 
 def _desk(model: PreTrainedModel, shape: Shape, item: tuple[Sequence[Sequence[int]], int]) -> _ContextDesk:
-    """Of these prompts and the width that they are padded to."""
+    """Make the desk of these prompts and the width that they are padded to."""
     return _ContextDesk(model, *item, shape)
 
 
 def _parts(widths: Sequence[int], rows: int) -> Iterator[tuple[int, list[int]]]:
-    """Which contexts are read together, those of one width, and that width."""
+    """Yield each width with the contexts of that width that are read together."""
     for width in sorted(set(widths)):
         own = [index for index, other in enumerate(widths) if other == width]
         yield from ((width, own[start : start + rows]) for start in range(0, len(own), rows))
 
 
 def _filled(values: torch.Tensor, rows: int) -> torch.Tensor:
-    """Values (n, ...) and zeros behind them, (rows, ...), in memory of their own: alignment is part of the shape."""
+    """Pad values (n, ...) with zeros to (rows, ...), in memory of their own: alignment is part of the shape."""
     filled = values.new_zeros(rows, *values.shape[1:])
     filled[: len(values)] = values
     return filled
 
 
 def context_of(model: PreTrainedModel) -> int:
-    """Most tokens that the model reads."""
+    """Return the most tokens that the model reads."""
     return int(model.config.get_text_config().max_position_embeddings)
 
 
 @dataclass(frozen=True, eq=False)
 class Head:
-    """What turns hidden states into logits, in float32 whatever the model computes in: its digits are those of scores.
+    """The layer from hidden states to logits, in float32 whatever the model computes in: scores have its digits.
 
     Attributes:
         weight: (vocabulary, width).
         bias: (vocabulary,), or None.
-        cap: what the model presses its logits under; None where it does not.
+        cap: the bound of a model that caps its logits; None where it does not.
     """
 
     weight: torch.Tensor
@@ -285,12 +285,12 @@ class Head:
     cap: float | None
 
     def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Logits (..., vocabulary) of states (..., width)."""
+        """Return logits (..., vocabulary) of states (..., width)."""
         return capped(nn.functional.linear(hidden, self.weight, self.bias), self.cap)
 
 
 def head_of(model: PreTrainedModel) -> Head:
-    """The language model's head."""
+    """Return the language model's head."""
     head: nn.Linear = model.get_output_embeddings()
     return Head(head.weight.float(), None if head.bias is None else head.bias.float(), cap_of(model))
 
@@ -298,7 +298,7 @@ def head_of(model: PreTrainedModel) -> Head:
 def logits_of(
     head: Head, hidden: torch.Tensor, rows: int, columns: torch.Tensor | None = None
 ) -> Iterator[torch.Tensor]:
-    """Logits of states (n, width), float32, block after block of at most `rows` and of a fixed number of states.
+    """Yield logits of states (n, width), float32, block after block of at most `rows` and of a fixed number of states.
 
     Args:
         rows: contexts that one forward pass reads.
@@ -314,7 +314,7 @@ def logits_of(
 
 
 def give_dtype(model: PreTrainedModel, dtype: torch.dtype) -> None:
-    """Give the parameters this type, as if `load_lm` had read them so: what positions are made of keeps its digits."""
+    """Give the parameters this type, as if `load_lm` had read them so; what positions are made of keeps its digits."""
     for weight in model.parameters():
         weight.data = weight.data.to(dtype)
 
@@ -337,22 +337,23 @@ def require_exact(
     over a fixed s of at most 2 s persons by 4 x. Its probabilities move by at most x in L1 (softmax is 1-Lipschitz from
     the largest norm to L1), so the sparse vector's distance by 2 x.
 
-    What goes into every layer and comes out is compared, not logits alone: in bf16 another order of summation shows in
-    one number of thousands, and where it shows it moves a logit by hundredths of a nat. So a charge for rounding, which
-    is made of the largest of what a trial saw, is for float32 alone.
+    The inputs and outputs of every layer are compared, not only logits: in bf16 another order of summation shows in one
+    number of thousands, and where it shows it moves a logit by hundredths of a nat. So a charge for rounding, which is
+    made from the largest move that a trial saw, is only for float32.
 
-    A processor whose threads share a product may round a row by its place. Where that moves more than is charged, this
-    process goes on with one thread, and is tried again. The shape that comes back keeps the threads that were tried.
+    A processor whose threads share a product may round a row depending on its place. Where that moves more than is
+    charged, this process goes on with one thread and is tried again. The returned shape keeps the threads that were
+    tried.
 
     Args:
         more: public tokens to go on with, the more the better.
-        shape: of every forward pass over private contexts.
+        shape: the shape of every forward pass over private contexts.
         error: e, nats that a score before the temperature may move by rounding, as the plan charges it; 0 asks for
             equal bits, as it must be where `dtype` is not float32.
-        dtype: of the model from now on, but for its head.
+        dtype: the type of the model from now on, except its head.
 
     Raises:
-        ModelError: the model is a mixture of experts, its positions would follow from the longest context, it treats
+        ModelError: the model is a mixture of experts, its positions would depend on the longest context, it treats
             positions, masks or its head in a way of its own, the device rounds products, or rounding moves more than is
             charged.
     """
@@ -371,7 +372,7 @@ def require_exact(
 
 
 def _moves(largest: float, error: float, dtype: torch.dtype) -> ModelError:
-    """The refusal of a model whose logits move by so much."""
+    """Return the error for a model whose logits move by so much."""
     device = "or use a device whose products keep one order of summation."
     if dtype != torch.float32:
         what = "What a model in half precision makes of a context moves with the contexts beside it."
@@ -393,9 +394,9 @@ def _require_dense(model: PreTrainedModel) -> None:
 
 
 def _require_one_scale(model: PreTrainedModel, shape: Shape) -> None:
-    """Under `longrope` the longest context of a pass chooses the rotations of all: none may come to that length.
+    """Refuse contexts that may pass the limit of `longrope`, where the longest of a pass chooses all rotations.
 
-    A prompt is opened beside others of its own public width, so only what is written behind prompts is concerned.
+    A prompt is opened beside others of its own public width, so only what is written after prompts is concerned.
     """
     given = getattr(model.config.get_text_config(), "rope_parameters", None) or {}
     ropes = [given, *(rope for rope in given.values() if isinstance(rope, dict))]  # one, or one for each type of layer
@@ -425,12 +426,13 @@ def _require_alone(model: PreTrainedModel, prompts: Sequence[Sequence[int]], mor
 
 @torch.no_grad()
 def moved(model: PreTrainedModel, prompts: Sequence[Sequence[int]], more: Sequence[int], shape: Shape) -> float:
-    """The most that a logit of a public context moves with its place and with the contexts beside it; 0 is equal bits.
+    """Return the most that a logit of a public context moves with its place and with the contexts beside it; 0 is equal
+    bits.
 
     In one pass the prompts fill all rows, again and again; in another they stand in reverse order in half of the rows.
-    Copies of one prompt are compared: behind the prompt and behind a few tokens their logits, over all tokens and over
-    as many as each step of the ladder of `logits_of` has, and wherever they are read what goes into each layer and
-    comes out of it. NaN where a logit is none; at least `_LEAST_MOVE` where only bits inside the model moved.
+    Copies of one prompt are compared: their logits after the prompt and after a few tokens, over all tokens and over
+    as many as each step of the ladder of `logits_of` has; and, wherever they are read, the inputs and outputs of each
+    layer. NaN where a logit is no number; at least `_LEAST_MOVE` where only bits inside the model moved.
     """
     head = head_of(model)
     largest, inside = [_ladder(head, shape)], False
@@ -449,7 +451,7 @@ def moved(model: PreTrainedModel, prompts: Sequence[Sequence[int]], more: Sequen
 
 @contextmanager
 def _watched(model: PreTrainedModel, rows: int) -> Iterator[list[torch.Tensor]]:
-    """Digests (rows,) of what goes into each layer without layers of its own, and of what comes out, as they come."""
+    """Collect digests (rows,) of the inputs and outputs of each layer without sublayers, as they come."""
     found: list[torch.Tensor] = []
 
     def watch(_layer: nn.Module, given: tuple[object, ...], made: object) -> None:
@@ -470,7 +472,7 @@ def _watched(model: PreTrainedModel, rows: int) -> Iterator[list[torch.Tensor]]:
 
 
 def _digests(values: torch.Tensor, rows: int) -> torch.Tensor:
-    """Of each of so many rows a number, int64, that rows of other bits share with a chance of some 2^-32."""
+    """Return a number for each row, int64, that rows of other bits share with a chance of some 2^-32."""
     bits = values.detach().reshape(rows, -1).contiguous()
     even = bits.shape[1] * bits.element_size() % 4 == 0
     whole = bits.view(torch.int32) if even else bits.view(torch.int16).to(torch.int32)
@@ -481,19 +483,19 @@ def _digests(values: torch.Tensor, rows: int) -> torch.Tensor:
 
 @lru_cache(maxsize=16)
 def _factors(count: int) -> torch.Tensor:
-    """Odd numbers, int32 (count,): a change of one number alone always shows."""
+    """Return odd numbers, int32 (count,), so that a change of a single number always shows."""
     return _random(2**31, (count,), 0).to(torch.int32) | 1
 
 
 def _random(below: int, size: tuple[int, ...], seed: int) -> torch.Tensor:
-    """Public whole numbers, int64."""
+    """Draw public whole numbers, int64."""
     return torch.randint(below, size, generator=torch.Generator().manual_seed(seed))
 
 
 def _passes(
     prompts: Sequence[Sequence[int]], shape: Shape, vocabulary: int
 ) -> Iterator[tuple[list[list[int]], list[list[int]]]]:
-    """For each width the prompts, with random ones for half of the rows, and in which two orders they fill a pass."""
+    """Yield for each width the prompts, with random ones for half of the rows, and the two orders that fill a pass."""
     for before, width in pairwise([0, *shape.widths]):
         own = [_stretched(prompt, before, width) for prompt in prompts] + [_stretched(prompts[0], width - 1, width)]
         own += _random(vocabulary, (max(0, shape.rows // 2 - len(own)), width), width).tolist()
@@ -502,12 +504,12 @@ def _passes(
 
 
 def agreed(model: PreTrainedModel, prompts: Sequence[Sequence[int]], more: Sequence[int], shape: Shape) -> Posts | None:
-    """Workers whose states of public prompts, in the passes of `moved`, are those of this process to the last bit.
+    """Return workers whose states of public prompts, in the passes of `moved`, equal this process's to the last bit.
 
     None where no cluster is asked for.
 
     Raises:
-        ShardError: a worker's are others.
+        ShardError: a worker's states differ.
     """
     passes = _passes(prompts, shape, len(head_of(model).weight))
     trials = [[own[index] for index in order] for own, orders in passes for order in orders]
@@ -515,7 +517,7 @@ def agreed(model: PreTrainedModel, prompts: Sequence[Sequence[int]], more: Seque
 
 
 def _states(model: PreTrainedModel, more: Sequence[int], shape: Shape, prompts: Sequence[Sequence[int]]) -> bytes:
-    """The states behind the prompts and behind each further token, as bytes."""
+    """Return the states after the prompts and after each further token, as bytes."""
     contexts, everyone = Contexts(model, prompts, shape), torch.ones(len(prompts), dtype=torch.bool)
     states = [contexts.hidden(0, len(prompts)).clone()]
     for token in more:
@@ -525,14 +527,14 @@ def _states(model: PreTrainedModel, more: Sequence[int], shape: Shape, prompts: 
 
 
 def _stretched(prompt: Sequence[int], before: int, width: int) -> list[int]:
-    """The prompt, again and again or cut, so that it is padded to the width and not to the one before."""
+    """Repeat or cut the prompt so that it is padded to this width and not to the one before."""
     return list(islice(cycle(prompt), min(width, max(len(prompt), before + 1))))
 
 
 def _trial(
     model: PreTrainedModel, head: Head, prompts: Sequence[Sequence[int]], more: Sequence[int], shape: Shape
 ) -> Iterator[torch.Tensor]:
-    """Logits (n, vocabulary) behind each prompt, and behind each of the first few further tokens; all are read."""
+    """Yield logits (n, vocabulary) after each prompt and after each of the first few further tokens; all are read."""
     contexts = Contexts(model, prompts, shape)
     everyone = torch.ones(len(prompts), dtype=torch.bool, device=model.device)
     yield torch.cat(list(logits_of(head, contexts.hidden(0, len(prompts)), shape.rows)))
@@ -543,20 +545,20 @@ def _trial(
 
 
 def _apart(values: torch.Tensor, owners: torch.Tensor) -> torch.Tensor:
-    """The largest difference between rows (n, k) of one owner (n,)."""
+    """Return the largest difference between rows (n, k) of one owner (n,)."""
     first = _firsts(owners)
     parts = zip(values.split(_COLUMNS, 1), values[first].split(_COLUMNS, 1), strict=True)
     return torch.stack([(own.double() - other.double()).abs().max() for own, other in parts]).max()
 
 
 def _firsts(owners: torch.Tensor) -> torch.Tensor:
-    """The first place of each place's owner, int64 (n,)."""
+    """Return the first place of each place's owner, int64 (n,)."""
     firsts = {owner: place for place, owner in reversed(list(enumerate(owners.tolist())))}
     return torch.tensor([firsts[owner] for owner in owners.tolist()], device=owners.device)
 
 
 def _ladder(head: Head, shape: Shape) -> torch.Tensor:
-    """The largest difference between logits of one state at two places of a pass of the head, for all its shapes."""
+    """Return the largest difference between logits of one state at two places of a head's pass, over its shapes."""
     rows = min(shape.rows, _HEAD_ROWS)
     most = len(head.weight)
     states = head.weight[: min(5, most)].detach()  # any states will do

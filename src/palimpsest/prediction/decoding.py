@@ -24,7 +24,7 @@ class Rules:
 
     Attributes:
         clipping: how private logits enter a score.
-        vector: what passes over tokens without cost, or None.
+        vector: the sparse vector that passes over tokens without cost, or None.
         public_temperature: divides the public logits of a token that was passed over.
         allowed: tokens that may follow, bool (vocabulary,).
         ends: ids that end an example; none may come first.
@@ -46,22 +46,22 @@ class Rules:
         validate.positive(tokens=self.tokens, longest=self.longest, most=self.most)
 
     def follow(self, first: bool) -> torch.Tensor:
-        """Tokens that may come now, bool (vocabulary,)."""
+        """Return the tokens that may come now, bool (vocabulary,)."""
         return without_ends(self.allowed, self.ends) if first else self.allowed
 
 
 def without_ends(allowed: torch.Tensor, ends: frozenset[int]) -> torch.Tensor:
-    """Tokens that may come first, bool (vocabulary,): an example does not begin with its end."""
+    """Return the tokens that may come first, bool (vocabulary,): an example does not begin with its end."""
     return allowed.index_fill(0, torch.tensor(sorted(ends), device=allowed.device), False)
 
 
 @dataclass
 class WrittenSoFar:
-    """What a batch has written so far; all of it is the mechanism's output.
+    """The tokens that a batch has written so far; all of it is the mechanism's output.
 
     Attributes:
         examples: tokens of each finished example, without its end.
-        text: tokens of the one under way.
+        text: tokens of the example under way.
         used: private tokens that count as drawn.
         drawn: tokens in all, free ones included.
     """
@@ -72,7 +72,7 @@ class WrittenSoFar:
     drawn: int = 0
 
     def take(self, token: int, rules: Rules) -> bool:
-        """Append a token; whether the example goes on."""
+        """Append a token; return whether the example goes on."""
         self.drawn += 1
         if token not in rules.ends:
             self.text.append(token)
@@ -83,18 +83,18 @@ class WrittenSoFar:
         return goes_on
 
     def going(self, rules: Rules) -> bool:
-        """Whether the batch may draw more."""
+        """Return whether the batch may draw more."""
         return self.used < rules.tokens and self.drawn < rules.most
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeteredWriting:
-    """What writes token by token with a public language model, each token counted before it is drawn.
+    """A query that writes token by token with a public language model, each token counted before it is drawn.
 
     Attributes:
         name: the charge's name.
-        shape: of every forward pass over private contexts.
-        stride: private tokens between two entries in the ledger; a stopped run loses at most so many a batch.
+        shape: the shape of every forward pass over private contexts.
+        stride: private tokens between two entries in the ledger; a stopped run loses at most that many per batch.
         checkpoints: where a stopped run leaves what was written; None keeps nothing.
     """
 
@@ -108,13 +108,13 @@ class MeteredWriting:
 
     @property
     def subject(self) -> object:
-        """The prompts that texts are written behind."""
+        """The prompts that texts are written after."""
         prompts, frames = self.prompter, self.prompter.private.items()
         private = {label: (frame.before, frame.after) for label, frame in frames}
         return prompts.public, private, prompts.text_tokens, prompts.joint
 
     def run(self, rows: Sequence[PrivateRow], noise: NoiseSource) -> list[dict[str, Any]]:
-        """Not without a meter.
+        """Refuse to run without a meter.
 
         Raises:
             LedgerError: always.
@@ -122,7 +122,7 @@ class MeteredWriting:
         raise LedgerError("Text is written in steps that a meter counts.", "Ask for it through a view.")
 
     def told(self, label: str, own: WrittenSoFar) -> dict[str, Any]:
-        """The label, the texts of the finished examples and of the unfinished one, and how many tokens were drawn."""
+        """Return the label, the texts of finished examples, the unfinished text, and how many tokens were drawn."""
         decode = self.prompter.tokenizer.decode
         return {
             "label": label,
@@ -141,7 +141,7 @@ class Batches:
     logits would tell how many there are, and a token at the edge of the candidates would tell it for certain.
 
     Attributes:
-        private: the private contexts of each batch, batch after batch; None where there is none.
+        private: the private contexts of each batch, batch after batch; None where there are none.
         public: the public context of each batch.
         bounds: batch b owns the private contexts from bounds[b] to bounds[b + 1]; length B + 1.
         persons: how many contexts the person behind each private context has, int64 (contexts,); 1 where the unit of
@@ -158,13 +158,13 @@ class Batches:
     rows: int
 
     def public_logits(self) -> torch.Tensor:
-        """Logits (B, vocabulary) of the public contexts, float32."""
+        """Return logits (B, vocabulary) of the public contexts, float32."""
         return self.head(self.public.hidden(0, len(self.bounds) - 1))
 
     def private_sum(
         self, batch: int, columns: torch.Tensor | None, of: Callable[[torch.Tensor], torch.Tensor], bound: float
     ) -> torch.Tensor:
-        """The sum over a batch's persons of the mean of `of` over their contexts, float64 (k,).
+        """Return the sum over a batch's persons of the mean of `of` over their contexts, float64 (k,).
 
         Args:
             columns: tokens whose logits are wanted, int64 (k,); None for all.
@@ -222,14 +222,14 @@ class BatchWriter:
         return self._private(batch, public[columns], columns)
 
     def _free(self, batch: int, public: torch.Tensor, vector: SparseVector) -> bool:
-        """Whether the sparse vector passes over this token."""
+        """Return whether the sparse vector passes over this token."""
         if batch not in self._thresholds:
             self._thresholds[batch] = vector.new_threshold(self._source)
         total = self._batches.private_sum(batch, None, probabilities, 1.0)
         return vector.passes(vector.distance(total, probabilities(public)), self._thresholds[batch], self._source)
 
     def _private(self, batch: int, chosen: torch.Tensor, columns: torch.Tensor) -> int:
-        """A token of these columns, whose public logits are `chosen`."""
+        """Draw a token of these columns, whose public logits are `chosen`."""
         clipping = self._rules.clipping
         total = self._batches.private_sum(
             batch, columns, lambda logits: clipping.contributions(logits, chosen), clipping.clip

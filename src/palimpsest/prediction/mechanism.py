@@ -6,7 +6,7 @@ the fixed s. That is the exponential mechanism. A sparse vector may pass over to
 contexts agree (Amin et al. 2024, "Private prediction for large-scale synthetic text generation", Algorithm 1).
 
 A person may have several contexts in a batch: each is cut, then averaged within the person, so that all of them
-together add what one context may. Sums are of whole steps of a public grid: exact, in whatever order.
+together add at most what one context may. Sums are of whole steps of a public grid: exact, in whatever order.
 
 Data sets are compared by adding or removing one unit of privacy: a record, or a person with all their rows. Everything
 here but the logits of private contexts is public.
@@ -34,7 +34,7 @@ _STEPS = 30  # a bound is 2^30 steps of its grid, or up to twice as many
 
 
 def grid(bound: float) -> float:
-    """A step for sums of values within [-bound, bound], in their unit: a power of two.
+    """Return the step for sums of values within [-bound, bound], in their unit: a power of two.
 
     >>> grid(1.0) == 2.0**-30 == grid(1.9)
     True
@@ -43,7 +43,7 @@ def grid(bound: float) -> float:
 
 
 def averaged_sum(values: torch.Tensor, contexts: torch.Tensor, bound: float) -> torch.Tensor:
-    """The sum over persons of the mean over a person's contexts, float64 (k,).
+    """Return the sum over persons of the mean over a person's contexts, float64 (k,).
 
     Guarantee: with every value in [-bound, bound], all contexts of one person together add at most `bound` in size to
     each sum; with rows that are distributions from `probabilities`, at most 1 in L1 to all. Values are cut towards 0 to
@@ -65,10 +65,10 @@ def averaged_sum(values: torch.Tensor, contexts: torch.Tensor, bound: float) -> 
 
 @dataclass(frozen=True)
 class Clipping(ABC):
-    """How a private context's logits enter the score of the next token.
+    """The rule by which a private context's logits enter the score of the next token.
 
     Attributes:
-        clip: c, in nats: most that one unit of privacy adds to any sum of contributions, in size.
+        clip: c, in nats: the most that one unit of privacy adds to any sum of contributions, in size.
         temperature: divides the scores.
         batch_size: s, the divisor, in units of privacy; never the number that is there.
         top_k: k, the likeliest public tokens that may be drawn, with those within `margin`; 0 means all.
@@ -85,34 +85,34 @@ class Clipping(ABC):
 
     @property
     def sensitivity(self) -> float:
-        """c / s: most that one unit of privacy moves any score, before the temperature divides it."""
+        """c / s: the most that one unit of privacy moves any score, before the temperature divides it."""
         return self.clip / self.batch_size
 
     @property
     def rho(self) -> float:
-        """zCDP of one drawn token."""
+        """The zCDP of one drawn token."""
         return self.rho_of(self.sensitivity)
 
     def rho_of(self, move: float) -> float:
-        """zCDP of one drawn token whose scores move by at most so much: 1/2 (move / temperature)^2.
+        """Return the zCDP of one drawn token whose scores move by at most `move`: 1/2 (move / temperature)^2.
 
         Source: Cesar and Rogers 2021, Lemma 3.2.
         """
         return 0.5 * (move / self.temperature) ** 2
 
     def event_of(self, move: float) -> DpEvent:
-        """The same as an event: its range is 2 move / temperature, of which `rho_of` is an eighth of the square."""
+        """Return that cost as an event of range 2 move / temperature; `rho_of` is an eighth of the range squared."""
         return BoundedRangeDpEvent(2.0 * move / self.temperature)
 
     @property
     @abstractmethod
     def margin(self) -> float:
-        """Nats below the k-th likeliest public token at which a token may be drawn still."""
+        """The number of nats below the k-th likeliest public token at which a token may still be drawn."""
 
     def candidates(self, public: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
-        """Tokens that may be drawn, bool (vocabulary,): a function of public logits alone.
+        """Return the tokens that may be drawn, bool (vocabulary,): a function of public logits only.
 
-        Allowed ones with a public logit of at least the k-th largest minus the margin.
+        These are the allowed ones with a public logit of at least the k-th largest minus the margin.
         """
         if not 0 < self.top_k < int(allowed.sum()):
             return allowed
@@ -121,11 +121,11 @@ class Clipping(ABC):
 
     @abstractmethod
     def contributions(self, private: torch.Tensor, public: torch.Tensor) -> torch.Tensor:
-        """What each context adds to the sum: (n, k) from logits (n, k) and public ones (k,), row by row."""
+        """Return what each context adds to the sum: (n, k) from logits (n, k) and public ones (k,), row by row."""
 
     @abstractmethod
     def scores(self, total: torch.Tensor, public: torch.Tensor) -> torch.Tensor:
-        """Logits of the draw, float64 (k,), from the summed contributions (k,)."""
+        """Return the logits of the draw, float64 (k,), from the summed contributions (k,)."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class FixedClipping(Clipping):
         return 0.0
 
     def contributions(self, private: torch.Tensor, public: torch.Tensor) -> torch.Tensor:
-        """max(-c, z - max z + c); a context whose logits are no numbers adds nothing."""
+        """Return max(-c, z - max z + c); a context whose logits are no numbers adds nothing."""
         raised = private - private.amax(dim=-1, keepdim=True) + self.clip
         return bounded(raised, self.clip)
 
@@ -173,17 +173,17 @@ class DifferenceClipping(Clipping):
 
     @property
     def margin(self) -> float:
-        """2 C / s: what clipped contributions could lift one token over another."""
+        """2 C / s: how far clipped contributions could lift one token over another."""
         return 2.0 * self.sensitivity
 
     def contributions(self, private: torch.Tensor, public: torch.Tensor) -> torch.Tensor:
-        """The centred difference, cut to [-C, C]; a context whose logits are no numbers adds nothing."""
+        """Return the centred difference, cut to [-C, C]; a context whose logits are no numbers adds nothing."""
         difference = private - public
         middle = (difference.amax(dim=-1, keepdim=True) + difference.amin(dim=-1, keepdim=True)) / 2.0
         return bounded(difference - middle, self.clip)
 
     def scores(self, total: torch.Tensor, public: torch.Tensor) -> torch.Tensor:
-        """Public logits and the sum over s, both over the temperature."""
+        """Return public logits plus the sum over s, divided by the temperature."""
         return (public.double() + total.double() / self.batch_size) / self.temperature
 
 
@@ -219,14 +219,14 @@ class SparseVector:
         return self.rho_of(self.sensitivity)
 
     def rho_of(self, move: float) -> float:
-        """zCDP of one round whose distances move by at most so much: 2 (move / nu)^2."""
+        """Return the zCDP of one round whose distances move by at most `move`: 2 (move / nu)^2."""
         return 2.0 * (move / self.noise) ** 2
 
     def event_of(self, move: float) -> DpEvent:
         return ZCDpEvent(self.rho_of(move))
 
     def distance(self, total: torch.Tensor, public: torch.Tensor) -> float:
-        """|| (1/s) sum_i p_i - p_public ||_1 from summed private probabilities (k,) and public ones (k,).
+        """Return || (1/s) sum_i p_i - p_public ||_1 from summed private probabilities (k,) and public ones (k,).
 
         Unclipped and at temperature 1: each p_i has L1 norm at most 1. (A softmax of mean logits would move by c / s.)
         Private sums and public probabilities are whole steps of one grid, so nothing is rounded but the last quotient.
@@ -237,17 +237,17 @@ class SparseVector:
         return float((total.double() - self.batch_size * whole).abs().sum()) / self.batch_size
 
     def new_threshold(self, source: NoiseSource) -> float:
-        """theta + Lap(nu), drawn once a round."""
+        """Draw theta + Lap(nu), once a round."""
         return self.threshold + laplace(source, self.noise)
 
     def passes(self, distance: float, threshold: float, source: NoiseSource) -> bool:
-        """Whether the token is free: distance + Lap(2 nu) below the round's threshold."""
+        """Return whether the token is free: distance + Lap(2 nu) below the round's threshold."""
         return distance + laplace(source, 2.0 * self.noise) < threshold
 
 
 @dataclass(frozen=True)
 class Rounding:
-    """What one unit of privacy may move beside its own contribution, by the rounding of logits.
+    """The amount that one unit of privacy may move by the rounding of logits, beside its own contribution.
 
     Attributes:
         error: e, nats: the most that a score before the temperature, and a distance of the sparse vector, may move
@@ -267,7 +267,7 @@ EXACT = Rounding()
 
 
 def token_rho(clipping: Clipping, vector: SparseVector | None, rounding: Rounding = EXACT) -> float:
-    """zCDP of one token drawn from private contexts, with the round of the sparse vector before it.
+    """Return the zCDP of one token drawn from private contexts, with the round of the sparse vector before it.
 
     Guarantee: of its own batch a unit of privacy moves scores by c / s + e and distances by 1 / s + e; of the m - 1
     others, whose noise is drawn apart, by e. So rho is 1/2 ((c / s + e) / tau)^2 + (m - 1) / 2 (e / tau)^2, and for a
@@ -282,7 +282,7 @@ def token_rho(clipping: Clipping, vector: SparseVector | None, rounding: Roundin
 def wave_event(
     clipping: Clipping, vector: SparseVector | None, tokens: int, reference: bool, rounding: Rounding = EXACT
 ) -> DpEvent:
-    """What a wave of batches costs that draw so many private tokens each: the parts of `token_rho`, told apart."""
+    """Return the event of a wave of batches with `tokens` private tokens each: the parts of `token_rho`, kept apart."""
     if reference:
         return NonPrivateDpEvent()
     parts: list[Clipping | SparseVector] = [clipping] if vector is None else [clipping, vector]
@@ -293,7 +293,7 @@ def wave_event(
 
 
 def bounded(values: torch.Tensor, bound: float) -> torch.Tensor:
-    """Values cut to [-bound, bound]; 0 where there is no number.
+    """Cut values to [-bound, bound]; 0 where there is no number.
 
     Guarantee: every value of the result is finite and at most `bound` in size, whatever came in.
     """
@@ -306,7 +306,7 @@ def bounded(values: torch.Tensor, bound: float) -> torch.Tensor:
 
 
 def probabilities(logits: torch.Tensor) -> torch.Tensor:
-    """Softmax over the last axis in float64; zeros where logits are no numbers.
+    """Return the softmax over the last axis in float64; zeros where logits are no numbers.
 
     Guarantee: the L1 norm passes 1 by less than a step of `grid(1)`, which float64 holds for up to 2^22 tokens; cut to
     whole steps, as `averaged_sum` does, it never passes 1.
@@ -317,10 +317,10 @@ def probabilities(logits: torch.Tensor) -> torch.Tensor:
 
 
 def draw(scores: torch.Tensor, source: NoiseSource) -> int:
-    """An index with probability proportional to exp(scores), by the Gumbel-max trick.
+    """Draw an index with probability proportional to exp(scores), by the Gumbel-max trick.
 
     Each score gets a Gumbel draw of 53 bits of its own, so every index within 40 nats of the largest can be drawn: no
-    probability is lost in a running sum. What lies further below cannot; its probability, under 1e-17, is part of no
+    probability is lost in a running sum. An index further below cannot; its probability, under 1e-17, is part of no
     delta.
     """
     gumbel = -np.log(-np.log(source.uniform(scores.numel())))
@@ -328,6 +328,6 @@ def draw(scores: torch.Tensor, source: NoiseSource) -> int:
 
 
 def laplace(source: NoiseSource, scale: float) -> float:
-    """A Laplace draw of mean 0: the difference of two exponentials. Only comparisons with it are ever told."""
+    """Make a Laplace draw of mean 0: the difference of two exponentials. Only comparisons with it are ever told."""
     first, second = -np.log(source.uniform(2))
     return float(scale * (first - second))

@@ -19,7 +19,7 @@ class Prompter:
 
     Attributes:
         tokenizer: the public model's.
-        private: label -> what stands around a record's text.
+        private: label -> the frame around a record's text.
         public: label -> the prompt without a record.
         text_tokens: tokens kept of a record's text.
         joint: stands between a free label and its text, where labels are free text; None where they are public.
@@ -32,23 +32,23 @@ class Prompter:
     joint: str | None = None
 
     def spelt(self, text: str, label: str | None) -> str:
-        """A record as one text: a free label comes first, so that a cut takes the text's end."""
+        """Return a record as one text. A free label comes first, so that a cut takes the text's end."""
         return text if self.joint is None else f"{label or ''}{self.joint}{text}"
 
     def contexts(self, label: str, texts: Sequence[str]) -> list[list[int]]:
-        """The prompt of each text."""
+        """Return the prompt of each text."""
         frame = self.private[label]
         return [[*frame.before, *text, *frame.after] for text in encode_texts(self.tokenizer, texts, self.text_tokens)]
 
     @property
     def longest(self) -> int:
-        """Most tokens that a prompt may have."""
+        """The most tokens that a prompt may have."""
         framed = (len(frame.before) + self.text_tokens + len(frame.after) for frame in self.private.values())
         return max(*framed, *map(len, self.public.values()))
 
     @property
     def longest_with_head(self) -> int:
-        """Most tokens that a head and one record behind it may have."""
+        """The most tokens that a head and one record after it may have."""
         return self.longest + max(map(len, self.public.values()))
 
 
@@ -62,7 +62,7 @@ def prompter(
     text_tokens: int,
     joint: str | None = None,
 ) -> Prompter:
-    """Prompts for public labels; a task without labels has the one label "".
+    """Make prompts for public labels; a task without labels has the one label "".
 
     Args:
         tokenizer: the public model's.
@@ -74,7 +74,7 @@ def prompter(
         joint: stands between a free label and its text; None where labels are public.
 
     Raises:
-        ParamsError: a template names a slot that there is not, or {text} in the wrong place.
+        ParamsError: a template names an unknown slot, or {text} in the wrong place.
         ModelError: `chat` is asked for and the tokenizer has no chat template.
     """
     require_slots("private", private, 1)
@@ -91,7 +91,7 @@ def prompter(
 
 
 def parsed(text: str, joint: str) -> tuple[str, str] | None:
-    """Text and free label of a record that was written as one text; None where one of them is missing.
+    """Split a record that was written as one text into text and free label; None where one of them is missing.
 
     >>> parsed("comedy | a film to laugh at", " | ")
     ('a film to laugh at', 'comedy')
@@ -109,10 +109,10 @@ def few_shot_prompter(
     text_tokens: int,
     joint: str | None = None,
 ) -> Prompter:
-    """Prompts of several records: `public` holds the head, `private` what stands around one record behind it.
+    """Make prompts of several records: `public` holds the head, `private` the frame of one record after it.
 
     Raises:
-        ParamsError: a template names a slot that there is not, or {text} in the wrong place.
+        ParamsError: a template names an unknown slot, or {text} in the wrong place.
     """
     require_slots("head", head, 0)
     require_slots("shot", shot, 1)

@@ -42,11 +42,11 @@ class WriteWave(MeteredWriting):
     themselves, in this process. Running time and memory are not covered.
 
     Attributes:
-        cells: which record or person is in which batch.
-        first: first batch of the wave.
-        last: behind its last one; batches that there are not write nothing.
+        cells: the assignment of records or persons to batches.
+        first: the first batch of the wave.
+        last: one past its last batch; batches that do not exist write nothing.
         reference: True where the charge is not private.
-        rounding: what the rounding of logits is charged as.
+        rounding: the rounding of logits as it is charged.
         posts: workers that read private contexts; see `contexts.agreed`.
     """
 
@@ -64,7 +64,7 @@ class WriteWave(MeteredWriting):
 
     @property
     def stores_answer(self) -> bool:
-        """A finished wave is kept for a retry; a reference's texts are not private and stay out of the ledger."""
+        """Whether a finished wave is kept for a retry: a reference's texts, not private, stay out of the ledger."""
         return not self.reference
 
     @property
@@ -79,15 +79,15 @@ class WriteWave(MeteredWriting):
 
     @property
     def steps(self) -> int:
-        """r: private tokens of each batch."""
+        """r: the number of private tokens of each batch."""
         return self.rules.tokens
 
     def event(self) -> DpEvent:
-        """r tokens, composed; the batches of a wave hold different records, or different persons."""
+        """Compose r tokens; the batches of a wave hold different records, or different persons."""
         return wave_event(self.rules.clipping, self.rules.vector, self.steps, self.reference, self.rounding)
 
     def run_steps(self, rows: Sequence[PrivateRow], noise: NoiseSource, meter: Meter) -> list[dict[str, Any]]:
-        """What each batch wrote; a stopped attempt's examples are kept, its unfinished ones are dropped."""
+        """Return what each batch wrote; a stopped attempt's examples are kept, its unfinished ones are dropped."""
         kept = Kept(self.checkpoints, meter)
         written = self._earlier(kept, meter.begun)
         if not written:
@@ -123,7 +123,7 @@ class WriteWave(MeteredWriting):
         return Batches(private, public, bounds, persons, head_of(self.model), self.shape.rows)
 
     def _earlier(self, kept: Kept, begun: int) -> list[WrittenSoFar]:
-        """What an earlier attempt wrote, every batch as if it had drawn all that the meter counted."""
+        """Return what an earlier attempt wrote, every batch as if it had drawn all that the meter counted."""
         earlier = kept.load()
         if earlier is None:
             return [WrittenSoFar(used=begun) for _ in self.labels]

@@ -1,4 +1,4 @@
-"""How few-shot generation makes a token, as far as that costs: public numbers, and their event."""
+"""The cost of a token in few-shot generation: public numbers, and their event."""
 
 import math
 from dataclasses import dataclass
@@ -21,17 +21,17 @@ SENSITIVITY = 2.0**0.5  # of a sum of distributions when one of them changes to 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How a token is made; all of it public.
+    """The public numbers by which a token is made.
 
     Attributes:
         rate: probability with which each record, or person, is drawn for a token.
         charged_rate: the rate that is charged, at least `rate`: one event for all labels, so that they compose in
             parallel as one.
         noise_multiplier: standard deviation of the noise over the sensitivity; 0 is no noise.
-        prompts: M.
-        top_k: likeliest public tokens that compete.
-        rows: demonstrations.
-        longest: most tokens of one.
+        prompts: M, the number of prompts.
+        top_k: how many of the likeliest public tokens compete.
+        rows: how many demonstrations there are.
+        longest: the most tokens of one demonstration.
         rounding: nats that a logit of a prompt may move with the prompts beside it.
     """
 
@@ -52,12 +52,12 @@ class Sampling:
 
     @property
     def steps(self) -> int:
-        """Most tokens in all."""
+        """The most tokens in all."""
         return self.rows * self.longest
 
     @property
     def noise_std(self) -> float:
-        """Of the average: the multiplier times the sensitivity, (sqrt(2) + (M - 1) e) / M in L2.
+        """The noise's standard deviation on the average: multiplier times sensitivity, (sqrt(2) + (M - 1) e) / M in L2.
 
         One prompt's distribution may become any other. Those beside it move by at most e in L1 where their logits move
         by e (softmax is 1-Lipschitz from the largest norm to L1); e is 0 where their bits stay. There is room for
@@ -67,7 +67,7 @@ class Sampling:
         return covering_std(self.noise_multiplier, moved, self.top_k)
 
     def event(self) -> DpEvent:
-        """Poisson-sampled Gaussians, one a token; not private where there is no noise."""
+        """Return Poisson-sampled Gaussians, one for each token; not private where there is no noise."""
         if not self.noise_multiplier:
             return NonPrivateDpEvent()
         return SelfComposedDpEvent(

@@ -1,4 +1,4 @@
-"""What a run had to assume about the machine that it ran on, by id: receipts carry them, the statement lists them."""
+"""The assumptions that a run makes about its machine, by id. Receipts carry them and the statement lists them."""
 
 BATCH_BITS = "batch-bits"
 LOGIT_ROUNDING = "logit-rounding"

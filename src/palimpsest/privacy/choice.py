@@ -1,4 +1,4 @@
-"""A charged choice among a few public functions: the one that gives most private units the label that they bear."""
+"""A charged choice among a few public functions: the one that gives most private units their own label."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ Classify: TypeAlias = Callable[[Sequence[str]], Sequence[str]]  # n texts -> n l
 
 
 def choice_event(rho: float) -> DpEvent:
-    """What a choice of such a rho costs: its range is 1 / scale. With an infinite one it is not private."""
+    """Return the event of a choice that costs `rho`: its range is 1 / scale. With an infinite rho it is not private."""
     return BoundedRangeDpEvent(math.sqrt(8.0 * rho)) if math.isfinite(rho) else NonPrivateDpEvent()
 
 
@@ -29,7 +29,7 @@ def choice_event(rho: float) -> DpEvent:
 @registered
 @dataclass(frozen=True, eq=False)
 class Choice(Stored):
-    """Which of several classifiers is right on most units, told by its place alone: no score comes out.
+    """A choice of the classifier that is right on most units. Only its index is released, no score.
 
     One place is drawn with a probability in proportion to exp(score / scale), the exponential mechanism (McSherry and
     Talwar 2007), where the score of a classifier is the number of units that it is right on.
@@ -46,7 +46,7 @@ class Choice(Stored):
     Attributes:
         classifiers: at least one, each n texts -> n labels.
         rho: what the choice costs.
-        among: of each classifier the public texts that it learned from, and their labels, by which its place is known.
+        among: for each classifier, the public texts that it learned from and their labels; they identify it.
     """
 
     classifiers: tuple[Classify, ...]
@@ -55,21 +55,21 @@ class Choice(Stored):
     name: str = "choice"
 
     def __post_init__(self) -> None:
-        """Refuse a cost that is none, and a choice among nothing."""
+        """Refuse an invalid cost and a choice among no classifiers."""
         if self.rho != math.inf:
             validate.positive(rho=self.rho)
         validate.in_range(1, math.inf, number_of_classifiers=len(self.classifiers))
 
     @property
     def subject(self) -> object:
-        """What was chosen from."""
+        """The alternatives of the choice."""
         return self.among
 
     def event(self) -> DpEvent:
         return choice_event(self.rho)
 
     def run(self, rows: Sequence[PrivateRow], noise: "NoiseSource") -> int:
-        """The place of the classifier that was chosen. The noise comes from OpenDP's own source."""
+        """Return the index of the chosen classifier. The noise comes from OpenDP's own source."""
         own = one_each(rows)
         texts = [row.text for row in own]
         scores = [_right(classify(texts), own) for classify in self.classifiers]
@@ -78,5 +78,5 @@ class Choice(Stored):
 
 
 def _right(given: Sequence[str], rows: Sequence[PrivateRow]) -> int:
-    """How many rows are given the label that they bear."""
+    """Return how many rows are given their own label."""
     return sum(label == row.label for label, row in zip(given, rows, strict=True))

@@ -30,12 +30,12 @@ ROOT_BITS = int(np.float64(math.sqrt(0.5)).view(np.int64))
 LARGEST = 2.0**62
 _INTERVALS = MPIntervalContext()
 _SPARE = 64  # bits of precision beyond those of the cell
-_DOUBT = 32  # of them that mpmath may get wrong, where it should round outwards to the last one
+_DOUBT = 32  # of these bits that mpmath may get wrong, though it should round outwards to the last bit
 
 
 def _compiled(**options: Any) -> Callable[[_Function], _Function]:
-    """Numba's compiler. It keeps what it makes beside this file, or in its user's cache, for as long as the file stays
-    as it is: to compile takes seconds of each process. Where neither can be written, each process compiles."""
+    """Return Numba's compiler. It caches its output beside this file or in the user's cache until the file changes,
+    because compiling takes seconds in each process. Where neither can be written, each process compiles."""
 
     def compiled(function: _Function) -> _Function:
         try:
@@ -48,7 +48,7 @@ def _compiled(**options: Any) -> Callable[[_Function], _Function]:
 
 @_compiled(nogil=True)
 def uniforms(words: np.ndarray) -> np.ndarray:
-    """Odd multiples of 2^-53 in (0, 1), (n,) float64, from bits 12 to 63 of each of (n,) uint64."""
+    """Make odd multiples of 2^-53 in (0, 1), (n,) float64, from bits 12 to 63 of each of (n,) uint64."""
     values = np.empty(words.size)
     for index in range(words.size):
         values[index] = _middle(words[index], np.uint64(12)) * 2.0**-52
@@ -56,7 +56,7 @@ def uniforms(words: np.ndarray) -> np.ndarray:
 
 
 def whole_normals(words: np.ndarray, std: float, more: Callable[[int], np.ndarray], width: int = WIDTH) -> np.ndarray:
-    """Independent round(N(0, std^2)), exactly.
+    """Make independent round(N(0, std^2)), exactly.
 
     Args:
         words: (2n,) uint64, uniform and independent. The first half makes the radii. Of the second half the bits 0 to 2
@@ -114,7 +114,7 @@ def settle(words: np.ndarray, width: int, std: float, points: np.ndarray, open_c
     coordinate passes 2^48 the allowance alone does, so nothing is settled that `SHIFTER` could not round.
 
     Args:
-        points: (2n,) int64, written; what is open is without meaning.
+        points: (2n,) int64, written; the entries of open pairs have no meaning.
         open_cells: (n,) bool, written.
     """
     pairs = words.size // 2
@@ -142,7 +142,7 @@ def settle(words: np.ndarray, width: int, std: float, points: np.ndarray, open_c
 
 
 def refine(cells: Iterator[tuple[int, int, int]], octant: int, std: float) -> tuple[int, int]:
-    """The pair of whole numbers of the first cell that decides both of them.
+    """Return the pair of whole numbers from the first cell that decides both of them.
 
     Both are read off the same cell, so they stay independent of each other.
 
@@ -180,7 +180,7 @@ def decided(radial: int, angular: int, bits: int, std: float) -> tuple[int, int]
 
 
 def cells(pair: list[int], more: Callable[[int], np.ndarray], width: int) -> Iterator[tuple[int, int, int]]:
-    """The cell of two words, then ever smaller ones, each with `width` more bits of u and of t."""
+    """Yield the cell of two words, then ever smaller ones, each with `width` more bits of u and of t."""
     radial, angular, bits = 0, 0, 0
     while True:
         radial, angular = (
@@ -196,7 +196,7 @@ def add_on_grid(values: np.ndarray, steps: np.ndarray, grid: float) -> None:
     """Round (n,) float32 or float64 `values` to multiples of `grid`, a power of two, and add (n,) `steps` of it.
 
     The sum is one of 64-bit whole numbers and therefore exact; it is cast to the type of `values` afterwards. Values
-    beyond 2^62 steps are brought to that bound, which moves no two of them apart; what is not a number, too.
+    beyond 2^62 steps are brought to that bound, which moves no two of them apart. So is NaN.
     """
     fineness = 1.0 / grid
     for index in range(values.size):
@@ -208,19 +208,19 @@ def add_on_grid(values: np.ndarray, steps: np.ndarray, grid: float) -> None:
 
 @njit(error_model="numpy", inline="always")
 def _middle(word: np.uint64, shift: np.uint64) -> float:
-    """The bits from `shift` up as a number, and a half: exact up to 52 bits, never whole."""
+    """Return the bits from `shift` up as a number, plus a half: exact up to 52 bits, never whole."""
     return np.float64(np.int64(word >> shift)) + 0.5
 
 
 @njit(error_model="numpy", inline="always")
 def angle_step(width: int) -> float:
-    """An angle in the octant is so many times the middle of its cell."""
+    """Return the factor that turns the middle of a cell into an angle in the octant."""
     return 0.25 * math.pi * 2.0**-width
 
 
 @njit(error_model="numpy", inline="always")
 def radius_share(width: int) -> float:
-    """Of the radius, by which a coordinate may be off at the middle u of a cell."""
+    """Return the share of the radius by which a coordinate may be off at the middle u of a cell."""
     return 2.0**-49 + 2.0**-width
 
 

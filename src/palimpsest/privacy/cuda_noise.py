@@ -35,7 +35,7 @@ _STEP, _SHARE = (
     tl.constexpr(circle.radius_share.py_func(circle.WIDTH)),
 )
 _ROUNDED_BY_SHIFTER = tl.constexpr(2.0**51)
-# The polynomials are those of the processor: one source, two compilers. Triton reads a function's globals, too.
+# The polynomials are those of the processor: one source, two compilers. Triton also reads a function's globals.
 _twice_artanh, _sine, _cosine = (
     triton.jit(FunctionType(one.py_func.__code__, globals()))
     for one in (circle.twice_artanh, circle.sine, circle.cosine)
@@ -47,7 +47,7 @@ class DeviceNoiseError(PalimpsestError):
 
 
 def add_gaussian(values: torch.Tensor, std: float, grid: float, words: Words) -> None:
-    """Round (n,) `values` on a CUDA device to `grid` and add independent N(0, std^2), rounded to it, too, in place.
+    """Round (n,) `values` on a CUDA device to `grid` in place and add independent N(0, std^2), also rounded to it.
 
     Guarantee: that of `NoiseSource.add_gaussian`, with one assumption more. The bits are ChaCha20's under a key of 256
     bits drawn from `words` for this call alone, and are taken for fair ones. The proof of `circle.settle` asks for
@@ -58,7 +58,7 @@ def add_gaussian(values: torch.Tensor, std: float, grid: float, words: Words) ->
         values: float32 or float64, contiguous.
         std: a standard deviation of 2^24 to 2^25 steps of the grid.
         grid: a power of two.
-        words: where the key, and further bits of what is left open, come from.
+        words: draws the key, and further bits for pairs that are left open.
 
     Raises:
         DeviceNoiseError: this device and the processor disagree.
@@ -68,7 +68,7 @@ def add_gaussian(values: torch.Tensor, std: float, grid: float, words: Words) ->
 
 
 def expected(values: np.ndarray, steps: float, grid: float, key: bytes, words: Words) -> np.ndarray:
-    """What a device must make of (n,) `values` with noise of `steps` grid steps under `key`, by the processor alone."""
+    """Compute on the CPU what a device must make of (n,) `values` with noise of `steps` grid steps under `key`."""
     drawn = _keystream(key, 0, -(-values.size // (2 * _PAIRS)))
     points = circle.whole_normals(np.concatenate([drawn[0::2], drawn[1::2]]), steps, words)
     result = values.copy()
@@ -78,9 +78,9 @@ def expected(values: np.ndarray, steps: float, grid: float, key: bytes, words: W
 
 @cache
 def require_agreement(device: torch.device) -> None:
-    """Hold `device` against the processor once: a compiler that rounds a constant would cost the guarantee.
+    """Compare `device` with the processor once: a compiler that rounds a constant would void the guarantee.
 
-    The first noise is as fine as a training's; of the second, pairs are left open.
+    The first noise is as fine as in training; the second leaves pairs open.
     """
     key, bits = bytes(range(32)), np.random.default_rng(0)
 
@@ -100,7 +100,7 @@ def require_agreement(device: torch.device) -> None:
 
 
 def add_under(values: torch.Tensor, steps: float, grid: float, key: bytes, words: Words) -> None:
-    """What `expected` says, in place on the device of `values`."""
+    """Add noise to `values` in place on their device, with the result that `expected` computes."""
     blocks = -(-values.numel() // (2 * _PAIRS))
     open_pairs = torch.empty(blocks * _PAIRS, dtype=torch.int8, device=values.device)
     numbers = key + np.array([steps, grid, 1.0 / grid]).tobytes()
@@ -111,7 +111,7 @@ def add_under(values: torch.Tensor, steps: float, grid: float, key: bytes, words
 
 
 def _finish(values: torch.Tensor, pairs: torch.Tensor, steps: float, grid: float, key: bytes, words: Words) -> None:
-    """Add what double precision left open: one pair in about three million."""
+    """Add the pairs that double precision left open: one in about three million."""
     places: list[int] = []
     points: list[int] = []
     for pair in pairs.tolist():
@@ -127,7 +127,7 @@ def _finish(values: torch.Tensor, pairs: torch.Tensor, steps: float, grid: float
 
 
 def _keystream(key: bytes, block: int, blocks: int) -> np.ndarray:
-    """(8 * blocks,) uint64 of ChaCha20's keystream from `block` on; the nonce is 0, for a key is used once."""
+    """Return (8 * blocks,) uint64 of ChaCha20's keystream from `block` on; the nonce is 0, for a key is used once."""
     stream = Cipher(algorithms.ChaCha20(key, block.to_bytes(4, "little") + bytes(12)), mode=None).encryptor()
     return np.frombuffer(stream.update(bytes(64 * blocks)), dtype=np.uint64)
 
@@ -136,7 +136,7 @@ def _keystream(key: bytes, block: int, blocks: int) -> np.ndarray:
 def _noise(values, open_pairs, told, size, blocks, THREADS: tl.constexpr):
     """Add noise to `size` values, 8 by each block of the keystream, and mark the pairs that are left open.
 
-    What is `told` are seven words of 64 bits: the key, then the bits of std in steps, of the grid and of its inverse.
+    `told` holds seven words of 64 bits: the key, then the bits of std in steps, of the grid and of its inverse.
     """
     block = tl.program_id(0) * THREADS + tl.arange(0, THREADS)
     steps, grid, fineness = _number(told + 4), _number(told + 5), _number(told + 6)

@@ -27,7 +27,7 @@ _AT_ONCE = 32  # directions that all records are projected on at once
 
 
 def picks_event(rho: float) -> DpEvent:
-    """What picks of such a rho cost; with an infinite one they are not private."""
+    """Return the event of picks that cost `rho`; with an infinite rho they are not private."""
     return ZCDpEvent(rho) if math.isfinite(rho) else NonPrivateDpEvent()
 
 
@@ -70,7 +70,7 @@ class DepthPicks(Stored):
     name: str = "depth_picks"
 
     def __post_init__(self) -> None:
-        """Refuse a cost and counts that are none."""
+        """Refuse an invalid cost and negative counts."""
         if self.rho != math.inf:
             validate.positive(rho=self.rho)
         if min(self.picks.values(), default=0) < 0:
@@ -78,7 +78,7 @@ class DepthPicks(Stored):
 
     @property
     def subject(self) -> object:
-        """The candidates, by whose places picks come out, and the space that they lie in."""
+        """The picks wanted, the candidates whose indices are released, and the space that they lie in."""
         return self.picks, self.candidates, mark_of(self.encode)
 
     def event(self) -> DpEvent:
@@ -89,7 +89,7 @@ class DepthPicks(Stored):
         encode_ahead(self.encode, [row.text for row in one_each(rows) if (row.label or "") in self.picks])
 
     def run(self, rows: Sequence[PrivateRow], noise: "NoiseSource") -> dict[str, list[int]]:
-        """Label -> indices of the candidates picked, in the order they were picked.
+        """Return label -> indices of the candidates picked, in the order they were picked.
 
         The noise comes from OpenDP's own source.
 
@@ -117,13 +117,13 @@ class DepthPicks(Stored):
 
 
 def depths(rows: np.ndarray, candidates: np.ndarray, directions: np.ndarray) -> np.ndarray:
-    """Approximate Tukey depth of candidates among rows: int64 (m,), in rows.
+    """Return the approximate Tukey depth of candidates among rows: int64 (m,), in rows.
 
     The depth of c is the least, over directions u, of min(number of rows x with u.x >= u.c, number of those with
     u.x <= u.c); the two sides share the rows on the plane. All three kinds of vectors are brought to the grid of
     `privacy.nearest` first, on which inner products are whole multiples of 2^-24 and no partial sum is above 1. A
     float64 holds each of them, so in whatever order they are added nothing is rounded, and each comparison of u.x with
-    u.c is a fact about x, c and u alone.
+    u.c is a fact about only x, c and u.
 
     Guarantee: adding one row raises every depth by 0 or 1, and removing it undoes that: monotone, L-infinity
     sensitivity 1. Take a candidate and a direction. The new row makes at least one of u.x >= u.c and u.x <= u.c true,
@@ -151,5 +151,5 @@ def depths(rows: np.ndarray, candidates: np.ndarray, directions: np.ndarray) -> 
 
 
 def public_directions(count: int, dimensions: int) -> np.ndarray:
-    """Directions drawn uniformly, the same ones each time: shape (count, dimensions), of any length."""
+    """Return directions drawn uniformly, the same ones each time: shape (count, dimensions), of any length."""
     return np.random.default_rng(_SEED).normal(size=(count, dimensions))

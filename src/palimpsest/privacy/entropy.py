@@ -63,7 +63,7 @@ class NoiseSource:
         self._zeros, self._drawn = bytes(8 * _CHUNK), bytearray(8 * _CHUNK + 15)  # 15: what the cipher asks for
 
     def _bits(self, size: int) -> np.ndarray:
-        """`size` independent 64-bit words, to be used before the next ones are drawn."""
+        """Draw `size` independent 64-bit words, to be used before the next ones are drawn."""
         if not self.fixed and _process() != self._process:
             self._start(os.urandom(32))  # a forked process must not draw its parent's noise again
         if size > _CHUNK:
@@ -72,17 +72,17 @@ class NoiseSource:
         return np.frombuffer(self._drawn, dtype=np.uint64, count=size)
 
     def uniform(self, size: int) -> np.ndarray:
-        """Uniforms in (0, 1), shape (size,), float64: odd multiples of 2^-53, all exact, so never 0 and never 1."""
+        """Draw uniforms in (0, 1), shape (size,), float64: odd multiples of 2^-53, all exact, so never 0 or 1."""
         return uniforms(self._bits(size))
 
     def whole_normal(self, size: int, std: float) -> np.ndarray:
-        """Independent round(N(0, std^2)), shape (size,), int64.
+        """Draw independent round(N(0, std^2)), shape (size,), int64.
 
         Guarantee: given fair bits, the distribution is that of a real Gaussian rounded to the nearest whole number, to
         its last digit and over the whole of its range (`circle`). Total variation from it: 0.
 
         Raises:
-            ValueError: for an `std` below 0 or beyond 2^50, from where on whole numbers of 64 bits would not do.
+            ValueError: for an `std` below 0 or beyond 2^50, from where on 64-bit whole numbers would not do.
         """
         validate.in_range(0.0, _MOST_STD, std=std)
         steps = np.empty(size, dtype=np.int64)
@@ -92,7 +92,7 @@ class NoiseSource:
         return steps
 
     def add_gaussian(self, tensor: torch.Tensor, std: float) -> None:
-        """Round a contiguous `tensor` to the grid of `std` and add independent N(0, std^2), rounded to it, too.
+        """Round a contiguous `tensor` to the grid of `std` and add independent N(0, std^2), also rounded to it.
 
         A standard deviation of 0 leaves the tensor as it is. Noise for a CUDA device is drawn on it where torch brings
         Triton along (`cuda_noise`), and elsewhere on the CPU, wherever the tensor lies; the sum is cast to its dtype.
@@ -122,18 +122,18 @@ class NoiseSource:
             part.copy_(here)
 
     def _pairs(self, pairs: int, std: float) -> np.ndarray:
-        """2 * pairs independent round(N(0, std^2)), int64."""
+        """Draw 2 * pairs independent round(N(0, std^2)), int64."""
         return whole_normals(self._bits(2 * pairs), std, self._bits)
 
     def bernoulli(self, size: int, rate: float) -> np.ndarray:
-        """Independent coins that are True with probability `rate`, rounded down to a multiple of 2^-52: (size,), bool.
+        """Flip independent coins, True with probability `rate`, rounded down to a multiple of 2^-52: (size,), bool.
 
-        Never with more: a lower rate of sampling is covered by what a higher one is charged.
+        The probability is never higher than `rate`: the charge for a sampling rate covers lower ones.
         """
         return self.uniform(size) + 2.0**-53 <= rate
 
     def integers(self, size: int, high: int) -> np.ndarray:
-        """Independent integers in [0, high), shape (size,), int64; exactly uniform (rejection)."""
+        """Draw independent integers in [0, high), shape (size,), int64; exactly uniform (rejection)."""
         limit = np.uint64(2**64 // high * high - 1)
         words = self._bits(size).copy()
         while (rejected := words > limit).any():
@@ -145,11 +145,11 @@ class NoiseSource:
 def device_noise(
     device: torch.device,
 ) -> Callable[[torch.Tensor, float, float, Callable[[int], np.ndarray]], None] | None:
-    """What adds noise on this device; None where the processor draws: no CUDA, or Triton cannot compile, for want of a
-    C compiler say.
+    """Return the function that adds noise on this device; None where the processor draws: no CUDA, or Triton cannot
+    compile, for want of a C compiler say.
 
     Raises:
-        DeviceNoiseError: it draws, and not what the processor draws.
+        DeviceNoiseError: the device draws, but not what the processor draws.
     """
     if device.type != "cuda" or not torch.version.cuda:
         return None
@@ -165,7 +165,7 @@ def device_noise(
 
 
 def grid_of(std: float) -> float:
-    """The step to which noise of this standard deviation, and what it is added to, is rounded: a power of two.
+    """Return the step to which noise of this standard deviation, and what it is added to, is rounded: a power of two.
 
     >>> grid_of(1.5) == 2.0**-24
     True

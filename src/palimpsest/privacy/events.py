@@ -61,7 +61,7 @@ _EVENTS = {
 
 
 def to_json(event: dpa.DpEvent) -> dict[str, Any]:
-    """A JSON-able description, the inverse of `from_json`."""
+    """Return a JSON-able description of an event, the inverse of `from_json`."""
     kind = type(event).__name__
     if kind not in _EVENTS:
         raise ValueError(f"no JSON form for {kind}")
@@ -69,17 +69,17 @@ def to_json(event: dpa.DpEvent) -> dict[str, Any]:
 
 
 def from_json(body: Mapping[str, Any]) -> dpa.DpEvent:
-    """The event that `to_json` described."""
+    """Return the event that `to_json` described."""
     cls = _EVENTS[body["type"]]
     return cls(*[_parse(body[field.name]) for field in attr.fields(cls)])
 
 
 def as_written(body: Any) -> dpa.DpEvent:
-    """The event that `to_json` described, read strictly.
+    """Read strictly the event that `to_json` described.
 
     Raises:
-        ValueError: it is not what `to_json` writes of a possible event: a further field, no number where a number
-            stands, a count below one, a scale that is not above zero.
+        ValueError: it is not what `to_json` writes of a possible event: a further field, something else where a
+            number belongs, a count below one, a scale that is not above zero.
     """
     try:
         event = from_json(body)
@@ -91,7 +91,7 @@ def as_written(body: Any) -> dpa.DpEvent:
 
 
 def is_possible(event: Any) -> bool:
-    """Whether each part of an event is one that a mechanism can have: none takes back what another part costs."""
+    """Return whether a mechanism can have each part of an event: no part takes back what another part costs."""
     if isinstance(event, dpa.ComposedDpEvent):
         return isinstance(event.events, (list, tuple)) and all(map(is_possible, event.events))
     if isinstance(event, dpa.SelfComposedDpEvent):
@@ -110,7 +110,7 @@ def is_possible(event: Any) -> bool:
 
 
 def is_count(value: Any) -> bool:
-    """Whether it is a whole number from one up."""
+    """Return whether the value is a whole number of at least one."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
@@ -143,7 +143,7 @@ def _parse(field: Any) -> Any:
 
 
 def composed(terms: Iterable[Term]) -> dpa.DpEvent:
-    """What all of these queries do to any one unit of privacy, as one event.
+    """Return the effect of all of these queries on any one unit of privacy, as one event.
 
     Guarantee: the event covers every unit, a record or a person with all their rows. Among its parts are, as often as
     they were asked, all queries of the cell that the unit lies in, whichever that is, and all that were asked of the
@@ -154,10 +154,10 @@ def composed(terms: Iterable[Term]) -> dpa.DpEvent:
 
 
 def worst_counts(terms: Iterable[Term]) -> Counter[str]:
-    """How often each event, in its JSON form, may have met one unit; cells of one scheme compose in parallel.
+    """Count how often each event, in its JSON form, may have met one unit; cells of one scheme compose in parallel.
 
-    A unit lies in one cell of a scheme, so a scheme costs at most, for each event, the largest number of times that
-    any one cell asked it.
+    A unit lies in one cell of a scheme, so for each event a scheme counts at most the largest number of times that any
+    one cell asked it.
     """
     whole: Counter[str] = Counter()
     schemes: dict[str, dict[str, Counter[str]]] = {}

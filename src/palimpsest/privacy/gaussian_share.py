@@ -1,4 +1,4 @@
-"""What a charge takes of a Gaussian budget: the least Gaussian that covers all of its event, beside a small delta.
+"""The share of a Gaussian budget that a charge takes: the least Gaussian that covers its event, beside a small delta.
 
 A pair of output laws of a mechanism on neighbours is covered by (mu, t) where, in both orders of the two,
 delta(epsilon) <= t + (1 - t) delta_G(epsilon; mu) for every epsilon >= 0, with delta_G that of one Gaussian query of
@@ -30,11 +30,11 @@ Profile: TypeAlias = Callable[[np.ndarray], np.ndarray]  # upper bounds of delta
 
 
 class Share(NamedTuple):
-    """What one charge takes of a Gaussian budget.
+    """The share of a Gaussian budget that one charge takes.
 
     Attributes:
-        mu: of the Gaussian query that covers it, sensitivity over noise; infinite where none does.
-        beside: the delta beside that, with the one that its event does not carry.
+        mu: sensitivity over noise of the Gaussian query that covers the charge; infinite where none does.
+        beside: the delta beside that Gaussian, including the delta that the charge's event does not carry.
     """
 
     mu: float
@@ -42,12 +42,12 @@ class Share(NamedTuple):
 
 
 def needs_delta(event: dpa.DpEvent, own_delta: float = 0.0) -> bool:
-    """Whether a Gaussian covers the event only beside some delta: any but Gaussian queries, whose mu adds exactly."""
+    """Return whether a Gaussian covers the event only beside a delta: all but Gaussian queries, whose mu adds up."""
     return own_delta > 0 or any(type(leaf) is not dpa.GaussianDpEvent for leaf, _ in accounting.leaves(event))
 
 
 def covering(event: dpa.DpEvent, own_delta: float, beside: float) -> Share:
-    """The least Gaussian that covers a whole charge beside a delta of `beside`; infinite where none is found.
+    """Return the least Gaussian that covers a whole charge beside a delta of `beside`; infinite where none is found.
 
     Guarantee: delta(epsilon) + own_delta <= t + (1 - t) delta_G(epsilon; mu) for every epsilon >= 0 and both orders of
     neighbours, with t = own_delta + beside. Between two points of the grid both sides fall, so the left one at the
@@ -56,8 +56,8 @@ def covering(event: dpa.DpEvent, own_delta: float, beside: float) -> Share:
 
     Args:
         event: the composition of a whole charge.
-        own_delta: a delta that it does not carry.
-        beside: the delta that the cover may take beside that; none is taken of plain Gaussian queries.
+        own_delta: a delta that the event does not carry.
+        beside: the delta that the cover may take beside that; plain Gaussian queries take none.
     """
     if not needs_delta(event, own_delta):
         return Share(math.sqrt(sum(count / leaf.noise_multiplier**2 for leaf, count in accounting.leaves(event))), 0.0)
@@ -74,13 +74,13 @@ def _numeric(body: str, own_delta: float, beside: float) -> Share:
 
 @lru_cache(maxsize=64)
 def _profiles(body: str) -> tuple[Profile, Profile]:
-    """Two profiles of an event in its JSON form, of which either one proves a cover."""
+    """Return two profiles of an event in its JSON form; either one proves a cover."""
     event = events.from_json(json.loads(body))
     return _remembered(tightest(event)), _remembered(bounds(event, "rdp"))
 
 
 def _remembered(profile: Profile) -> Profile:
-    """The same profile, worked out once on each grid: covers of one event meet few grids, and many shares."""
+    """Compute a profile only once on each grid: the covers of one event meet few grids and many shares."""
     kept: dict[bytes, np.ndarray] = {}
 
     def at(epsilons: np.ndarray) -> np.ndarray:
@@ -93,9 +93,9 @@ def _remembered(profile: Profile) -> Profile:
 
 
 def covers(share: Share, event: dpa.DpEvent, own_delta: float) -> bool:
-    """Whether a share covers a whole charge, by the accountants of today; see `covering`.
+    """Return whether a share covers a whole charge, by the accountants of today; see `covering`.
 
-    It asks of one mu what `covering` asks of many, so that a long ledger is read soon.
+    It checks a single mu where `covering` tries many, so that a long ledger is read quickly.
     """
     beside, mu = share.beside - own_delta, share.mu * (1.0 + _SLACK)
     if mu == math.inf:
@@ -113,9 +113,9 @@ def _is_covered(body: str, own_delta: float, beside: float, mu: float) -> bool:
 
 
 def tightest(event: dpa.DpEvent) -> Profile:
-    """The least bound at each epsilon of those by the event's accountant and, where it has them, its losses.
+    """Return the least bound at each epsilon, by the event's accountant and by its losses where it has them.
 
-    Of choices of bounded range the rho says more far from epsilon 0, and the losses near it.
+    For choices of bounded range, rho gives the tighter bound far from epsilon 0 and the losses near it.
     """
     own = accounting.primary(event)
     profiles = [bounds(event, own)]
@@ -125,7 +125,7 @@ def tightest(event: dpa.DpEvent) -> Profile:
 
 
 def least_mu(profile: Profile, own_delta: float, beside: float) -> float:
-    """The mu of the least Gaussian that covers a profile, which never rises; see `covering`."""
+    """Return the mu of the least Gaussian that covers a profile, which never rises; see `covering`."""
     found = _needed(profile, own_delta, beside)
     if found is None:
         return math.inf
@@ -140,7 +140,7 @@ def least_mu(profile: Profile, own_delta: float, beside: float) -> float:
 
 
 def _needed(profile: Profile, own_delta: float, beside: float) -> tuple[np.ndarray, np.ndarray] | None:
-    """The deltas that a Gaussian must reach, and the epsilons at which; None where the profile never ends."""
+    """Return the deltas that a Gaussian must reach and their epsilons; None where the profile never ends."""
     end = _end(profile, beside)
     if not math.isfinite(end):
         return None
@@ -150,14 +150,14 @@ def _needed(profile: Profile, own_delta: float, beside: float) -> tuple[np.ndarr
 
 
 def _end(profile: Profile, beside: float) -> float:
-    """An epsilon from which on the profile is at most `beside`; infinite where none is found."""
+    """Return an epsilon from which on the profile is at most `beside`; infinite where none is found."""
     ends = 2.0 ** np.arange(-20, 10)
-    low = profile(ends) <= beside * (1.0 - _ROUND)  # of all at once: of losses, one epsilon takes as long as many
+    low = profile(ends) <= beside * (1.0 - _ROUND)  # all at once: with losses, one epsilon takes as long as many
     return float(ends[low.argmax()]) if low.any() else math.inf
 
 
 def bounds(event: dpa.DpEvent, accountant: str) -> Profile:
-    """Upper bounds of delta at each epsilon, for both orders of neighbours, by one accountant."""
+    """Return upper bounds of delta at each epsilon, for both orders of neighbours, by one accountant."""
     if accountant == "pld":
         return accounting.pld(event, accounting.PLANNED_GRID).deltas
     if accountant == "zcdp":
@@ -168,7 +168,7 @@ def bounds(event: dpa.DpEvent, accountant: str) -> Profile:
 
 
 def _renyi_deltas(orders: np.ndarray, divergences: np.ndarray, kl: float, at: np.ndarray) -> np.ndarray:
-    """The least that any order implies (Canonne, Kamath, Steinke 2020, Proposition 12), and Pinsker's inequality.
+    """Return the least delta by any order (Canonne, Kamath, Steinke 2020, Proposition 12) and Pinsker's inequality.
 
     Near epsilon 0 no order is as good as the divergence of Kullback and Leibler, which is at most that of any order.
     """
@@ -179,7 +179,7 @@ def _renyi_deltas(orders: np.ndarray, divergences: np.ndarray, kl: float, at: np
 
 
 def _below_chords(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """The greatest convex function below these points: delta is convex in the exponential of epsilon, so it bounds."""
+    """Return the greatest convex function below these points: delta is convex in exp(epsilon), so it bounds."""
     hull: list[tuple[float, float]] = []
     for point in zip(x.tolist(), y.tolist(), strict=True):
         while len(hull) > 1 and _is_above(hull[-1], hull[-2], point):
@@ -189,5 +189,5 @@ def _below_chords(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def _is_above(point: tuple[float, float], left: tuple[float, float], right: tuple[float, float]) -> bool:
-    """Whether a point is on or above the chord between its neighbours."""
+    """Return whether a point is on or above the chord between its neighbours."""
     return (point[1] - left[1]) * (right[0] - left[0]) >= (right[1] - left[1]) * (point[0] - left[0])

@@ -1,4 +1,4 @@
-"""The grid that Gaussian noise lies on, and the room for it. Plans name it too, so nothing heavy is imported."""
+"""The grid that Gaussian noise lies on, and the room for it. Plans use it too, so nothing heavy is imported."""
 
 import math
 
@@ -9,7 +9,7 @@ GRID_BITS = 24  # a standard deviation is 2^24 to 2^25 steps of the grid
 
 
 def covering_std(multiplier: float, sensitivity: float, values: int) -> float:
-    """The standard deviation that is `multiplier` times an L2 sensitivity, with room for rounding to the grid.
+    """Return the standard deviation that is `multiplier` times an L2 sensitivity, with room for rounding to the grid.
 
     Guarantee: at least `multiplier` * (`sensitivity` + grid * sqrt(values)), where grid <= 2^-24 of the result. Its own
     rounding, a few units of 2^-53, is covered by 2^-48 more; it is at least 2^-900, so none of it is underflow.

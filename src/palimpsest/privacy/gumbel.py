@@ -1,4 +1,4 @@
-"""What picks by Gumbel noise cost: `mechanisms.gumbel_top_k` says why."""
+"""The cost of picks by Gumbel noise; `mechanisms.gumbel_top_k` says why."""
 
 import math
 
@@ -8,7 +8,7 @@ _MARGIN = 1.0 + 2.0**-40  # of a scale, so that rounding never makes it cost mor
 
 
 def gumbel_scale(picks: int, rho: float) -> float:
-    """The scale at which so many picks cost at most `rho`; 0 where rho is infinite.
+    """Return the scale at which `picks` picks cost at most `rho`; 0 where rho is infinite.
 
     >>> round(gumbel_scale(200, 0.25), 6)
     10.0
@@ -23,5 +23,5 @@ def gumbel_scale(picks: int, rho: float) -> float:
 
 
 def gumbel_rho(picks: int, scale: float) -> float:
-    """What so many picks at such a scale cost: picks / (8 scale^2); infinite at 0, where the exact best come out."""
+    """Return the rho of picks at this scale: picks / (8 scale^2); infinite at 0, where the exact best come out."""
     return picks / (8.0 * scale**2) if scale > 0 else math.inf

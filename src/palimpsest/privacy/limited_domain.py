@@ -1,4 +1,4 @@
-"""Picking the bins of a histogram with the most votes, among those that lead it, with a bottom that ends the picks.
+"""Picks of the bins with the most votes, among a histogram's leading bins, with a bottom that ends the picks.
 
 Durfee and Rogers, "Practical Differentially Private Top-k Selection with Pay-what-you-get Composition" (2019), with the
 cost of all k picks. Adjacency: one unit of privacy, a record or a person, adds or removes one vote.
@@ -60,7 +60,7 @@ class LimitedDomain:
         domain: how many bins can be picked, Kbar.
         picks: how many are picked at most, k, up to `domain`.
         scale: of the Gumbel noise, b, in votes; 0 for the exact k largest, which is not private.
-        delta: what the bottom must leave of the chance that a unit shows through which bins can be picked.
+        delta: the most that the bottom may leave of the chance that a unit shows through which bins can be picked.
     """
 
     domain: int
@@ -81,16 +81,16 @@ class LimitedDomain:
 
     @property
     def own_delta(self) -> float:
-        """What one call adds to delta beside its event."""
+        """The delta that one call adds beside its event."""
         return self.delta if self.scale > 0 else 0.0
 
     @property
     def offset(self) -> int:
-        """Whole votes by which the bottom is above the (domain + 1)-th bin."""
+        """The number of whole votes by which the bottom is above the (domain + 1)-th bin."""
         return math.ceil(gap(self.scale, self.delta) * (1.0 + _ROUNDED_OFF))
 
     def pick(self, counts: Sequence[int]) -> list[int]:
-        """Indices of the bins that come out by their private counts, the largest noisy one first; perhaps none."""
+        """Return the indices of the bins picked by their private counts, largest noisy count first; perhaps none."""
         leading, scores = self.scored(counts)
         if self.scale == 0:
             return leading[: self.picks]
@@ -99,7 +99,7 @@ class LimitedDomain:
         return [leading[place] for place in above]
 
     def scored(self, counts: Sequence[int]) -> tuple[list[int], list[int]]:
-        """What noise is added to, private: the bins that can be picked, their counts and, last, the bottom's."""
+        """Return the bins that can be picked, their counts and, last, the bottom's: private, before noise is added."""
         order = sorted(range(len(counts)), key=lambda index: (-counts[index], index))
         leading, rest = order[: self.domain], order[self.domain :]
         if self.scale == 0:
@@ -109,7 +109,7 @@ class LimitedDomain:
 
 
 def gap(scale: float, delta: float) -> float:
-    """Votes that a bin needs above the (domain + 1)-th one to come out as likely as the bottom: 1 + b ln(1 / delta).
+    """Return the votes a bin needs above the (domain + 1)-th to come out as likely as the bottom: 1 + b ln(1 / delta).
 
     >>> round(gap(25.57, 1.31e-5))
     288
@@ -118,7 +118,7 @@ def gap(scale: float, delta: float) -> float:
 
 
 def delta_for(total: float, rounds: int) -> float:
-    """The delta of each call, so that `rounds` times it, added up or multiplied, never passes `total`."""
+    """Return the delta of each call, so that `rounds` times it, added up or multiplied, never passes `total`."""
     validate.positive(total=total)
     validate.in_range(1, math.inf, rounds=rounds)
     return total / rounds * (1.0 - _ROUNDED_OFF)

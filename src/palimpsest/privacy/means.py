@@ -1,4 +1,4 @@
-"""Sums of embeddings per class: what private rows are about, and what tells their classes apart, in one release."""
+"""Sums of embeddings per class, in one release: they show what private rows are about and how their classes differ."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +31,7 @@ _PARTS_AHEAD, _LEAST_AHEAD = 32, 64  # parts that texts are encoded in ahead, an
 class ClassMeans(Stored):
     """The sum of the units' embeddings per class, each at most of length 1 over all classes, with Gaussian noise.
 
-    Sums, not means: who wants means divides by a public number.
+    These are sums, not means: for means, divide by a public number.
 
     Guarantee: for adding or removing one unit, a record or a person with all their rows, this is one Gaussian mechanism
     of L2 sensitivity 1 and standard deviation `sigma` (Dwork and Roth 2014, Theorem A.1; exact delta: Balle and Wang
@@ -56,8 +56,8 @@ class ClassMeans(Stored):
         encode: a public encoder, n texts -> (n, dimensions). A vector that is zero or not finite contributes nothing.
         dimensions: length d of an embedding.
         sigma: standard deviation of the noise on each coordinate, in units of one embedding's length.
-        batch: how many texts are handed to `encode` at once, those of similar length together; it may cut them into
-            batches of its own.
+        batch: how many texts `encode` gets at once, with texts of similar length together; it may cut them into batches
+            of its own.
     """
 
     labels: tuple[str, ...]
@@ -88,7 +88,7 @@ class ClassMeans(Stored):
         encode_ahead(self.encode, [row.text for row in rows if row.label in self.labels])
 
     def run(self, rows: Sequence[PrivateRow], noise: "NoiseSource") -> list[list[float]]:
-        """Noisy sums, one list of d numbers per label, in the order of `labels`; lists, so that they can be stored.
+        """Return noisy sums, one list of d numbers per label in the order of `labels`; lists can be stored.
 
         Raises:
             ModelError: the encoder fails, or does not return one vector of d numbers per text.
@@ -110,7 +110,7 @@ class ClassMeans(Stored):
 
 
 def _packed(units: Sequence[list[PrivateRow]], most: int) -> Iterator[list[list[PrivateRow]]]:
-    """The units in their order, as many whole ones together as have at most `most` rows; a larger one comes alone."""
+    """Yield the units in order, in groups of whole units with at most `most` rows; a larger unit comes by itself."""
     held: list[list[PrivateRow]] = []
     size = 0
     for own in units:
@@ -124,9 +124,9 @@ def _packed(units: Sequence[list[PrivateRow]], most: int) -> Iterator[list[list[
 
 
 def encode_ahead(encode: Encode, texts: Sequence[str]) -> None:
-    """Let an encoder that keeps vectors (`models.vectors.KeptVectors`) have those of private texts, in a few parts.
+    """Let an encoder that keeps vectors (`models.vectors.KeptVectors`) encode private texts, in a few parts.
 
-    Each part is kept as it is done, so one that was stopped goes on there. What is told is the share that is done.
+    Each part is kept as it is done, so a stopped run goes on from there. Only the share that is done is reported.
 
     Raises:
         ModelError: see `embedded`.
@@ -139,7 +139,7 @@ def encode_ahead(encode: Encode, texts: Sequence[str]) -> None:
 
 
 def embedded(encode: Encode, texts: Sequence[str], dimensions: int | None = None) -> np.ndarray:
-    """The vectors of private texts, (n, d) floats, where d is `dimensions` if that is given.
+    """Return the vectors of private texts, (n, d) floats, where d is `dimensions` if that is given.
 
     Raises:
         ModelError: the encoder fails, or does not return one such vector per text; the message quotes none.
@@ -147,9 +147,9 @@ def embedded(encode: Encode, texts: Sequence[str], dimensions: int | None = None
     try:
         vectors = np.asarray(encode(texts))
         vectors = vectors if vectors.dtype.kind == "f" else vectors.astype(np.float64)
-    except OSError:  # of the disk, which its caller can mend
+    except OSError:  # of the disk, which the caller can mend
         raise
-    except Exception as error:  # of any kind: what it says may quote a row
+    except Exception as error:  # of any kind: its message may quote a row
         raise ModelError(
             f"The encoder failed on a batch of rows ({type(error).__name__}).",
             "Try it on public texts: empty ones, very long ones and ones in other scripts.",
@@ -166,7 +166,7 @@ def embedded(encode: Encode, texts: Sequence[str], dimensions: int | None = None
 def class_steps(
     vectors: np.ndarray, classes: Sequence[int], count: int, units: Sequence[int] | None = None
 ) -> np.ndarray:
-    """Sums over units of what each contributes, in whole steps of 1 / GRID: int64 (count, d).
+    """Return the sums over units of what each contributes, in whole steps of 1 / GRID: int64 (count, d).
 
     A vector is brought to length 1; a unit contributes the sum of its vectors per class, shortened to length 1 over all
     classes together where it is longer. Everything is rounded towards zero, which never lengthens.
@@ -177,10 +177,10 @@ def class_steps(
     Args:
         vectors: shape (n, d); one that is zero or not finite contributes nothing.
         classes: the class of each, in [0, count).
-        units: which unit each belongs to, numbered from 0; None where each is one of its own.
+        units: which unit each belongs to, numbered from 0; None where each is a unit of its own.
     """
     # One step less than GRID makes room for the rounding of the norm, which follows memory row by row: no row's bits
-    # hang on how many there are.
+    # depend on how many there are.
     whole = np.trunc(unit_rows(np.ascontiguousarray(vectors)) * (GRID - 1)).astype(np.int64)  # (n, d)
     owners = np.arange(len(whole)) if units is None else np.asarray(units, dtype=np.int64)
     kinds, places = np.unique(owners * count + np.asarray(classes, dtype=np.int64), return_inverse=True)
@@ -192,7 +192,7 @@ def class_steps(
 
 
 def _shortened(sums: np.ndarray, units: np.ndarray) -> np.ndarray:
-    """Each unit's sums, (its classes, d), as they are where their length over all its classes is at most GRID."""
+    """Return each unit's sums, (its classes, d), shortened unless their length over all its classes is at most GRID."""
     squares = np.square(sums.astype(np.float64)).sum(axis=1)
     lengths = np.sqrt(np.bincount(units, weights=squares))
     # Half a step is room for the rounding of the length: what is kept is not longer than GRID, and one vector is kept.
@@ -201,7 +201,7 @@ def _shortened(sums: np.ndarray, units: np.ndarray) -> np.ndarray:
 
 
 def unit_rows(vectors: np.ndarray) -> np.ndarray:
-    """Each row divided by its L2 norm, float64 (n, d); a row that is zero or not finite becomes zero.
+    """Return each row divided by its L2 norm, float64 (n, d); a row that is zero or not finite becomes zero.
 
     >>> unit_rows(np.array([[3e300, 4e300], [0.0, 0.0], [np.inf, 1.0]])).round(6).tolist()
     [[0.6, 0.8], [0.0, 0.0], [0.0, 0.0]]

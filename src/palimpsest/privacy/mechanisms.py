@@ -8,7 +8,7 @@ from palimpsest import validate
 
 
 def discrete_gaussian(counts: Sequence[int], sigma: float) -> list[int]:
-    """Counts plus independent discrete Gaussian noise of scale `sigma`.
+    """Return counts plus independent discrete Gaussian noise of scale `sigma`.
 
     Guarantee: 1/(2 sigma^2)-zCDP for adding or removing one unit, where one unit moves one count by one
     (L2 sensitivity 1; Canonne, Kamath, Steinke 2020, Theorem 14). The sampler is exact: no floating point.
@@ -21,7 +21,7 @@ def discrete_gaussian(counts: Sequence[int], sigma: float) -> list[int]:
 
 
 def gumbel_top_k(scores: Sequence[int], k: int, scale: float) -> list[int]:
-    """Indices of the k largest scores after Gumbel noise of `scale`, best first.
+    """Return the indices of the k largest scores after Gumbel noise of `scale`, best first.
 
     Guarantee: (k / (8 scale^2))-zCDP when adding one unit only raises scores, each by at most one (monotone,
     L-infinity sensitivity 1). The k best come out as they would from k exponential mechanisms, one after the other,
@@ -40,7 +40,7 @@ def gumbel_top_k(scores: Sequence[int], k: int, scale: float) -> list[int]:
 
 @cache
 def _opendp() -> Any:
-    """OpenDP; it is heavy, and a plan, which only names what noise costs, needs none of it."""
+    """Import OpenDP, which is heavy; a plan only names what noise costs and needs none of it."""
     import opendp.prelude
 
     opendp.prelude.enable_features("contrib")
@@ -56,7 +56,7 @@ def _gaussian(sigma: float) -> Any:
 
 @lru_cache(maxsize=64)
 def _top_k(k: int, scale: float) -> Any:
-    """Noisy maxima, by the noise that suits zCDP: Gumbel's."""
+    """Make noisy maxima with the noise that suits zCDP, which is Gumbel's."""
     dp = _opendp()
     space = dp.vector_domain(dp.atom_domain(T="i64")), dp.linf_distance(T="i64", monotonic=True)
     return dp.m.make_noisy_top_k(*space, dp.zero_concentrated_divergence(), k=k, scale=scale)

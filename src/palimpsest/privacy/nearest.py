@@ -1,7 +1,7 @@
-"""Exact nearest neighbours: what one row is answered depends on that row and on the candidates, on nothing else.
+"""Exact nearest neighbours: the answer for one row depends on that row and on the candidates, and on nothing else.
 
 Matrix products are rounded in an order that depends on their size, on threads and on the device, so a row among others
-could win another neighbour than the same row alone. Here nothing is rounded. Unit vectors are truncated to whole
+could get another neighbour than the same row by itself. Here nothing is rounded. Unit vectors are truncated to whole
 multiples of 2^-12 and stay of length at most 1, so products of coordinates are whole multiples of 2^-24, and the sum of
 any of them is at most 1, that is 2^24 steps, by Cauchy and Schwarz over the coordinates it is taken of. A float32 has a
 significand of 24 bits and so holds every such sum: in whatever order they are added, no bit is lost.
@@ -30,7 +30,7 @@ _CPU = torch.device("cpu")
 
 
 def on_grid(vectors: np.ndarray) -> np.ndarray:
-    """Each vector brought to length 1 and rounded towards zero to whole multiples of 2^-12: float32 (n, d).
+    """Bring each vector to length 1 and round it towards zero to whole multiples of 2^-12: float32 (n, d).
 
     No result is longer than 1, exactly: its squared length is a whole number of 2^-24, and that of the vector it is cut
     from exceeds 1 by less than one such step. A vector that is zero or not finite becomes zero.
@@ -59,7 +59,7 @@ def nearest(
     device: torch.device = _CPU,
     blocks: tuple[int, int] | None = None,
 ) -> np.ndarray:
-    """The k candidates with the largest inner product on the grid, best first: int64 (n, k) indices, -1 for none.
+    """Find the k candidates of largest inner product on the grid, best first: int64 (n, k) indices, -1 for none.
 
     Of equally near candidates the one with the smaller index is nearer.
 
@@ -89,11 +89,11 @@ def nearest(
 
 @dataclass(frozen=True, eq=False)
 class _Search:
-    """Finds the nearest candidates of some rows.
+    """A search for the nearest candidates of some rows.
 
     Attributes:
         usable: candidates on the grid, float32 (u, d), where products are computed.
-        places: of each among all candidates, int64 (u,).
+        places: the index of each among all candidates, int64 (u,).
         k: neighbours wanted.
         at_once: candidates that are multiplied at once.
     """
@@ -104,7 +104,7 @@ class _Search:
     at_once: int
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
-        """Places of the nearest candidates: int64 (n, k), -1 for none."""
+        """Return the indices of the nearest candidates: int64 (n, k), -1 for none."""
         part = on_grid(rows)
         own = torch.from_numpy(part).to(self.usable.device)
         with _all_bits():
@@ -115,7 +115,7 @@ class _Search:
 
 
 def _scored(rows: torch.Tensor, candidates: torch.Tensor, at_once: int) -> Iterator[tuple[int, torch.Tensor]]:
-    """The place of a block's first candidate and the block's products (n, b), to be used before the next."""
+    """Yield the index of a block's first candidate and the block's products (n, b), to be used before the next."""
     buffer = torch.empty(len(rows) * min(at_once, len(candidates)), device=rows.device)
     for start in range(0, len(candidates), at_once):
         block = candidates[start : start + at_once]
@@ -144,7 +144,7 @@ def _nearest_few(rows: torch.Tensor, scored: Iterator[tuple[int, torch.Tensor]],
 
 
 def _merged(keys: torch.Tensor, start: int, products: torch.Tensor) -> torch.Tensor:
-    """The largest keys of those so far and of a block's; keys differ from each other, so every sort finds the same."""
+    """Merge the keys so far with those of a block and keep the largest; no two keys are equal, so all sorts agree."""
     least = (keys[:, -1:] >> 31).float() / STEPS**2  # a later candidate must be nearer, not as near
     row, place = (products > least).nonzero(as_tuple=True)
     counts = row.bincount(minlength=len(keys))
@@ -158,7 +158,7 @@ def _merged(keys: torch.Tensor, start: int, products: torch.Tensor) -> torch.Ten
 
 
 def _multiply(rows: torch.Tensor, candidates: torch.Tensor, products: torch.Tensor) -> None:
-    """rows @ candidates.T into `products`."""
+    """Write rows @ candidates.T into `products`."""
     if _by_numpy(rows):
         np.matmul(rows.numpy(), candidates.numpy().T, out=products.numpy())
     else:
@@ -166,18 +166,18 @@ def _multiply(rows: torch.Tensor, candidates: torch.Tensor, products: torch.Tens
 
 
 def _first_largest(products: torch.Tensor) -> torch.Tensor:
-    """The first place of each row's largest value: int64 (n,)."""
+    """Return the first index of each row's largest value: int64 (n,)."""
     return torch.from_numpy(products.numpy().argmax(axis=1)) if _by_numpy(products) else products.argmax(dim=1)
 
 
 def _by_numpy(tensor: torch.Tensor) -> bool:
-    """On the CPU: where measured, its products were no slower than torch's and its argmax eight times faster."""
+    """Return whether to use NumPy: on the CPU, as measured, its products were no slower, its argmax 8 times faster."""
     return tensor.device.type == "cpu"
 
 
 @contextmanager
 def _all_bits() -> Iterator[None]:
-    """No TF32 on a GPU, whatever the process has set."""
+    """Switch off TF32 on a GPU, whatever the process has set."""
     before = torch.backends.cuda.matmul.fp32_precision
     torch.backends.cuda.matmul.fp32_precision = "ieee"
     try:

@@ -1,4 +1,4 @@
-"""Which phrases the private rows of each label have: those of enough units, with noisy counts."""
+"""The phrases in the private rows of each label that enough units have, with noisy counts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,10 +24,10 @@ class KeyPhrases(Thresholded):
 
     Attributes:
         labels: the public ones; a row of another label counts nowhere. ("",) where the task has none.
-        words: what public texts say of words.
-        most: phrases of a unit that count, over all its labels.
+        words: statistics of words in public texts.
+        most: how many phrases of a unit count, over all its labels.
         sigma: standard deviation of the noise, in units of what one unit can change.
-        delta: what the threshold must leave of the chance that a phrase of one unit alone comes out.
+        delta: the most that the threshold may leave of the chance that a phrase of only one unit comes out.
     """
 
     labels: tuple[str, ...]
@@ -39,7 +39,7 @@ class KeyPhrases(Thresholded):
 
     @property
     def subject(self) -> object:
-        """The labels, by whose places phrases come out."""
+        """The labels, whose indices come out with the phrases."""
         return self.labels
 
     @property
@@ -47,7 +47,7 @@ class KeyPhrases(Thresholded):
         return self.most
 
     def keys(self, unit: Sequence[PrivateRow]) -> set[Key]:
-        """The (place of the label, phrase) pairs that count."""
+        """Return the (index of the label, phrase) pairs that count."""
         own = {
             (self.labels.index(label), phrase)
             for row in unit

@@ -19,7 +19,7 @@ class PlannedQuery:
         steps: how many identical steps the event composes, for a query that runs and may be continued in steps; None
             for one that runs at once.
         partition: (scheme, cell) where it reads one of disjoint parts of the data set; None where it reads all.
-        own_delta: a delta that the event does not carry, that of all steps together.
+        own_delta: a delta that the event does not carry, for all steps together.
         adjacency: the adjacency that the event is stated for.
         versions: of the query and of the tools it uses; see `privacy.versions`.
     """

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @registered
 @dataclass(frozen=True)
 class LabelHistogram(Stored):
-    """How many units carry each public label, with discrete Gaussian noise: records, or persons.
+    """The number of units, records or persons, that carry each public label, with discrete Gaussian noise.
 
     Guarantee: a record has one label, and a person with several rows counts for the label of one of them, chosen by a
     keyed hash of that person's rows alone (`one_each`). So adding or removing a unit, a record or a person with all
@@ -50,7 +50,7 @@ class LabelHistogram(Stored):
         return DiscreteGaussianDpEvent(self.sigma) if self.sigma > 0 else NonPrivateDpEvent()
 
     def run(self, rows: Sequence[PrivateRow], noise: "NoiseSource") -> dict[str, int]:
-        """Label -> noisy count; may be negative. The noise comes from OpenDP's own source."""
+        """Return label -> noisy count, which may be negative. The noise comes from OpenDP's own source."""
         seen = Counter(row.label for row in one_each(rows))
         counts = [seen[label] for label in self.labels]
         noisy = discrete_gaussian(counts, self.sigma) if self.sigma > 0 else counts

@@ -20,13 +20,12 @@ if TYPE_CHECKING:
 class Query(Protocol):
     """One metered look at private rows.
 
-    `event` and every field are public; the rows are an argument of `run` alone. `subject` is what an answer refers to
-    and cannot be told without: labels, candidates, the grid of a count, the encoder of a mean. It is made of plain
-    values and arrays. A stored answer is replayed onto the same subject alone, and where the class says `reads_model`,
-    behind the same public sources: a model that the user named, or the texts that ours learned from. A query that reads
-    one of disjoint
-    parts of the data set has an attribute `partition`, (scheme, cell), and reads the records of that cell alone. One
-    that keeps to its event only up to some delta has an attribute `own_delta`.
+    `event` and every field are public; the rows are an argument of `run` only. `subject` is what an answer refers to
+    and has no meaning without: labels, candidates, the grid of a count, the encoder of a mean. It is made of plain
+    values and arrays. A stored answer is replayed only onto the same subject and, where the class says `reads_model`,
+    only with the same public sources: a model that the user named, or the texts that ours learned from. A query that
+    reads one of disjoint parts of the data set has an attribute `partition`, (scheme, cell), and reads only the records
+    of that cell. A query that keeps to its event only up to some delta has an attribute `own_delta`.
 
     Guarantee: what `run` returns with and without one unit of privacy (a row; all rows of a person where rows name
     persons and the class is marked `bounds_persons`) is as far apart as `event` says, up to a total variation of
@@ -34,7 +33,7 @@ class Query(Protocol):
     record replay).
 
     A query whose work before the first draw is slow (encoding, reading with a model) has a method `prepare(rows)`. The
-    view calls it before the query begins, so that whoever stops it there has paid nothing.
+    view calls it before the query begins, so that a run that is stopped there has paid nothing.
 
     Guarantee: `prepare` is handed no noise, and what it returns goes nowhere: it fills memories beside the rows, such
     as the vectors of private texts, which `run` then finds. It cannot refuse: what it raises is raised after the query
@@ -62,7 +61,7 @@ class Query(Protocol):
 
 
 class Meter(Protocol):
-    """What counts the steps of one charge, over all attempts to run it.
+    """A counter of the steps of one charge, over all attempts to run it.
 
     Attributes:
         charge: its id; it names what an attempt keeps for the next one.
@@ -92,14 +91,14 @@ class Meter(Protocol):
 
 
 class View(Protocol):
-    """Private rows as a generator knows them: what answers the queries of its plan, and nothing else."""
+    """Private rows as a generator sees them: an object that answers the queries of its plan, and nothing else."""
 
     def ask(self, query: Query) -> Any:
         """Run one planned query and return its noisy answer."""
 
 
 class Stored:
-    """A query whose noisy answer is kept for a retry, which then costs nothing; an exact one, not private, is not."""
+    """A query whose noisy answer is kept for a retry, which then costs nothing; an exact, non-private one is not."""
 
     @property
     def stores_answer(self: Query) -> bool:
@@ -116,7 +115,7 @@ def registered(query: QueryClass) -> QueryClass:
     """Class decorator: admit a query to the private view.
 
     Raises:
-        TypeError: it does not say what its answer refers to.
+        TypeError: the class does not say what its answer refers to.
     """
     if not hasattr(query, "subject"):
         raise TypeError(f"{query.__name__} has no subject")
@@ -131,36 +130,36 @@ def bounds_persons(query: QueryClass) -> QueryClass:
 
 
 def is_registered(query: Query) -> bool:
-    """Whether this exact class, not a subclass, was admitted."""
+    """Return whether this exact class, not a subclass, was admitted."""
     return type(query) in _REGISTER
 
 
 def is_for_persons(query: Query) -> bool:
-    """Whether this exact class bounds what a person with several rows can change."""
+    """Return whether this exact class bounds what a person with several rows can change."""
     return type(query) in _PERSONS
 
 
 def is_prepared(query: Query) -> bool:
-    """Whether the query's class has slow work before its first draw."""
+    """Return whether the query's class has slow work before its first draw."""
     return hasattr(type(query), "prepare")
 
 
 def is_stepped(query: Query) -> bool:
-    """Whether the query's class runs in steps that a meter counts."""
+    """Return whether the query's class runs in steps that a meter counts."""
     return hasattr(type(query), "run_steps")
 
 
 def subject_digest(query: Query, provenance: str) -> str:
-    """SHA-256 of what the query's answer refers to: equal for equal plain values, whatever class holds them.
+    """Return the SHA-256 of what the query's answer refers to: equal for equal plain values, whatever class holds them.
 
     Args:
-        provenance: what tells the public sources of the run's model from others.
+        provenance: identifies the public sources of the run's model.
     """
     return plain_digest([query.subject, provenance if getattr(type(query), "reads_model", False) else ""])
 
 
 def plain_digest(value: Any) -> str:
-    """SHA-256 of plain values and arrays, in lists, tuples and mappings.
+    """Return the SHA-256 of plain values and arrays, in lists, tuples and mappings.
 
     Raises:
         TypeError: there is something else among them.
@@ -171,7 +170,7 @@ def plain_digest(value: Any) -> str:
 
 
 def _take(known: "hashlib._Hash", value: Any) -> None:
-    """Add a plain value, each part behind its kind and length, so that no two values add the same bytes."""
+    """Add a plain value, each part after its kind and length, so that no two values add the same bytes."""
     if isinstance(value, Mapping):
         _take(known, [[name, inner] for name, inner in value.items()])
     elif isinstance(value, (list, tuple)):
@@ -189,18 +188,18 @@ def _take(known: "hashlib._Hash", value: Any) -> None:
 
 
 def mark_of(encode: Any) -> str:
-    """What tells an encoder from others: the fingerprint of its weights; empty for one that has none."""
+    """Return the fingerprint of an encoder's weights, which tells it from others; empty for one that has none."""
     return str(getattr(encode, "fingerprint", ""))
 
 
 @dataclass(frozen=True)
 class Kept:
-    """What a stopped run under one charge leaves for the next: outputs of the mechanism, and nothing else.
+    """The outputs of the mechanism that a stopped run under one charge leaves for the next, and nothing else.
 
     No record, no threshold and no state of a random generator is kept.
 
     Attributes:
-        folder: where it lies; None keeps nothing.
+        folder: where they lie; None keeps nothing.
         meter: the charge's; nothing is kept where a seed fixes its noise.
     """
 
@@ -208,7 +207,7 @@ class Kept:
     meter: Meter
 
     def load(self) -> Any:
-        """What an earlier attempt kept, or None.
+        """Return what an earlier attempt kept, or None.
 
         Raises:
             LedgerError: it was kept after more steps than the ledger has counted.
@@ -225,7 +224,7 @@ class Kept:
         return body["kept"]
 
     def save(self, body: Any) -> None:
-        """Keep this beside the number of steps that have begun, for the owner's eyes only."""
+        """Keep this with the number of steps that have begun, readable by the owner only."""
         if (path := self._path) is not None:
             write_json(path, {"begun": self.meter.begun, "kept": body})
 

@@ -1,8 +1,8 @@
-"""The receipt of a run: what it was charged and what that proves. Whoever relies on one asks it here.
+"""The receipt of a run: what it was charged and what that proves. Everything that relies on a receipt checks it here.
 
 A receipt names charges; the ledger has them. `Receipt.problems` recomputes all that a receipt says from the ledger's
-own charges, and `Receipt.agreement` says whether the accountants contradict each other: one rule for `verify`, for the
-gates of a release, for the statement and for whoever checks a release elsewhere.
+own charges, and `Receipt.agreement` says whether the accountants contradict each other. The same rule serves `verify`,
+the gates of a release, the statement and anybody who checks a release elsewhere.
 """
 
 import json
@@ -27,15 +27,16 @@ from palimpsest.workspace import INTERNAL, Zone
 
 GROUPS = (1, 2, 5, 10)  # units of privacy: records of one person, or persons where the person is the unit
 # How far the stated epsilon may be from what other accountants say. RDP, a looser bound of the same, is below PLD by no
-# more than the grid of PLD adds. Of the Fourier accountant both ends are bounds: the true epsilon is not below the
-# lower one but for rounding, and the upper one counts its own error, of which a part is absolute.
+# more than the grid of PLD adds. Both ends of the Fourier accountant are bounds: the true epsilon is not below the
+# lower one except for rounding, and the upper one counts its own error, a part of which is absolute.
 ABOVE_RDP = 1e-3
 ABOVE_LOW = 1e-6
 BELOW_HIGH, BELOW_HIGH_BESIDE = 0.02, 1e-4
-_WIDE, _WIDE_BESIDE = 0.015, 5e-5  # of both ends: farther apart, the upper one alone would be taken for a contradiction
+# Between the two ends: farther apart, the upper one by itself would be taken for a contradiction.
+_WIDE, _WIDE_BESIDE = 0.015, 5e-5
 _ROUNDING = 1e-6  # between a number and its recomputation
-_KEPT = ("ledger_head", "seconds", "weights")  # what stays in the workspace: the last two tell of time and of a model
-_OPTIONAL = ("plan", "weights")  # a model's receipt has weights, and what was planned is not said of every query
+_KEPT = ("ledger_head", "seconds", "weights")  # these stay in the workspace: the last two tell of time and of a model
+_OPTIONAL = ("plan", "weights")  # only a model's receipt has weights, and not every query notes its plan
 
 
 def _that(holds: Callable[[Any], bool]) -> AfterValidator:
@@ -65,7 +66,7 @@ Purpose = Annotated[str, _that(PURPOSES.__contains__)]
 
 
 class _Strict:
-    """What pydantic reads strictly: each field of its type, none missing, none unknown.
+    """A dataclass that pydantic reads strictly: each field has its type, none is missing, none is unknown.
 
     Guarantee: nothing is taken for granted, so no document passes for another by what it leaves out. Errors name a
     field and never what it holds.
@@ -99,12 +100,12 @@ class QueryLine(_Strict):
 
     @property
     def cell(self) -> tuple[str, str] | None:
-        """The part, with whose scheme it is: to another model a unit may lie in another part of a scheme so called."""
+        """The part and the model whose scheme it is: another model's scheme of that name may place units elsewhere."""
         return self.partition and (f"{self.model} {self.partition[0]}", self.partition[1])
 
     @classmethod
     def of(cls, charge: Charge) -> "QueryLine":
-        """What is said of a charge."""
+        """Return the line of a charge."""
         own = (charge.query, charge.variant, charge.purpose, charge.event, charge.own_delta, charge.partition)
         return cls(*own, versions=dict(charge.versions), charge=charge.id, state=charge.state)
 
@@ -113,8 +114,8 @@ class QueryLine(_Strict):
 class Group(_Strict):
     """The epsilon for adding or removing `k` units of privacy at once; None where no finite one is proved.
 
-    Where the unit is one record, they are the rows of somebody who has `k` of them. Where it is one person, they are
-    `k` persons with all their rows.
+    Where the unit is one record, the group is the rows of somebody who has `k` of them. Where it is one person, the
+    group is `k` persons with all their rows.
     """
 
     k: Count
@@ -131,24 +132,24 @@ class Curve(_Strict):
 
 @dataclass(frozen=True, kw_only=True)
 class Receipt(_Strict):
-    """What a run was charged, and what that proves.
+    """The charges of a run, and what they prove.
 
     Attributes:
-        variant: whose rows it is about.
-        model: the model that they are drawn from; the variant itself where there is none between.
-        epsilon_target: what was asked for; None for infinity.
-        epsilon: proved by `accountant`; None where no finite one is, as for all epsilons here.
+        variant: the variant whose rows it is about.
+        model: the model that the rows are drawn from; the variant itself where there is no model in between.
+        epsilon_target: the epsilon that was asked for; None for infinity.
+        epsilon: proved by `accountant`; None where no finite one is proved, as for all epsilons here.
         unit: the unit of privacy of every epsilon, curve and charge here.
-        adjacency: what neighbours differ by: one unit more or less.
+        adjacency: the difference between neighbours: one unit more or less.
         queries: every charge that the rows rest on.
-        curve: the trade-off curve of the events alone.
+        curve: the trade-off curve of the events only.
         ledger_head: hash of the ledger's newest entry after the run; "" in a receipt that was published.
         noise_fixed: whether a seed fixed the noise of any charge.
         run: 1 for the first run of this plan on this data, 2 when it was repeated, ...
         seconds: how long the run took; None in a receipt that was published.
         plan: public numbers of the plan; None where none were noted.
         weights: digest of the model's weights; None where the receipt is not a model's.
-        assumptions: what had to be assumed of the machine, ids of `privacy.assumptions`, sorted.
+        assumptions: the assumptions made about the machine, ids of `privacy.assumptions`, sorted.
     """
 
     variant: Word
@@ -177,7 +178,7 @@ class Receipt(_Strict):
 
     @classmethod
     def from_json(cls, body: Any, *, published: bool = False, name: str = "A receipt") -> "Receipt":
-        """The receipt in a document.
+        """Parse the receipt in a document.
 
         Guarantee: nothing is taken for granted. A field that is missing, unknown or of another type is refused, so no
         document passes for a release's by leaving out that it is not. What is `published` is the form that leaves,
@@ -196,7 +197,7 @@ class Receipt(_Strict):
             ) from None
 
     def to_json(self, *, published: bool = False) -> dict[str, Any]:
-        """Its form in a file, or the form that leaves."""
+        """Return the receipt's form in a file, or the published form."""
         left_out = {name for name in (*_KEPT, *_OPTIONAL) if getattr(self, name) in (None, "")}
         left_out |= set(_KEPT) if published else set()
         body: dict[str, Any] = _RECEIPT.dump_python(self, mode="json", warnings=False)
@@ -208,18 +209,18 @@ class Receipt(_Strict):
 
     @property
     def private(self) -> bool:
-        """Whether rows under it may leave: a release's, with a finite epsilon, fresh noise and no reference below."""
+        """Whether rows under it may leave: it is a release of finite epsilon, fresh noise and no reference below."""
         fresh = self.purpose == "release" and not self.noise_fixed and not self.builds_on_reference
         return fresh and self.epsilon is not None
 
     @property
     def zone(self) -> str:
-        """The zone of the rows, and of what is computed from them and public files alone: "dp" or "internal"."""
+        """The zone of the rows, and of what is computed only from them and public files: "dp" or "internal"."""
         return Zone.DP if self.private else INTERNAL
 
     @property
     def claim(self) -> float | None:
-        """The epsilon that an attack on the rows may refute; None of a reference, which claims nothing."""
+        """The epsilon that an attack on the rows may refute; None for a reference, which claims nothing."""
         return self.epsilon if self.purpose == "release" else None
 
     @property
@@ -232,14 +233,14 @@ class Receipt(_Strict):
 
     @property
     def stated_curve(self) -> Curve:
-        """The curve of the whole run: that of its events, less the deltas that no event carries."""
+        """The curve of the whole run: the curve of its events, less the deltas that no event carries."""
         return Curve(self.curve.alpha, tuple(max(0.0, beta - self.own_delta) for beta in self.curve.beta))
 
     def second(self) -> fourier.Bracket | None:
-        """Both ends of epsilon by the Fourier accountant, recomputed from the receipt's own events.
+        """Recompute both ends of epsilon by the Fourier accountant from the receipt's own events.
 
-        None where it does not take a mechanism, or its ends are too far apart to say anything. They say something,
-        however far apart, where the lower one is above the stated epsilon and the upper one finite. Both are infinite
+        None where it does not take a mechanism, or its ends are too far apart to say anything. However far apart, they
+        say something where the lower one is above the stated epsilon and the upper one is finite. Both are infinite
         where the deltas that no event carries leave nothing of delta.
         """
         if self.epsilon is None:
@@ -254,9 +255,9 @@ class Receipt(_Strict):
         return None if wide and bracket.low <= self.epsilon else bracket
 
     def agreement(self, second: fourier.Bracket | None) -> list[str]:
-        """Where an accountant speaks against the stated epsilon; nothing where they agree.
+        """Return where an accountant contradicts the stated epsilon; empty where they agree.
 
-        RDP is an opinion of its own only where it does not state the epsilon itself, and must not be below it. The
+        RDP is a second opinion only where it does not state the epsilon itself, and must not be below it. The
         Fourier accountant is tight: its lower end must not be above the stated epsilon at all, its upper end not by
         more than its own error.
         """
@@ -276,16 +277,16 @@ class Receipt(_Strict):
 
     @property
     def _grid_error(self) -> float:
-        """What the grid of losses may have added to the stated epsilon; infinite where PLD takes the worst interval of
-        each choice of bounded range, which RDP need not."""
+        """The most that the grid of losses may have added to the stated epsilon; infinite where PLD takes the worst
+        interval of each choice of bounded range, which RDP need not."""
         if self.accountant != "pld":
             return 0.0
         terms = [(line.event, line.cell) for line in self.queries]
         return accounting.grid_error(events.composed(terms), max(self.delta - self.own_delta, math.ulp(0.0)))
 
     def problems(self, asset: Asset, charges: Sequence[Charge]) -> list[str]:
-        """What does not hold in it, one sentence each: its terms, its charges, its epsilons and what follows from them.
-        `charges` are all of the asset's, in the ledger or in an extract of it.
+        """List what does not hold in the receipt, one sentence each: its terms, charges, epsilons and what they imply.
+        `charges` are all charges of the asset, in the ledger or in an extract of it.
 
         Guarantee: where there is none, the ledger covers the receipt: all was recomputed from the ledger's own charges,
         their partitions too; the receipt only names them. Its unit is the asset's, of which there is one for ever, so
@@ -309,7 +310,7 @@ _RECEIPT = TypeAdapter(Receipt)
 
 
 def stated(asset: Asset, own: Sequence[Charge]) -> dict[str, Any]:
-    """What charges, the run's own behind those that it builds on, and their asset say of a receipt, epsilons apart."""
+    """Return the receipt's fields, epsilons apart, that follow from the asset and the charges, the run's own last."""
     last = own[-1]
     return {
         "model": last.variant,
@@ -326,7 +327,7 @@ def stated(asset: Asset, own: Sequence[Charge]) -> dict[str, Any]:
 
 
 def _withdrawn(own: Iterable[Charge]) -> Iterator[str]:
-    """Versions that were withdrawn since: what they were charged is not what they cost."""
+    """Yield the versions that were withdrawn since: they cost something else than they were charged."""
     found = dict.fromkeys(one for charge in own for one in withdrawn_among(charge.versions))
     yield from (f"version {one.version} of {one.part} was withdrawn: {one.why}" for one in found)
 
@@ -375,10 +376,10 @@ def _other_epsilons(receipt: Receipt, asset: Asset, own: Sequence[Charge]) -> It
 
 
 def read_receipt(path: Path) -> Receipt:
-    """The receipt in a file.
+    """Read the receipt in a file.
 
     Raises:
-        LedgerError: there is none, or it is not whole.
+        LedgerError: there is no receipt, or it is not whole.
     """
     try:
         body = read_json(path)
@@ -391,12 +392,12 @@ def read_receipt(path: Path) -> Receipt:
 
 
 def equal(values: Sequence[float], said: Sequence[float]) -> bool:
-    """Whether two lists are the same within rounding."""
+    """Return whether two lists are equal within rounding."""
     return len(values) == len(said) and all(map(close, values, said))
 
 
 def close(value: float, said: float | None) -> bool:
-    """The same within rounding; JSON holds no infinity, so None stands for it."""
+    """Return whether two numbers are equal within rounding; JSON holds no infinity, so None stands for it."""
     return math.isinf(value) if said is None else math.isclose(value, said, rel_tol=_ROUNDING, abs_tol=1e-12)
 
 
@@ -415,7 +416,7 @@ def _check_names(body: Any, published: bool) -> None:
 
 
 def _told(error: ValueError) -> str:
-    """What is wrong, by the name of the field and not by what it holds."""
+    """Describe an error by the name of the field and not by what it holds."""
     if not isinstance(error, ValidationError):
         return str(error)
     first = error.errors(include_url=False, include_input=False)[0]

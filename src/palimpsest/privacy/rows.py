@@ -1,4 +1,4 @@
-"""The private row, and whose it is. Generators may not import this module: an import contract keeps them out."""
+"""The private row and its person. Generators may not import this module: an import contract keeps them out."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,30 +26,30 @@ class PrivateRow:
 
 
 def by_person(rows: Sequence[AnyRow]) -> list[list[AnyRow]]:
-    """The rows of each unit of privacy, in order of its first row: those of a person together, a record without one
-    alone.
+    """Return the rows of each unit of privacy, in order of its first row: a person's rows together, and a record
+    without a person by itself.
 
     Guarantee: adding or removing a unit adds or removes one list and changes no other.
     """
-    units: dict[str | int, list[AnyRow]] = {}  # by the person, or by the place of a row without one
+    units: dict[str | int, list[AnyRow]] = {}  # keyed by the person, or by the index of a row without one
     for place, row in enumerate(rows):
         units.setdefault(place if row.person is None else row.person, []).append(row)
     return list(units.values())
 
 
 def one_each(rows: Sequence[AnyRow]) -> Sequence[AnyRow]:
-    """One row of each unit: a record itself, and of a person the row with the smallest keyed hash.
+    """Return one row of each unit: a record itself, or the row of a person with the smallest keyed hash.
 
     Guarantee: which row stands for a person is a function of that person's rows and of the secret key behind the
     person's id alone, so adding or removing a unit adds or removes one row of the result and changes no other.
     """
     if all(row.person is None for row in rows):
-        return rows  # no list, however many they are
+        return rows  # no copy, however many rows there are
     return [own[0] if len(own) == 1 else min(own, key=_rank) for own in by_person(rows)]
 
 
 def in_order(unit: Sequence[AnyRow]) -> list[AnyRow]:
-    """The rows of one unit by their keyed hashes: an order that no file and no other unit has a say in."""
+    """Sort the rows of one unit by their keyed hashes, an order that no file and no other unit influences."""
     return list(unit) if len(unit) == 1 else sorted(unit, key=_rank)
 
 

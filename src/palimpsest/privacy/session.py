@@ -22,7 +22,7 @@ from palimpsest.records.schema import PublicSchema
 
 @dataclass(frozen=True)
 class Session(Closed):
-    """An open run: the view to ask as well."""
+    """An open run, with the view to ask."""
 
     view: PrivateView
 
@@ -45,11 +45,11 @@ def metered(
 ) -> Iterator[Session]:
     """Reserve the plan's budget, then read and check the rows, then yield the view; commit when the block ends well.
 
-    `resumable` says of a query in steps that an earlier attempt began whether this one has what it needs to continue
-    it under the same charge. Under noise that a seed fixes nothing is continued: its draws would come again.
-    `witnesses` are hashes of ledger entries that the workspace's receipts noted, `again` the owner's words for second
-    charges, `team` whose share of the asset it counts in, `invented` says that the rows are nobody's, and `provenance`
-    tells the public sources of its model from others.
+    `resumable` says whether this attempt has what it needs to continue, under the same charge, a query in steps that an
+    earlier attempt began. Under noise that a seed fixes nothing is continued: its draws would come again. `witnesses`
+    are hashes of ledger entries that the workspace's receipts noted, `again` the owner's words for second charges,
+    `team` the team whose share of the asset the run counts in, `invented` says that the rows belong to nobody, and
+    `provenance` identifies the public sources of its model.
 
     Guarantee: no row is read before the whole plan is reserved, and nothing is reserved in a ledger that is older than
     what was noted of it. No query sees other rows than those that the run is identified by: what a charge paid for is
@@ -81,7 +81,7 @@ def metered(
 def replayed(
     ledger: Ledger, schema: PublicSchema, run: Run, planned: Sequence[PlannedQuery], provenance: str
 ) -> Session | None:
-    """A committed run from its stored answers; None where they are not all there.
+    """Replay a committed run from its stored answers; None where some are missing.
 
     Guarantee: its view has no rows and its charges can begin nothing, so every answer is one that was paid for, onto
     the subject that it was asked about.
@@ -94,10 +94,10 @@ def replayed(
 
 
 def verified(rows: Sequence[PrivateRow], run: Run, key: bytes) -> Sequence[PrivateRow]:
-    """The rows that were read, by the asset's key those that the run is identified by.
+    """Return the rows that were read, if by the asset's key they are those that the run is identified by.
 
     Raises:
-        LedgerError: they are others.
+        LedgerError: they are other rows.
     """
     if fingerprint(rows, key) != run.fingerprint:
         raise LedgerError(
@@ -109,7 +109,7 @@ def verified(rows: Sequence[PrivateRow], run: Run, key: bytes) -> Sequence[Priva
 
 
 def paid_charges(ledger: Ledger, name: str, behind: Receipt, purpose: str) -> list[Charge]:
-    """The charges of the receipt `behind` something of this purpose, which may build on it.
+    """Return the charges of the receipt `behind` something that has this purpose and builds on it.
 
     Raises:
         LedgerError: if the ledger does not have them, as committed charges of the receipt's model, if the receipt is
@@ -148,13 +148,13 @@ def receipt(
     before: Sequence[str] = (),
     assumptions: Collection[str] = (),
 ) -> Receipt:
-    """What a committed run was charged, by its primary accountant and by RDP, with its trade-off curve and group
-    epsilons, all for adding or removing one unit of the asset, or a group of that many units.
+    """Make the receipt of a committed run: its epsilon by its primary accountant and by RDP, its trade-off curve and
+    its group epsilons, all for adding or removing one unit of the asset, or a group of that many units.
 
     `before` names the charges behind the private model that the run built on: all of them are composed with its own.
     Charges of disjoint parts of the data set are composed in parallel. Epsilons leave room for the deltas that no event
-    carries; the curve is that of the events alone. `assumptions` are what this run, and those that it builds on, had to
-    assume of the machine; no private row may decide what is in it.
+    carries; the curve is that of the events only. `assumptions` are those that this run and the runs that it builds on
+    make about the machine; no private row may decide what is in it.
     """
     books = ledger.books()
     charges = {charge.id: charge for charge in books.charges(asset.name)}

@@ -1,14 +1,14 @@
-"""How an epsilon and a delta are shown: on the side that promises no more than there is."""
+"""Display of epsilons and deltas, rounded to the side that promises no more than there is."""
 
 import math
 from collections.abc import Callable
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 
-_SURE = Context(prec=10)  # digits behind which sums of floats may differ
+_SURE = Context(prec=10)  # digits beyond which sums of floats may differ
 
 
 def up(epsilon: float) -> str:
-    """An epsilon that is charged or proved, rounded up: none is shown as less than it is.
+    """Format an epsilon that is charged or proved, rounded up: none is shown as less than it is.
 
     >>> up(9.14238), up(0.0002), up(3.0000000000000004), up(math.inf)
     ('9.143', '0.001', '3.000', '∞')
@@ -17,7 +17,7 @@ def up(epsilon: float) -> str:
 
 
 def down(epsilon: float) -> str:
-    """An epsilon that is left, rounded down.
+    """Format an epsilon that is left, rounded down.
 
     >>> down(10.0 - 9.14238), down(10.0 - 7.0)
     ('0.857', '3.000')
@@ -26,7 +26,7 @@ def down(epsilon: float) -> str:
 
 
 def delta_up(delta: float) -> str:
-    """A delta, to three digits and rounded up: an epsilon holds at any larger delta, and at no smaller one.
+    """Format a delta to three digits, rounded up: an epsilon holds at any larger delta, and at no smaller one.
 
     >>> delta_up(1.0004e-5), delta_up(1e-5), delta_up(0.0), delta_up(1 / 8396 / 9)
     ('1.01e-05', '1e-05', '0', '1.33e-05')
@@ -35,7 +35,7 @@ def delta_up(delta: float) -> str:
 
 
 def delta_down(limit: float) -> str:
-    """The most that a delta may be, to three digits and rounded down: what is shown is within the limit.
+    """Format the limit of a delta to three digits, rounded down: what is shown is within the limit.
 
     >>> delta_down(1.0099e-5), delta_down(1e-5), delta_down(1 / 1500)
     ('1e-05', '1e-05', '0.000666')
@@ -48,5 +48,5 @@ def _three_digits(side: str, delta: float) -> str:
 
 
 def _thousandths(side: Callable[[float], int], epsilon: float) -> str:
-    """Rounded to that side, but for what sums of floats leave behind."""
+    """Round to that side, after removing the residue of floating-point sums."""
     return f"{side(round(1000.0 * epsilon, 6)) / 1000:.3f}" if math.isfinite(epsilon) else "∞"

@@ -1,4 +1,4 @@
-"""What private rows state: which values their sentences have, and how many units state each combination of them."""
+"""The statements in private rows: the values in their sentences, and how many units state each combination of them."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from palimpsest.privacy.entropy import NoiseSource  # heavy, and a plan needs none of it
 
 One = TypeVar("One")
-Told: TypeAlias = tuple[str, Values]  # the label of a row, and what a sentence of it states
+Told: TypeAlias = tuple[str, Values]  # the label of a row, and the values that a sentence of it states
 
 MOST_CELLS = 2**20  # combinations of values, over all labels, that noise is drawn for
 
@@ -39,7 +39,7 @@ class StatementPhrases(Thresholded):
         labels: the public ones; a row of another label states nothing. ("",) where the task has none.
         most: statements of a unit that count.
         sigma: standard deviation of the noise, in units of what one unit can change.
-        delta: what the threshold must leave of the chance that a value of one unit alone comes out.
+        delta: the most that the threshold may leave of the chance that a value of only one unit comes out.
     """
 
     attributes: tuple[Attribute, ...]
@@ -51,7 +51,7 @@ class StatementPhrases(Thresholded):
 
     @property
     def subject(self) -> object:
-        """The attributes, by whose places values come out."""
+        """The attributes, whose indices come out with the values."""
         return self.labels, tuple(attribute.name for attribute in self.attributes)
 
     @property
@@ -60,7 +60,7 @@ class StatementPhrases(Thresholded):
         return self.most * len(_open(self.attributes))
 
     def keys(self, unit: Sequence[PrivateRow]) -> set[Key]:
-        """The (place of the attribute, value) pairs that count."""
+        """Return the (index of the attribute, value) pairs that count."""
         told = _first(self.most, _told(unit, self.attributes, self.labels))
         return {(place, values[place]) for _, values in told for place in _open(self.attributes)}
 
@@ -69,7 +69,7 @@ class StatementPhrases(Thresholded):
 @registered
 @dataclass(frozen=True)
 class StatementCounts(Stored):
-    """How many units state each combination of values, and each under each label: two noisy tables, one release.
+    """The number of units that state each combination of values, in all and by label: two noisy tables, one release.
 
     Guarantee: of a unit, a record or a person with all their rows, at most `most` different statements count, a
     function of its rows alone (`_told`). In each table it adds 1 to each cell that they lie in, so to at most `most`
@@ -83,11 +83,12 @@ class StatementCounts(Stored):
 
     Attributes:
         attributes: public.
-        values: those of each attribute that count, public or answered before; a statement with another is none.
+        values: the values of each attribute that count, public or answered before; a statement with another value is
+            not counted.
         labels: the public ones; a row of another label states nothing. ("",) where the task has none.
         most: statements of a unit that count.
         sigma: standard deviation of the noise, in units of what one unit can change.
-        label_share: of what the noise costs, the part that the table by label takes; 0 leaves that table out.
+        label_share: the part of the cost that the table by label takes; 0 leaves that table out.
     """
 
     attributes: tuple[Attribute, ...]
@@ -99,7 +100,7 @@ class StatementCounts(Stored):
     name: str = "statement_counts"
 
     def __post_init__(self) -> None:
-        """Refuse numbers that the argument does not hold for, and what would count a statement twice."""
+        """Refuse numbers that the argument does not hold for, and names that would count a statement twice."""
         validate.positive(most=self.most)
         validate.in_range(0.0, MOST_SIGMA, sigma=self.sigma)
         validate.in_range(0.0, 0.99, label_share=self.label_share)
@@ -123,19 +124,19 @@ class StatementCounts(Stored):
 
     @property
     def stds(self) -> tuple[float, float]:
-        """Of the noise on each count of the first table, and of that by label (0 where there is none)."""
+        """The noise's standard deviation on each count of the first table, and of that by label (0 without one)."""
         whole = math.sqrt(self.most) * self.sigma * ROUNDED_OFF
         by_label = whole / math.sqrt(self.label_share) if self.label_share else 0.0
         return whole / math.sqrt(1.0 - self.label_share), by_label
 
     def run(self, rows: Sequence[PrivateRow], noise: "NoiseSource") -> list[list[int]]:
-        """Noisy counts, each table in one list, the last attribute running fastest; that by label comes second."""
+        """Return noisy counts, each table in one list, the last attribute running fastest; that by label is second."""
         cells, by_label = self._counted(rows)
         tables = zip((cells.reshape(-1), by_label.reshape(-1)), self.stds, strict=True)
         return [(table + noise.whole_normal(table.size, std)).tolist() for table, std in tables]
 
     def _counted(self, rows: Sequence[PrivateRow]) -> tuple[np.ndarray, np.ndarray]:
-        """Both tables before their noise, private: int64, of `shape` without its labels, and with them."""
+        """Return both tables before their noise, private: int64, of `shape` without its labels, and with them."""
         places = [{value: place for place, value in enumerate(own)} for own in (self.labels, *self.values)]
         by_label = np.zeros(self.shape if self.label_share else 0, dtype=np.int64)
         cells = np.zeros(self.shape[1:], dtype=np.int64)
@@ -158,12 +159,12 @@ def _open(attributes: Sequence[Attribute]) -> list[int]:
 
 
 def _told(unit: Sequence[PrivateRow], attributes: Sequence[Attribute], labels: Sequence[str]) -> Iterator[Told]:
-    """What a unit states, by its own rows alone: label and values of each statement, some perhaps twice."""
+    """Yield what a unit states, from its own rows only: label and values of each statement, some perhaps twice."""
     for row in in_order(unit):
         if (label := row.label or "") in labels:
             yield from ((label, statement.values) for statement in statements(row.text, attributes))
 
 
 def _first(most: int, told: Iterator[One]) -> list[One]:
-    """At most so many different ones, the first."""
+    """Return the first `most` distinct ones."""
     return list(islice(dict.fromkeys(told), most))

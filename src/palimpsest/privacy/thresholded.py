@@ -1,4 +1,4 @@
-"""Keys that nobody listed, each with a noisy count, where enough units have it: what private vocabularies share."""
+"""The common base of private vocabularies: keys that nobody listed, each with a noisy count if enough units have it."""
 
 import math
 from collections import Counter
@@ -16,7 +16,7 @@ from palimpsest.privacy.rows import PrivateRow, by_person
 if TYPE_CHECKING:
     from palimpsest.privacy.entropy import NoiseSource  # heavy, and a plan needs none of it
 
-Key: TypeAlias = tuple[int, str]  # a place in a public list, and words of a private row
+Key: TypeAlias = tuple[int, str]  # an index in a public list, and words of a private row
 
 MOST_SIGMA = 2.0**20  # up to here noise in whole counts fits into 64 bits
 ROUNDED_OFF = 1.0 + 2.0**-40  # more, relative, than roots, products and a quantile lose
@@ -41,9 +41,9 @@ class Thresholded(Stored):
     keys come out, exactly: for reference runs.
 
     Attributes:
-        most: what of a unit counts, in what the subclass counts.
+        most: how much of a unit counts, in the subclass's own terms.
         sigma: standard deviation of the noise, in units of what one unit can change.
-        delta: what the threshold must leave of the chance that a key of one unit alone comes out.
+        delta: the most that the threshold may leave of the chance that a key of only one unit comes out.
     """
 
     most: int
@@ -63,7 +63,7 @@ class Thresholded(Stored):
 
     @property
     def own_delta(self) -> float:
-        """What it adds to delta beside its event."""
+        """The delta that it adds beside its event."""
         return self.delta if self.sigma > 0 else 0.0
 
     @property
@@ -73,7 +73,7 @@ class Thresholded(Stored):
 
     @property
     def std(self) -> float:
-        """Of the noise on each count."""
+        """The standard deviation of the noise on each count."""
         return math.sqrt(self.changed) * self.sigma * ROUNDED_OFF
 
     @property
@@ -82,11 +82,11 @@ class Thresholded(Stored):
         return 1 + math.ceil(0.5 - self.std * NormalDist().inv_cdf(self.delta / self.changed) * ROUNDED_OFF)
 
     def keys(self, unit: Sequence[PrivateRow]) -> set[Key]:
-        """What a unit counts for, at most `changed` keys, by its own rows alone; private."""
+        """Return the keys that a unit counts for, at most `changed`, from its own rows only; private."""
         raise NotImplementedError
 
     def run(self, rows: Sequence[PrivateRow], noise: "NoiseSource") -> list[tuple[int, str, int]]:
-        """(place, words, noisy count) of each key that comes out, the largest count first."""
+        """Return (index, words, noisy count) of each key that comes out, the largest count first."""
         counts = Counter(key for unit in by_person(rows) for key in self.keys(unit))
         keys = sorted(counts)
         noisy = np.array([counts[key] for key in keys], dtype=np.int64) + noise.whole_normal(len(keys), self.std)

@@ -1,6 +1,6 @@
-"""Versions of what private rows are asked: whole numbers that a person raises, and what an old charge really cost.
+"""Versions of the questions to private rows: whole numbers that a person raises, and what an old charge really cost.
 
-A charge is known again by its rows, its settings, and its queries with these versions; never by code. So a release of
+A charge is recognised by its rows, its settings, and its queries with these versions, never by code. So a release of
 palimpsest that asks the same things charges nobody again.
 
 Raise a number by one when what is asked, released or charged changes: a query's sensitivity, event or noiseless answer,
@@ -69,7 +69,7 @@ class Withdrawn:
     cost: Callable[[DpEvent], DpEvent]
 
     def concerns(self, versions: Iterable[tuple[str, int]]) -> bool:
-        """Whether it is among these (part, version)."""
+        """Return whether this one is among these pairs (part, version)."""
         return (self.part, self.version) in set(versions)
 
 

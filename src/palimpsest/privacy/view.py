@@ -91,9 +91,9 @@ class PrivateView:
         return answer
 
     def __prepare(self, query: Query) -> BaseException | None:
-        """Let the query do its slow work; what that raised, for after the query has begun.
+        """Let the query do its slow work; return what that raised, to be raised after the query has begun.
 
-        A refusal before would be a free answer about the rows. A Ctrl-C is a person's, not the rows'.
+        A refusal before would be a free answer about the rows. A Ctrl-C comes from a person, not from the rows.
         """
         kind: Any = type(query)
         try:

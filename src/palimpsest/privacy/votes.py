@@ -1,4 +1,4 @@
-"""Nearest-neighbour votes: private records say which candidates are like them, once or round after round."""
+"""Nearest-neighbour votes: private records vote for the candidates most like them, once or round after round."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -30,11 +30,11 @@ Counts: TypeAlias = Mapping[str, Sequence[float]]
 
 @dataclass(frozen=True, eq=False)
 class Slate:
-    """Candidates to vote for: public, or made from noisy answers alone.
+    """Candidates to vote for: public, or made only from noisy answers.
 
     Attributes:
         texts: label -> its candidates; the one label "" where the task has none. Empty where candidates are no texts.
-        vectors: label -> what stands for each of them, shape (candidates, d), of any length.
+        vectors: label -> the vectors of its candidates, shape (candidates, d), of any length.
     """
 
     texts: Mapping[str, Sequence[str]]
@@ -50,12 +50,12 @@ class Slate:
 
     @property
     def plain(self) -> Mapping[str, Any]:
-        """What its candidates are known again by: their texts, or their vectors where they are no texts."""
+        """The texts that identify the candidates, or their vectors where they are no texts."""
         return self.texts or self.vectors
 
     @property
     def digest(self) -> str:
-        """Of `plain`: equal for the same candidates alone."""
+        """The digest of `plain`: equal only for the same candidates."""
         return plain_digest(self.plain)
 
 
@@ -81,7 +81,7 @@ class Voters:
     """The rows of one label that vote, private.
 
     Attributes:
-        vectors: theirs, shape (n, d), of any length.
+        vectors: the rows' vectors, shape (n, d), of any length.
         units: the unit of privacy behind each, numbered over all labels, int64 (n,).
     """
 
@@ -91,7 +91,7 @@ class Voters:
 
 @dataclass(frozen=True)
 class Ballot:
-    """How one vote is taken; the part that `Vote` and `VoteRounds` share.
+    """The way in which one vote is taken, shared by `Vote` and `VoteRounds`.
 
     Guarantee: adding or removing one unit, a record or a person with all their rows, moves the counts of all labels
     together by at most sqrt(neighbours) votes in L2. A row votes for the `neighbours` candidates of its own label that
@@ -132,39 +132,39 @@ class Ballot:
 
     @property
     def std(self) -> float:
-        """Of the noise on each count, sqrt(k) sigma; the last factor covers the rounding of root and product."""
+        """The standard deviation of the noise on each count, sqrt(k) sigma; the last factor covers rounding."""
         return math.sqrt(self.neighbours) * self.sigma * (1.0 + 2.0**-50)
 
     @property
     def own_delta(self) -> float:
-        """None: a Gaussian's delta is in its event."""
+        """Zero: a Gaussian's delta is in its event."""
         return 0.0
 
     def event(self) -> DpEvent:
         return GaussianDpEvent(self.sigma) if self.noisy else NonPrivateDpEvent()
 
     def held(self, rows: Mapping[str, Voters], slate: Slate, noise: NoiseSource) -> Counts:
-        """Noisy counts of one vote. `rows` holds the voters by label."""
+        """Return the noisy counts of one vote. `rows` holds the voters by label."""
         counts = _votes(rows, slate, self.neighbours, self.parts)
         return {label: self._noisy(own, noise) for label, own in counts.items()}
 
     def _noisy(self, counts: np.ndarray, noise: NoiseSource) -> list[float]:
-        """Counts in parts, int64, to noisy counts in votes: int where a part is a vote."""
+        """Turn counts in parts, int64, into noisy counts in votes, which are int where a part is a vote."""
         noisy = counts + noise.whole_normal(len(counts), self.std * self.parts)
         return (noisy / self.parts if self.parts > 1 else noisy).tolist()
 
     def vectors(self, rows: Sequence[PrivateRow], labels: Sequence[str]) -> dict[str, Voters]:
-        """The voters by label; rows of other labels are left out."""
+        """Return the voters by label; rows of other labels are left out."""
         return _by_label(self.encode, self.units(rows), labels)
 
     def units(self, rows: Sequence[PrivateRow]) -> list[list[PrivateRow]]:
-        """The rows that may vote, by the unit behind them: all."""
+        """Return the rows that may vote by unit: all of them."""
         return by_person(rows)
 
 
 @dataclass(frozen=True)
 class DomainBallot:
-    """A vote that answers which candidates have the most votes, and no count; for `VoteRounds`.
+    """A vote that tells which candidates have the most votes, without counts; for `VoteRounds`.
 
     Guarantee: a record votes for the one candidate of its own label that is nearest by cosine. Of a person with several
     rows one votes, chosen by a keyed hash of that person's rows alone, over all their labels (`one_each`). So adding or
@@ -192,23 +192,23 @@ class DomainBallot:
 
     @property
     def own_delta(self) -> float:
-        """What one vote adds to delta beside its event."""
+        """The delta that one vote adds beside its event."""
         return self.mechanism.own_delta
 
     def event(self) -> DpEvent:
         return self.mechanism.event()
 
     def held(self, rows: Mapping[str, Voters], slate: Slate, noise: NoiseSource) -> Counts:
-        """Label -> indices of the candidates picked, in noisy order. The noise comes from OpenDP's own source."""
+        """Return label -> indices of the candidates picked, in noisy order, with noise from OpenDP's own source."""
         counts = _votes(rows, slate, 1, 1)
         return {label: self.mechanism.pick(own.tolist()) for label, own in counts.items()}
 
     def vectors(self, rows: Sequence[PrivateRow], labels: Sequence[str]) -> dict[str, Voters]:
-        """The voters by label, one row of each unit; those of other labels are left out."""
+        """Return the voters by label, one row of each unit; rows of other labels are left out."""
         return _by_label(self.encode, self.units(rows), labels)
 
     def units(self, rows: Sequence[PrivateRow]) -> list[list[PrivateRow]]:
-        """The rows that may vote, by the unit behind them: one each."""
+        """Return the rows that may vote by unit: one each."""
         return [[row] for row in one_each(rows)]
 
 
@@ -241,7 +241,7 @@ class Vote(Stored):
         _encode_ahead(self.ballot, rows, tuple(self.slate.vectors))
 
     def run(self, rows: Sequence[PrivateRow], noise: NoiseSource) -> Counts:
-        """Label -> noisy counts in the order of its candidates."""
+        """Return label -> noisy counts in the order of its candidates."""
         vectors = self.ballot.vectors(rows, tuple(self.slate.vectors))
         return self.ballot.held(vectors, self.slate, noise)
 
@@ -250,7 +250,7 @@ class Vote(Stored):
 @registered
 @dataclass(frozen=True)
 class VoteRounds:
-    """T votes, each over candidates that are made from the noisy answers of those before.
+    """T votes, each over candidates made from the noisy answers of earlier votes.
 
     Guarantee: T adaptive compositions of one vote (`Ballot` or `DomainBallot`). `propose` is handed the finished
     rounds, which are noisy answers and synthetic texts, and nothing else; it makes its slate before the meter counts
@@ -285,7 +285,7 @@ class VoteRounds:
 
     @property
     def own_delta(self) -> float:
-        """What T votes add to delta beside their event."""
+        """The delta that T votes add beside their event."""
         return self.rounds * self.ballot.own_delta
 
     @property
@@ -295,7 +295,7 @@ class VoteRounds:
 
     @property
     def stores_answer(self) -> bool:
-        """Noisy rounds are kept for a retry; exact ones are not private."""
+        """Whether the rounds are kept for a retry: noisy ones are; exact ones are not private."""
         return self.ballot.noisy
 
     def event(self) -> DpEvent:
@@ -306,7 +306,7 @@ class VoteRounds:
         _encode_ahead(self.ballot, rows, self.labels)
 
     def run(self, rows: Sequence[PrivateRow], noise: NoiseSource) -> list[dict[str, Any]]:
-        """Not without a meter.
+        """Refuse to run without a meter.
 
         Raises:
             LedgerError: always: each round is counted before it is held.
@@ -314,7 +314,7 @@ class VoteRounds:
         raise LedgerError("Rounds of votes are steps that a meter counts.", "Ask for them through a view.")
 
     def run_steps(self, rows: Sequence[PrivateRow], noise: NoiseSource, meter: Meter) -> list[dict[str, Any]]:
-        """The finished rounds, each a `Round` as a mapping; fewer than T where a stopped attempt lost some.
+        """Return the finished rounds, each a `Round` as a mapping; fewer than T where a stopped attempt lost some.
 
         Raises:
             LedgerError: every round was begun by stopped attempts and none was finished.
@@ -336,22 +336,22 @@ class VoteRounds:
 
 
 def parts_of(schema: PublicSchema) -> int:
-    """Parts of a vote that are counted: one, the vote, where the unit of privacy is a record; else many."""
+    """Return into how many parts a vote is split: one where the unit of privacy is a record; else many."""
     return 1 if schema.unit == "record" else _PARTS
 
 
 def _votes(rows: Mapping[str, Voters], slate: Slate, neighbours: int, parts: int) -> dict[str, np.ndarray]:
-    """What the units give to each candidate, in whole parts of a vote: label -> int64 (candidates,), private.
+    """Count what the units give to each candidate, in whole parts of a vote: label -> int64 (candidates,), private.
 
     Guarantee: one unit's numbers, over all labels, are a function of its rows and of the slate alone and have an L2
     length of at most sqrt(neighbours) parts: its squared length in votes is a whole number, so whether it is above
     `neighbours` is decided exactly, and what is shortened is then cut towards zero.
     """
     ends = np.cumsum([len(candidates) for candidates in slate.vectors.values()], dtype=np.int64)
-    units, places = [], []  # of each vote that a row casts; a place counts over all labels
+    units, places = [], []  # of each vote that a row casts; places are numbered over all labels
     for (label, candidates), end in zip(slate.vectors.items(), ends, strict=True):
         if label in rows and len(candidates):
-            # (rows, neighbours), -1 for none; where it is computed does not show
+            # (rows, neighbours), -1 for none; the device does not show in the result
             chosen = nearest(rows[label].vectors, candidates, neighbours, exact_device())
             row, turn = np.nonzero(chosen >= 0)
             units.append(rows[label].units[row])
@@ -364,13 +364,13 @@ def _votes(rows: Mapping[str, Voters], slate: Slate, neighbours: int, parts: int
 
 
 def _shared(units: np.ndarray, places: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Each unit and candidate that occur together, and how many votes the one gives the other."""
+    """Return each pair of unit and candidate that occur together, and how many votes the unit gives the candidate."""
     pairs, given = np.unique(units * count + places, return_counts=True)
     return pairs // count, pairs % count, given
 
 
 def _shortened(owners: np.ndarray, given: np.ndarray, neighbours: int, parts: int) -> np.ndarray:
-    """Votes in whole parts: those of a unit as they are where their squared length is at most `neighbours`."""
+    """Return votes in whole parts, a unit's shortened unless their squared length is at most `neighbours`."""
     squares = np.bincount(owners, weights=given**2)  # whole numbers, exact in float64
     shares = np.where(squares > neighbours, np.sqrt(neighbours / np.maximum(squares, 1.0)) * _MARGIN, 1.0)
     return np.trunc(given * (parts * shares[owners])).astype(np.int64)
@@ -397,7 +397,7 @@ def _by_label(encode: Encode, units: Sequence[Sequence[PrivateRow]], labels: Seq
 
 
 def _check_kind(part: object, *known: type) -> None:
-    """The guarantee is that of these classes: another one, a subclass too, could answer anything."""
+    """Refuse any class but these, even a subclass: the guarantee is theirs, and others could answer anything."""
     if type(part) not in known:
         raise LedgerError(
             f"A vote cannot be taken by a {type(part).__name__}.",

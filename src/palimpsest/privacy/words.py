@@ -1,4 +1,4 @@
-"""Words of private texts replaced one by one by public neighbours: what protects words, and no record."""
+"""Words of private texts replaced one by one by public neighbours, which protects words but no record."""
 
 import re
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ _WORD = re.compile(r"\w+(?:'\w+)*")
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text in lower case, in their order: runs of letters, digits and _, apostrophes inside kept.
+    """Return the words of a text in lower case, in order: runs of letters, digits and _, with inner apostrophes.
 
     >>> words_of("Don't pay £40 to A4-users, he’d said.")
     ["don't", 'pay', '40', 'to', 'a4', 'users', "he'd", 'said']
@@ -43,7 +43,7 @@ class WordSets:
     similarity: np.ndarray
 
     def __post_init__(self) -> None:
-        """Refuse what is not disjoint, or not of one size, or not in [0, 1]: the guarantee would not hold."""
+        """Refuse sets that overlap or differ in size, and similarities outside [0, 1]: the guarantee would not hold."""
         sizes = {len(own) for own in self.words}
         if len(sizes) != 1 or self.similarity.shape != (len(self.words), *sizes, *sizes):
             raise ValueError(f"sets of sizes {sorted(sizes)} do not fit similarities of {self.similarity.shape!r}")
@@ -58,13 +58,13 @@ class WordSets:
         return len(self.words[0])
 
 
-@bounds_persons  # its event claims nothing, for a person no more than for a record
+@bounds_persons  # its event claims nothing, neither for a person nor for a record
 @registered
 @dataclass(frozen=True, eq=False)
 class ReplacedWords:
     """The private rows with each word replaced by a draw from its set of public words (CusText, Chen et al. 2023).
 
-    NOT PRIVATE for records, and no more for persons: it answers with one row for each private row, with the row's own
+    NOT PRIVATE for records, nor for persons: it answers with one row for each private row, with the row's own
     label, and with one word for each of its words that is in the map. How many rows there are, their labels, how many
     such words each has, and from which set each of them comes are copied exactly. Its event says so, and a run for
     release is refused before a row is read.
@@ -77,9 +77,9 @@ class ReplacedWords:
     the sets are disjoint, so what comes out tells the set of what went in. The map is public.
 
     Words that are not in the map are left out: copied, they would show the names and numbers that nobody has seen in
-    public. Marks of punctuation are left out too: there are too few of them to make a set of neighbours, so they could
-    only be copied, and so every word that leaves has been drawn. Words are joined by spaces. A row of which nothing is
-    left is an empty text.
+    public. Punctuation marks are left out too: there are too few of them to make a set of neighbours, so they could
+    only be copied. So every word that leaves has been drawn. Words are joined by spaces. A row with no words left is
+    an empty text.
 
     Attributes:
         sets: the public map.
@@ -99,11 +99,11 @@ class ReplacedWords:
         return self.sets.words
 
     def event(self) -> DpEvent:
-        """Not private, whatever token_epsilon is."""
+        """Return the event that is not private, whatever token_epsilon is."""
         return NonPrivateDpEvent()
 
     def run(self, rows: Sequence[PrivateRow], noise: "NoiseSource") -> list[Record]:
-        """One row for each private row, in their order, with its label."""
+        """Return one row for each private row, in their order, with its label."""
         places = {word: index for index, word in enumerate(word for own in self.sets.words for word in own)}
         bounds = np.cumsum(laws(self.sets.similarity, self.token_epsilon), axis=2)  # (sets, k, k)
         return [Record(self._replaced(row.text, places, bounds, noise), row.label) for row in rows]
@@ -117,7 +117,7 @@ class ReplacedWords:
 
 
 def laws(similarity: np.ndarray, token_epsilon: float) -> np.ndarray:
-    """How often each word of a set becomes each other, in parts of PARTS: int64 (sets, k, k), last axes (from, to).
+    """Return how often a word of a set becomes another, in parts of PARTS: int64 (sets, k, k), last axes (from, to).
 
     In proportion to exp(token_epsilon similarity / 2), each rounded up to a whole part, at least one; the likeliest
     gets what is left. So no word is impossible, and the parts of each word sum to PARTS.

@@ -1,8 +1,8 @@
 """Several labels of one record, as category and stars of a review: where they are joined and taken apart.
 
 A data set may name several label columns. Their names are joined to one, `category; stars`, and so are the labels of a
-record, `Restaurants; 5.0`. Everything that asks private rows or writes rows knows the joined label alone, which is one
-of a public list as any label is. Files have a column for each attribute.
+record, `Restaurants; 5.0`. Everything that asks private rows or writes rows knows only the joined label, which is one
+of a public list like any label. Files have a column for each attribute.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ _SEPARATOR = "; "  # no label of a data set with several columns holds it: `data
 
 
 def joined(parts: Sequence[str]) -> str:
-    """One name, or one label, of those of all attributes.
+    """Join the names, or the labels, of all attributes to one.
 
     >>> joined(["Restaurants", "5.0"]), joined(["refund"])
     ('Restaurants; 5.0', 'refund')
@@ -22,7 +22,7 @@ def joined(parts: Sequence[str]) -> str:
 
 
 def names(column: str | None) -> tuple[str, ...]:
-    """The label columns of a data set; none where there is no label.
+    """Return the label columns of a data set; none where there is no label.
 
     >>> names("category; stars"), names("team"), names(None)
     (('category', 'stars'), ('team',), ())
@@ -31,7 +31,7 @@ def names(column: str | None) -> tuple[str, ...]:
 
 
 def parts(label: str | None, column: str | None) -> tuple[str | None, ...]:
-    """The label of each column of `column`, None where the record has none; one column's label stays whole.
+    """Return the label of each column of `column`, None where the record has none; one column's label stays whole.
 
     >>> parts("Restaurants; 5.0", "category; stars"), parts("refund; late", "team"), parts(None, "category; stars")
     (('Restaurants', '5.0'), ('refund; late',), (None, None))
@@ -43,7 +43,7 @@ def parts(label: str | None, column: str | None) -> tuple[str | None, ...]:
 
 
 def whole(found: Sequence[str | None]) -> str | None:
-    """The label of a record from its cells in all label columns; None where one is empty, or there are no columns.
+    """Return a record's label from its cells in all label columns; None where one is empty or there are no columns.
 
     >>> whole(["Restaurants", "5.0"]), whole(["Restaurants", None]), whole([])
     ('Restaurants; 5.0', None, None)
@@ -53,7 +53,7 @@ def whole(found: Sequence[str | None]) -> str | None:
 
 
 def values(labels: Sequence[str], column: str | None) -> dict[str, tuple[str, ...]]:
-    """Of several columns, column -> its labels in the order of the public list; nothing of one column, or of none.
+    """Return for several columns: column -> its labels in the order of the public list; empty for fewer than two.
 
     >>> values(["Arts; 1", "Arts; 2", "Bars; 1"], "category; stars")
     {'category': ('Arts', 'Bars'), 'stars': ('1', '2')}
@@ -66,9 +66,9 @@ def values(labels: Sequence[str], column: str | None) -> dict[str, tuple[str, ..
 
 
 def combined(lists: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """The public list of joined labels from those of each column, label -> description: every combination there is.
+    """Make the public list of joined labels, label -> description, from the list of each column: every combination.
 
-    That is all of them, whichever private rows have: the list tells nothing of the rows.
+    It has all combinations, whichever of them private rows have, so the list tells nothing of the rows.
 
     >>> combined([{"Arts": "art", "Bars": "a bar"}, {"1": "bad"}])
     {'Arts; 1': 'art; bad', 'Bars; 1': 'a bar; bad'}
@@ -78,7 +78,7 @@ def combined(lists: Sequence[Mapping[str, str]]) -> dict[str, str]:
 
 
 def as_one(section: Mapping[str, Any]) -> dict[str, Any]:
-    """The section `dataset` with a list of label columns as one name, and a list of labels for each as one list.
+    """Return the section `dataset` with a list of label columns as one name, and a list of labels for each as one list.
 
     >>> as_one({"label": ["kind", "stars"], "labels": {"stars": {"1": "bad"}, "kind": {"bar": ""}}})
     {'label': 'kind; stars', 'labels': {'bar; 1': 'bar; bad'}}
@@ -96,7 +96,7 @@ def _listed(labels: Any) -> bool:
 
 
 def problem(labels: Sequence[str], column: str | None) -> str | None:
-    """What is wrong with several label columns and their public list; None where nothing is.
+    """Return what is wrong with several label columns and their public list; None where nothing is.
 
     >>> problem(["Arts; 1", "Bars"], "category; stars")
     "label 'Bars' has 1 part, and there are 2 label columns: labels are joined by '; ', which none may hold"

@@ -1,4 +1,4 @@
-"""One pass through a file of records: every fault and where it is, without a value."""
+"""A pass through a file of records that finds every fault and its place, without a value."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,16 +22,16 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True)
 class Checked:
-    """What a pass through a file found. All of it follows from the rows, so it is for their owner alone.
+    """The findings of a pass through a file. All of it follows from the rows, so it is only for their owner.
 
     Attributes:
         faults: in the order of the file, to its end or to where it is broken: a quote, a carriage return.
-        rows: how many can be read.
-        persons: how many different ones these name.
-        nobody: whether one of them names none.
-        labels: those that these have.
-        likeness: by what the rows are known again, see `keyed.likeness`; None without a key, or without rows.
-        marks: of the texts, see `duplicates.marks`.
+        rows: how many rows can be read.
+        persons: how many different persons these name.
+        nobody: whether one of them names no person.
+        labels: the labels that these have.
+        likeness: the hash by which the rows are recognised, see `keyed.likeness`; None without a key, or without rows.
+        marks: the marks of the texts, see `duplicates.marks`.
     """
 
     faults: tuple[Found, ...]
@@ -46,11 +46,11 @@ class Checked:
 def check(
     path: Path, columns: ColumnNames, max_length: int, labels: Sequence[str] | None, key: bytes | None = None
 ) -> Checked:
-    """Read a file as a run would, past every fault that leaves the rest readable.
+    """Read a file as a run would, going on after every fault that leaves the rest readable.
 
     Args:
         path, columns, max_length, labels: as `iter_rows` has them.
-        key: under which the rows are known again; none leaves that out.
+        key: the key for the likeness of the rows; None leaves that out.
 
     Raises:
         DataError: the file as a whole cannot be read, or has no row.

@@ -1,4 +1,4 @@
-"""The public JSON schema of records: whether it can be used, and which records conform to it.
+"""Checks of the public JSON schema of records: whether it can be used, and which records conform to it.
 
 Nothing is fetched: a schema may refer to itself only.
 """
@@ -20,7 +20,7 @@ _DEEPEST = 64  # mappings and lists within each other: far below what Python's s
 
 
 def schema_problem(schema: Mapping[str, Any]) -> str | None:
-    """What keeps a mapping from being the JSON schema (draft 2020-12) of a record; None where nothing does."""
+    """Return what keeps a mapping from being the JSON schema (draft 2020-12) of a record; None where nothing does."""
     if _deeper(schema, _DEEPEST):
         return f"is nested too deeply: more than {_DEEPEST} mappings and lists within each other"
     if not _is_json(schema):
@@ -37,7 +37,7 @@ def schema_problem(schema: Mapping[str, Any]) -> str | None:
 
 
 def conforms(schema: Mapping[str, Any]) -> Callable[[Any], bool]:
-    """A test of parsed JSON values: whether each conforms to the schema; `format` is not checked, as drafted."""
+    """Make a test of whether a parsed JSON value conforms to the schema; `format` is not checked, as drafted."""
     validator = Draft202012Validator(schema, registry=Registry())
 
     def test(value: Any) -> bool:
@@ -49,14 +49,14 @@ def conforms(schema: Mapping[str, Any]) -> Callable[[Any], bool]:
 
 
 def _is_json(schema: Mapping[str, Any]) -> bool:
-    """True where the mapping is the same after a way through JSON: no date, no key but text, no infinity."""
+    """Return whether a round trip through JSON keeps the mapping: no date, no key but text, no infinity."""
     with suppress(TypeError, ValueError, RecursionError):
         return bool(json.loads(json.dumps(schema, allow_nan=False)) == schema)
     return False
 
 
 def _deeper(value: Any, most: int) -> bool:
-    """Whether more than so many mappings and lists stand within each other, without a call for each."""
+    """Return whether more than `most` mappings and lists are nested, without a recursive call for each."""
     level = [value]
     for _ in range(most + 1):
         level = [member for one in level for member in _members(one)]
@@ -68,7 +68,7 @@ def _members(value: Any) -> Iterable[Any]:
 
 
 def _unresolved(schema: Mapping[str, Any]) -> str | None:
-    """What a reference lacks. Only schemas have references: a value under `const` or `examples` is data."""
+    """Return what is wrong with a reference. Only schemas have them: a value under `const` or `examples` is data."""
     root = DRAFT202012.create_resource(schema)
     waiting, seen = [(Registry().resolver_with_root(root), root)], set[int]()
     while waiting:

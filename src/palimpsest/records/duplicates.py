@@ -1,4 +1,4 @@
-"""Which records occur twice, or nearly: they may not be guessed about in the membership audit."""
+"""Records that occur twice, or nearly: the membership audit may not guess about them."""
 
 import math
 import re
@@ -15,11 +15,11 @@ from palimpsest.records.keyed import normalise
 _WORD = re.compile(r"\w+")
 
 Shingle = tuple[str, ...]
-Wording = frozenset[Shingle]  # of a text: two that differ in case or punctuation alone have one
+Wording = frozenset[Shingle]  # of a text: two that differ only in case or punctuation have the same
 
 
 def words(text: str) -> list[str]:
-    """The words of the normalised text: runs of letters and digits; punctuation is dropped.
+    """Return the words of the normalised text: runs of letters and digits; punctuation is dropped.
 
     In a script without spaces a whole run of characters is one word.
 
@@ -30,12 +30,12 @@ def words(text: str) -> list[str]:
 
 
 def wording(text: str) -> str:
-    """One spelling for all texts that differ only in case, punctuation or spacing."""
+    """Return the one spelling of all texts that differ only in case, punctuation or spacing."""
     return " ".join(words(text))
 
 
 def marks(texts: Iterable[str]) -> set[int]:
-    """A number for each wording among the texts; for this process alone, and none for a text without a word."""
+    """Return a number for each wording among the texts, valid only in this process; none for a text without a word."""
     return {hash(said) for said in map(wording, texts) if said}
 
 
@@ -47,12 +47,12 @@ def guessable(
     similarity: float,
     shingle: int,
 ) -> np.ndarray:
-    """Which records the membership audit may guess about: those of units unlike every other unit's records.
+    """Return which records the membership audit may guess about: those of units unlike every other unit's records.
 
     A record leaves the guess set if its wording occurs twice, whatever the labels, or if it has a near-duplicate: a
     twin would carry its words into the training set, whatever its own coin says. Records that share a coin of the
-    split have one wording, so no two guesses hang on one coin. Where persons are the unit, all records of a person
-    share a coin: then only the words of *another* person count, and they put out all records of both.
+    split have one wording, so no two guesses depend on one coin. Where persons are the unit, all records of a person
+    share a coin: then only the words of *another* person count, and they exclude all records of both.
 
     Guarantee: of a record that is asked about the answer is a function of all private texts and of nothing else: never
     of a coin, a label or the order of the rows, and never of how often a person says the same. It changes for other
@@ -61,9 +61,9 @@ def guessable(
 
     Args:
         texts: every private text, members and holdout together, N of them.
-        persons: who is behind each text, (N,); None where each text is a unit of its own.
-        asked: bool (N,), whole units; about others the answer is False. None asks about all. Only the texts that are
-            asked about are held apart in words, each other one just meets them.
+        persons: the person behind each text, (N,); None where each text is a unit of its own.
+        asked: bool (N,), whole units; about others the answer is False. None asks about all. Only the words of texts
+            that are asked about are kept; each other text is just compared with them.
         similarity: smallest Jaccard similarity of two near-duplicates, in (0, 1].
         shingle: words per shingle; a shorter text is one shingle.
 
@@ -89,11 +89,11 @@ def _shingled(text: str, size: int) -> Wording:
 
 
 class Watched:
-    """Sets that others are compared with: exact, no hashing.
+    """Sets that others are compared with, exactly and without hashing.
 
     Source: prefix filtering (Chaudhuri, Ganti and Kaushik 2006; Bayardo, Ma and Srikant 2007). With the elements in
     one order, rarest first, two sets of similarity t share one of the first |s| - ceil(t |s|) + 1 elements of each,
-    so only sets that meet in such a prefix are compared. Elements that no watched set has come first of all.
+    so only sets that share such a prefix element are compared. Elements that no watched set has come first.
     """
 
     def __init__(self, sets: Sequence[Wording], similarity: float) -> None:
@@ -106,7 +106,7 @@ class Watched:
                 self._index[element].append(place)
 
     def near(self, members: Wording) -> list[int]:
-        """Places of all watched sets whose similarity to this one is large enough."""
+        """Return the indices of all watched sets whose similarity to this one is large enough."""
         known = [element for element in members if element in self._rarity]
         first = self._first(known, _prefix(len(members), self._similarity) - (len(members) - len(known)))
         candidates = {other for element in first for other in self._index.get(element, ())}
@@ -123,12 +123,12 @@ def _prefix(size: int, similarity: float) -> int:
 
 
 def jaccard(left: frozenset[Shingle], right: frozenset[Shingle]) -> float:
-    """The share of all shingles of two texts that both have."""
+    """Return the share of all shingles of two texts that both have."""
     shared = len(left & right)
     return shared / (len(left) + len(right) - shared)
 
 
 def shingles_of(tokens: Sequence[str], size: int) -> frozenset[Shingle]:
-    """The runs of `size` words of a text; a shorter text is one shingle."""
+    """Return the runs of `size` words of a text; a shorter text is one shingle."""
     last = max(1, len(tokens) - size + 1)
     return frozenset(tuple(tokens[start : start + size]) for start in range(last))

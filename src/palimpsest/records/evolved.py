@@ -1,4 +1,4 @@
-"""What each round of `embed` voted for and selected, as embeddings: the file that its audit reads."""
+"""The file of the embeddings that each round of `embed` voted for and selected, which its audit reads."""
 
 import re
 import zipfile
@@ -61,7 +61,7 @@ def write_evolved(path: Path | str, rounds: Sequence[EvolvedRound]) -> None:
 
 
 def read_evolved(path: Path | str) -> list[EvolvedRound]:
-    """What `write_evolved` wrote, round by round.
+    """Read what `write_evolved` wrote, round by round.
 
     Raises:
         DataError: the file is missing, damaged or of another kind.

@@ -1,4 +1,4 @@
-"""What can be wrong with one record of a file, and what becomes of a record that has such a fault."""
+"""The faults that one record of a file can have, and the policies for a record with a fault."""
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
@@ -25,7 +25,7 @@ class Kind(StrEnum):
 
 
 class Place(NamedTuple):
-    """Where a record stands: its number, and in a text file the line that it begins on; both from 1."""
+    """The place of a record: its number, and in a text file the line that it begins on; both from 1."""
 
     row: int
     line: int | None = None
@@ -36,7 +36,7 @@ class Place(NamedTuple):
 
 
 class RecordError(DataError):
-    """One record cannot be used as it is. It names the file, the place and the column, and holds no value."""
+    """The error for a record that cannot be used as it is. It names file, place and column, and holds no value."""
 
     def __init__(
         self, kind: Kind, name: str, place: Place, problem: str, remedy: str, column: str | None = None
@@ -54,14 +54,14 @@ OF_THE_RECORD = frozenset({Kind.EMPTY, Kind.LABEL, Kind.CODING, Kind.TYPE, Kind.
 
 
 def stop(fault: RecordError) -> bool:
-    """The first fault is an error; what is only a note is kept."""
+    """Raise a fault as an error, but keep a record with only a note."""
     if fault.kind in NOTES:
         return False
     raise fault
 
 
 def drop(fault: RecordError) -> bool:
-    """A record with a fault in its own fields is left out; a fault of the file's structure is an error.
+    """Leave out a record with a fault in its own fields; raise a fault of the file's structure as an error.
 
     Guarantee: whether a record is left out is a function of that record and of public settings alone, so that adding
     or removing one leaves out no other. A quote that is never closed swallows its neighbours, so it always stops.

@@ -1,9 +1,9 @@
-"""The wanted cells of a CSV, TSV, JSONL or Parquet file, row by row, plain or gzipped.
+"""Reading the wanted cells of a CSV, TSV, JSONL or Parquet file, row by row, plain or gzipped.
 
 Messages name the file, the wanted column and the record's place. They never name the file's own columns: where the
-header is missing, the first row stands in its place, and that row is private. `names` lists them, for the terminal of
-the file's owner alone. Every error is raised outside the handler that found it, so that no library exception holding a
-row is chained to it.
+header is missing, the first row stands in its place, and that row is private. `names` lists them, only for the
+terminal of the file's owner. Every error is raised outside the handler that found it, so that no library exception
+holding a row is chained to it.
 """
 
 import csv
@@ -28,7 +28,7 @@ from palimpsest.records.structured import unique
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is read of every row.
+    """A column, or the whole row, that is read of every row.
 
     Attributes:
         column: the column's name; None for the whole row, which only JSONL has.
@@ -40,7 +40,7 @@ class Wanted:
 
 
 class MissingColumn(DataError):
-    """A wanted column is not there; what the others are called is not said, and not held."""
+    """A wanted column is missing; the names of the other columns are neither said nor held."""
 
     def __init__(self, problem: str, column: str) -> None:
         remedy = "Check the column names in params.yaml, dataset section, and that the file names its columns."
@@ -52,7 +52,7 @@ Cells = Iterator[tuple[Place, Sequence[Any]]]
 
 
 class _Format(NamedTuple):
-    """How a kind of file is read: the wanted cells of its rows, and the names of its columns."""
+    """The readers of a kind of file: of the wanted cells of its rows, and of the names of its columns."""
 
     cells: Callable[[BinaryIO, str, Sequence[Wanted], Bad], Cells]
     names: Callable[[BinaryIO, str], Sequence[str]]
@@ -65,7 +65,7 @@ _UNPACKED = 1 << 28  # bytes of a gzipped Parquet file, which is held whole
 _BATCH_ROWS = 4096
 _BROKEN = object()  # a line that is no JSON, a cell that Python cannot hold
 _UTF8_BOM = b"\xef\xbb\xbf"
-# How files begin that are no text in UTF-8, whatever their names say -> what is said of them.
+# The first bytes of files that are no UTF-8 text, whatever their names say -> problem and remedy.
 _FOREIGN = (
     ((b"\xff\xfe", b"\xfe\xff"), "is UTF-16", "Save it as UTF-8."),
     ((b"PK\x03\x04", b"\xd0\xcf\x11\xe0"), "is a spreadsheet or an archive", "Export it as CSV in UTF-8."),
@@ -75,7 +75,7 @@ _FOREIGN = (
 _SIGNS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 
 _DAMAGED_GZIP = (EOFError, zlib.error, gzip.BadGzipFile)
-# What keeps a file from being read, the special before the general -> what is said of it.
+# What keeps a file from being read, the special before the general -> problem and remedy.
 _FAILURES: tuple[tuple[tuple[type[Exception], ...], str, str], ...] = (
     ((FileNotFoundError, NotADirectoryError), "does not exist", "Check the path in params.yaml, dataset section."),
     ((PermissionError,), "may not be read", "Give this user permission to read the file."),
@@ -94,7 +94,7 @@ def cells(path: Path, wanted: Sequence[Wanted], bad: Bad = stop) -> Cells:
     Args:
         path: the file; its format is read from its suffix (.csv, .tsv, .jsonl, .parquet, each also with .gz).
         wanted: the columns to read.
-        bad: told of a row that has another form than the rest; what it does not raise is passed over.
+        bad: called with a row that has another form than the rest; the row is skipped unless it raises.
 
     Raises:
         DataError: the file is missing, unreadable, empty, damaged, or malformed at a row.
@@ -112,9 +112,9 @@ def cells(path: Path, wanted: Sequence[Wanted], bad: Bad = stop) -> Cells:
 
 
 def names(path: Path) -> list[str]:
-    """The names of a file's columns, or of the keys in its first line of JSON.
+    """Return the names of a file's columns, or of the keys in its first line of JSON.
 
-    Where the header is missing they are the first row, so they are for the terminal of the file's owner alone.
+    Where the header is missing they are the first row, so they are only for the terminal of the file's owner.
 
     Raises:
         DataError: as for `cells`.
@@ -192,7 +192,7 @@ def _header(rows: Iterator[tuple[Place, list[str]]], name: str) -> list[str]:
 
 
 def _check_separated(header: Sequence[str], name: str, delimiter: str) -> None:
-    """Refuse a file with one column that another sign would make several of, where the wanted one is not there."""
+    """Refuse a file of one column that another delimiter would split, where the wanted column is missing."""
     other = next((sign for sign in _SIGNS if sign != delimiter and len(header) == 1 and sign in header[0]), None)
     if other is not None:
         raise DataError(
@@ -202,7 +202,7 @@ def _check_separated(header: Sequence[str], name: str, delimiter: str) -> None:
 
 
 def _rows(stream: BinaryIO, name: str, delimiter: str) -> Iterator[tuple[Place, list[str]]]:
-    """The header as row 0, then the rows."""
+    """Yield the header as row 0, then the rows."""
     csv.field_size_limit(FIELD_LIMIT)
     reader = csv.reader(_lines(stream, name), delimiter=delimiter, strict=True)
     number = 0
@@ -211,7 +211,7 @@ def _rows(stream: BinaryIO, name: str, delimiter: str) -> Iterator[tuple[Place, 
         try:
             row = next(reader, None)
         except csv.Error as error:
-            returns = "new-line character" in str(error)  # the library's words alone, of no row
+            returns = "new-line character" in str(error)  # only the library's words, none of a row
             break
         if row is None:
             return
@@ -307,9 +307,9 @@ def _parquet(stream: BinaryIO, name: str, wanted: Sequence[Wanted], _: Bad) -> C
 
 
 def _require_no_fractions(schema: pa.Schema, columns: Sequence[str], name: str) -> None:
-    """A column has one type: where whole numbers became fractions, one missing value changed every record.
+    """Refuse columns of fractions: a column has one type, so one missing value makes all its whole numbers fractions.
 
-    So it is a fault of the file's structure and stops, whatever becomes of single records.
+    That is a fault of the file's structure and stops, whatever becomes of single records.
     """
     for column in columns:
         kind = schema.field(column).type
@@ -355,7 +355,7 @@ def _values(column: pa.Array) -> list[Any]:
 
 
 def _told(column: pa.Array) -> list[Any]:
-    """The cells as Python has them; one that it cannot have is no text and no number, and is refused by itself."""
+    """Return the cells as Python values; a cell that has none is no text and no number, and is refused by itself."""
     with suppress(*_NO_VALUE):
         return list(column.to_pylist())
     return [_cell(cell) for cell in column]

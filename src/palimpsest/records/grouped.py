@@ -13,7 +13,7 @@ _MOST_DIGITS = 19  # of a number that means something to one person: a card
 
 
 class _Signs(dict[int, str | None]):
-    """Code point -> what it stands for in a number: an ASCII digit, a hyphen, a dot, nothing for an unseen mark."""
+    """Code point -> its meaning in a number: an ASCII digit, a hyphen, a dot, or nothing for an unseen mark."""
 
     def __missing__(self, code: int) -> str | None:
         self[code] = _sign(chr(code))
@@ -36,7 +36,7 @@ _SIGNS = _Signs({ord(sign): "-" for sign in "−⁃ー"} | {ord(sign): "." for s
 
 
 def plain(text: str) -> str:
-    """The text with its numbers in ASCII: digits of any script, hyphens, dots and spaces of one kind, lower case.
+    """Write the numbers of a text in ASCII: digits of any script, hyphens, dots and spaces of one kind, lower case.
 
     >>> plain("Tel．：０９０ー１２３４ー٥٦٧٨")
     'tel.:090-1234-5678'
@@ -51,7 +51,7 @@ class Grouped:
 
     Attributes:
         groups: its digits, group by group.
-        joints: what is written between each two of them.
+        joints: the signs between each two groups.
         code: whether a Latin letter is in front of it, as in "AB-200-300-4000".
     """
 
@@ -66,17 +66,17 @@ class Grouped:
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
-        """How many digits each group has."""
+        """The number of digits in each group."""
         return tuple(map(len, self.groups))
 
     @cached_property
     def kinds(self) -> frozenset[str]:
-        """Its different joints, spaces around a sign left out."""
+        """Its distinct joints, without spaces around a sign."""
         return frozenset(map(_kind, self.joints))
 
     @property
     def turns(self) -> int:
-        """How often another kind of joint follows; what is behind an area code, and brackets, do not count."""
+        """How often the kind of joint changes; the joint after an area code, and brackets, do not count."""
         kinds = [kind for kind in map(_kind, self.joints[1:]) if not {"(", ")"} & set(kind)]
         return sum(kind != after for kind, after in pairwise(kinds))
 
@@ -92,7 +92,7 @@ class Grouped:
 
     @property
     def ordinary(self) -> bool:
-        """Whether it is what a sentence has: years, a date in one piece, a machine's address (IPv4)."""
+        """Whether it is a number of ordinary sentences: years, a date in one piece, a machine's address (IPv4)."""
         if self.kinds == {"."} and len(self.groups) == 4 and all(int(group) < 256 for group in self.groups):
             return True
         return all(map(is_year, self.groups)) or _DAY.match(self.groups[0]) is not None
@@ -102,7 +102,7 @@ _DAY = re.compile(r"(?:19|20)\d\d(?:0[1-9]|1[0-2])[0-3]\d$")
 
 
 def is_year(group: str) -> bool:
-    """Whether a group of digits could be a year from 1800 to 2199."""
+    """Return whether a group of digits could be a year from 1800 to 2199."""
     return len(group) == 4 and group[:2] in ("18", "19", "20", "21")
 
 
@@ -115,7 +115,7 @@ _CODE = re.compile(r"[a-z][./-]?$")
 
 
 def grouped(text: str) -> Iterator[Grouped]:
-    """Every number of 8 to 19 digits that could be read in a `plain` text, two groups or more.
+    """Yield every number of 8 to 19 digits that could be read in a `plain` text, in two groups or more.
 
     A number ends where another joint begins: "2019 03-1234-5678" has one in the middle of a run of digits, and
     "1998 2019 03 1234" has none, for nothing tells where it would begin. A hyphen or a dot never ends one.
@@ -128,7 +128,7 @@ def grouped(text: str) -> Iterator[Grouped]:
 
 
 def _spans(groups: list[str], joints: list[str]) -> Iterator[tuple[int, int]]:
-    """Where numbers could begin and end in a run."""
+    """Yield where numbers could begin and end in a run."""
     for start in range(len(groups) - 1):
         size = len(groups[start])
         for end in range(start + 2, len(groups) + 1):
@@ -142,5 +142,5 @@ def _spans(groups: list[str], joints: list[str]) -> Iterator[tuple[int, int]]:
 
 
 def _parts(joint: str, inner: set[str]) -> bool:
-    """Whether a joint ends a number with these within."""
+    """Return whether a joint ends a number that has the `inner` joints."""
     return (" " in joint or "/" in joint) and _kind(joint) not in inner

@@ -14,7 +14,7 @@ from palimpsest.records.grouped import Grouped
 
 _CARDS = ((4, 4, 4, 4), (4, 6, 5), (4, 6, 4), (4, 4, 4, 4, 3))
 _ISSUER = re.compile(r"[3-6]|2[2-7]")  # none starts with what could be a year
-# How a person's number is grouped where it is written -> modules of stdnum that know it.
+# The sizes of the groups in which a person's number is written -> modules of stdnum that know it.
 _GROUPS: dict[tuple[int, ...], tuple[str, ...]] = {
     (3, 2, 4): ("us.ssn",),
     (3, 3, 3): ("ca.sin", "nl.bsn"),
@@ -67,7 +67,7 @@ _ACCOUNT_IN_FOURS = re.compile(r"[a-z]{2}\d\d (?:[a-z]{4}|[a-z]\d{3}|\d{4}) \d{4
 
 
 def account(text: str) -> bool:
-    """Whether a plain text has an IBAN with right check digits: of its country's length, or up to its last digit."""
+    """Return whether a plain text has a valid IBAN (check digits): of its country's length, or to its last digit."""
     if any(mod97(_bare(match[0])) for match in _ACCOUNT_OF_DIGITS.finditer(text)):
         return True
     found = (_bare(match[1]).upper() for match in _ACCOUNT.finditer(text))
@@ -76,34 +76,34 @@ def account(text: str) -> bool:
 
 @cache
 def _length(country: str) -> int:
-    """Of a country's IBANs; 0 where it has none."""
+    """Return the length of a country's IBANs; 0 where it has none."""
     known = numdb.get("iban").info(country)[0][1]
     return 4 + sum(map(int, re.findall(r"\d+", known["bban"]))) if known else 0
 
 
 def without_accounts(text: str) -> str:
-    """The plain text without what is grouped like an IBAN: its groups of four digits are numbers of nothing else."""
+    """Remove what is grouped like an IBAN from a plain text: its groups of four digits are numbers of nothing else."""
     return _ACCOUNT_IN_FOURS.sub("", text)
 
 
 def mod97(number: str) -> bool:
-    """Whether the digits behind the country code are the check digits of an IBAN (ISO 13616, ISO 7064 MOD 97-10)."""
+    """Return whether the digits after the country code check an IBAN (ISO 13616, ISO 7064 MOD 97-10)."""
     return mod_97_10.is_valid(number[4:] + number[:4])
 
 
 def card(number: Grouped) -> bool:
-    """Whether a number is that of a payment card, in its groups (Luhn check)."""
+    """Return whether a number is that of a payment card, in its groups (Luhn check)."""
     return number.sizes in _CARDS and _ISSUER.match(number.digits) is not None and luhn.is_valid(number.digits)
 
 
 def identity(number: Grouped) -> bool:
-    """Whether a number in groups is a person's, of a state or its insurance."""
+    """Return whether a number in groups is a person's number, of a state or its insurance."""
     names = (*_GROUPS.get(number.sizes, ()), *_DIGITS.get(len(number.digits), ()))
     return bool(names) and _joined(number) and not number.ordinary and _known(names, number.digits)
 
 
 def _joined(number: Grouped) -> bool:
-    """Whether one kind of joint is between all groups, or of more than three groups dots and hyphens (CPF, NN)."""
+    """Return whether all joints are of one kind, or dots and hyphens between more than three groups (CPF, NN)."""
     return len(number.kinds) == 1 or (len(number.groups) > 3 and number.kinds == {".", "-"})
 
 
@@ -112,7 +112,7 @@ def _known(names: Iterable[str], number: str) -> bool:
 
 
 def lettered(text: str) -> bool:
-    """Whether a plain text has a person's number with letters in it."""
+    """Return whether a plain text has a person's number with letters in it."""
     return _ANY_LETTERED.search(text) is not None and any(
         _rule(name)(re.sub(r"[ .]", "", match[0])) for name, pattern in _LETTERED for match in pattern.finditer(text)
     )
@@ -120,7 +120,7 @@ def lettered(text: str) -> bool:
 
 @cache
 def _rule(name: str) -> Callable[[str], bool]:
-    """The check of a module of stdnum; loaded when it is first asked for, for there are many."""
+    """Return the check of a module of stdnum, which is loaded on first use, for there are many."""
     if name == "cn.ric":
         return _is_resident
     is_valid: Callable[[str], bool] = import_module(f"stdnum.{name}").is_valid
@@ -128,7 +128,7 @@ def _rule(name: str) -> Callable[[str], bool]:
 
 
 def _is_resident(number: str) -> bool:
-    """Whether check digit and birth date are those of a Chinese resident.
+    """Return whether check digit and birth date are those of a Chinese resident.
 
     stdnum asks for the county too, and its list has gaps.
     """

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 _KEY_BYTES = 32
-BEGINNING = 100  # characters of a text; how long the longest kept is may differ from one reading to the next
+BEGINNING = 100  # characters of a text; the longest text kept may differ between two readings
 
 
 class KeyedRow(Protocol):
@@ -28,7 +28,7 @@ class KeyedRow(Protocol):
 
 
 def normalise(text: str) -> str:
-    """The text up to what a reader would call the same: compatibility forms, case and white space.
+    """Normalise what a reader would not tell apart: compatibility forms, case and white space.
 
     >>> normalise("  Ｔhe\\tCAFÉ ")
     'the café'
@@ -38,7 +38,7 @@ def normalise(text: str) -> str:
 
 
 def digest(key: bytes, purpose: str, *parts: str | bytes | None, size: int = 32) -> bytes:
-    """A keyed hash of the parts, `size` bytes; different purposes give unrelated digests under one key.
+    """Return a keyed hash of the parts, `size` bytes; different purposes give unrelated digests under one key.
 
     Args:
         key: 32 secret bytes.
@@ -65,7 +65,7 @@ def _framed(part: str | bytes | None) -> bytes:
 
 
 def fingerprint(rows: Iterable[KeyedRow], key: bytes) -> str:
-    """A keyed hash of texts, labels and persons as a multiset of rows: 64 hexadecimal digits, whatever the order.
+    """Return a keyed hash of texts, labels and persons as a multiset of rows: 64 hexadecimal digits, in any order.
 
     Without the key it tells nothing; with it, equal fingerprints mean equal rows.
     """
@@ -74,16 +74,16 @@ def fingerprint(rows: Iterable[KeyedRow], key: bytes) -> str:
 
 
 def likeness(texts: Iterable[str], key: bytes) -> str:
-    """A keyed hash by which two readings of the same texts are known as such: 64 hexadecimal digits.
+    """Return a keyed hash by which two readings of the same texts are recognised: 64 hexadecimal digits.
 
-    It is of the beginnings of all texts, normalised, as a multiset: labels, persons and the order do not matter. One
-    text more or less gives an unrelated hash, so data sets that merely overlap are not found, and it tells of no
-    single text. Without the key it is an unrelated random word.
+    It hashes the normalised beginnings of all texts as a multiset: labels, persons and the order do not matter. One
+    text more or less gives an unrelated hash, so data sets that merely overlap are not found, and it reveals no single
+    text. Without the key it is an unrelated random word.
     """
     digests = (digest(key, "like a row", normalise(text[:BEGINNING])) for text in texts)
     return digest(key, "like a data set", sorted_digests(digests)).hex()
 
 
 def sorted_digests(digests: Iterable[bytes]) -> bytes:
-    """Digests of 32 bytes in order, one behind another; few objects, for there may be tens of millions."""
+    """Sort digests of 32 bytes and join them; few objects are made, for there may be tens of millions."""
     return np.sort(np.fromiter(digests, dtype="S32")).tobytes()

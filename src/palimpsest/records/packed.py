@@ -1,6 +1,6 @@
-"""Sequences of rows that hold no row: an object is made of each while somebody looks at it.
+"""Sequences of rows that hold no row objects: each object is made when it is looked at.
 
-Of ten million rows the texts are then in memory, a dozen bytes beside each, and no copy.
+For ten million rows, memory then holds the texts, a dozen bytes beside each, and no copy.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,7 +17,7 @@ _AT_ONCE = 1 << 14  # rows that are turned into arrays, or back, together
 
 
 class _Made(Sequence[Row]):
-    """Its items are made anew each time; it equals whatever sequence has equal ones."""
+    """A sequence whose items are made anew each time; it equals any sequence of equal items."""
 
     def _one(self, place: int) -> Row:
         raise NotImplementedError
@@ -43,7 +43,7 @@ class Packed(_Made[Row], Generic[Row]):
     """Rows in Arrow arrays, which nothing can change."""
 
     def __init__(self, kind: Callable[..., Row], table: pa.Table) -> None:
-        """Rows `kind(*values)` of the table's columns, in their order."""
+        """Make rows `kind(*values)` of the table's columns, in their order."""
         self._kind, self._table = kind, table
 
     @classmethod
@@ -53,7 +53,7 @@ class Packed(_Made[Row], Generic[Row]):
         return cls(kind, as_table(pa.schema(types), rows))
 
     def to(self, kind: type[Other]) -> "Packed[Other]":
-        """The same rows as another dataclass, whose attributes these have too."""
+        """Return the same rows as another dataclass, whose attributes these have too."""
         return Packed(kind, self._table.select([each.name for each in fields(cast(Any, kind))]))
 
     def __len__(self) -> int:
@@ -68,7 +68,7 @@ class Packed(_Made[Row], Generic[Row]):
 
 
 class Chosen(_Made[Row]):
-    """The rows of a sequence that a mask, bool (len(rows),), chooses."""
+    """The rows of a sequence that a mask chooses, bool (len(rows),)."""
 
     def __init__(self, rows: Sequence[Row], mask: np.ndarray) -> None:
         self._rows, self._mask, self._count = rows, mask, int(np.count_nonzero(mask))
@@ -84,7 +84,7 @@ class Chosen(_Made[Row]):
 
 
 class Mapped(_Made[Row]):
-    """What a function makes of the items of sequences of one length."""
+    """The results of a function on the items of sequences of one length."""
 
     def __init__(self, make: Callable[..., Row], *sequences: Sequence[Any]) -> None:
         self._make, self._sequences = make, sequences
@@ -100,14 +100,14 @@ class Mapped(_Made[Row]):
 
 
 def drawn(rows: int, most: int, seed: int) -> np.ndarray:
-    """A mask of `most` of so many rows, drawn without replacement; of all where there are no more: bool (rows,)."""
+    """Draw a mask of `most` of so many rows, without replacement; all where there are no more: bool (rows,)."""
     mask = np.zeros(rows, dtype=bool)
     mask[np.random.default_rng(seed).permutation(rows)[:most]] = True
     return mask
 
 
 def as_table(schema: pa.Schema, rows: Iterable[Any]) -> pa.Table:
-    """The attributes that a schema names of rows, some rows at a time."""
+    """Make a table of the attributes of rows that a schema names, some rows at a time."""
     remaining, parts = iter(rows), [schema.empty_table()]
     while some := list(islice(remaining, _AT_ONCE)):
         columns = [pa.array([getattr(row, field.name) for row in some], field.type) for field in schema]

@@ -1,8 +1,8 @@
-"""What reaches, charges or names one person by a number or an address, in texts of any script.
+"""Detection of numbers and addresses that reach, charge or name one person, in texts of any script.
 
 Nothing depends on the letters beside a number. Chinese, Japanese and Thai put no space there, Korean and Turkish put a
-suffix. So numbers are taken out of a text first, and then rules say what they are. The filter of synthetic rows, the
-public texts that methods choose from, the release's gate and the rows that pages show are all held to this module.
+suffix. So numbers are found in a text first, and then rules say what they are. The filter of synthetic rows, the
+public texts that methods choose from, the release's gate and the rows that pages show all use this module.
 """
 
 import re
@@ -26,12 +26,12 @@ _DIGITS = re.compile(r"\d(?:\D*\d){6}|\d{4}[a-z]|[a-z]{2}\d\d[ -]?[a-z0-9]{4}")
 
 
 def personal(record: Record, regions: Sequence[str] = REGIONS) -> bool:
-    """Whether a row's text, label or a string of its JSON `looks_personal`."""
+    """Return whether a row's text, label or a string of its JSON `looks_personal`."""
     return any(looks_personal(text, regions) for text in texts_of(record))
 
 
 def looks_personal(text: str, regions: Sequence[str] = REGIONS) -> bool:
-    """Whether a text has what looks like a way to reach, charge or name one person, whatever letters stand beside it.
+    """Return whether a text seems to hold a way to reach, charge or name one person, whatever letters are beside it.
 
     That is: an e-mail address, a URL with user info, a telephone number, a card number (Luhn check), an IBAN (ISO 7064
     check), a person's number of some thirty states (by its form and check digits), or nine digits or more in a
@@ -40,7 +40,7 @@ def looks_personal(text: str, regions: Sequence[str] = REGIONS) -> bool:
 
     Args:
         text: of any script; full-width forms and digits of other scripts are read as ASCII.
-        regions: whose telephone numbers are known without a leading 0 (ISO 3166), see `REGIONS`.
+        regions: the regions whose telephone numbers are recognised without a leading 0 (ISO 3166), see `REGIONS`.
 
     >>> [looks_personal(text) for text in ("電話は090-1234-5678です", "0532 123 45 67'yi ara", "Since 1998-2001")]
     [True, True, False]

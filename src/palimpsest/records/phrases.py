@@ -1,6 +1,6 @@
-"""Phrases: single words and pairs of neighbours that a text has, and how usual public texts make them.
+"""Phrases: single words and pairs of neighbours that a text has, and how common they are in public texts.
 
-What counts as a word is public. Which phrases a text has is a function of that text and of public texts alone.
+What counts as a word is public. The phrases of a text are a function of only that text and public texts.
 """
 
 import math
@@ -19,12 +19,12 @@ _WORD = re.compile(r"([\"'(\[“‘#]*)([^\W\d_]{2,}(?:['’-][^\W\d_]+)*)([.,;:
 
 @dataclass(frozen=True, eq=False)
 class PublicWords:
-    """What public texts say of words.
+    """Statistics of words in public texts.
 
     Attributes:
-        texts: how many there are.
-        counts: word -> texts that have it.
-        common: share of the texts from which on a word tells nothing: no phrase has it.
+        texts: how many texts there are.
+        counts: word -> how many texts have it.
+        common: share of the texts above which a word tells nothing and is in no phrase.
     """
 
     texts: int
@@ -33,12 +33,12 @@ class PublicWords:
 
     @classmethod
     def of(cls, texts: Sequence[str], common: float) -> Self:
-        """The words of these texts."""
+        """Count the words of these texts."""
         counts = Counter(word for text in texts for word in {word for _, word, _ in _words(text) if word})
         return cls(len(texts), counts, common)
 
     def phrases(self, text: str) -> set[str]:
-        """The words of a text, in lower case, and the pairs of neighbours with no sign between them.
+        """Return the words of a text, in lower case, and the pairs of neighbours with no sign between them.
 
         >>> sorted(PublicWords.of(["the roof", "the hall"], 0.9).phrases("Roof leaks, the cellar 2 floods."))
         ['cellar', 'floods', 'leaks', 'roof', 'roof leaks']
@@ -53,7 +53,7 @@ class PublicWords:
         return found
 
     def surprise(self, phrase: str) -> float:
-        """How rare its words are in public texts, in nats, added up; a word of no text is the rarest."""
+        """Return how rare a phrase's words are in public texts, in nats, added up; a word in no text is the rarest."""
         return sum(math.log((self.texts + 1) / (self.counts.get(word, 0) + 1)) for word in phrase.split())
 
     def _tells_nothing(self, word: str) -> bool:
@@ -61,7 +61,7 @@ class PublicWords:
 
 
 def _words(text: str) -> Iterator[tuple[str, str, str]]:
-    """What stands between blanks: signs before it, the word, signs behind it; "" for what is no word."""
+    """Yield for each part between blanks the signs before its word, the word and the signs after; "" for no word."""
     for part in normalise(text).split():
         match = _WORD.fullmatch(part)
         yield ("", "", "") if match is None else (match[1], match[2], match[3])

@@ -7,7 +7,7 @@ from palimpsest.records.record import Record
 
 
 def picked(records: Sequence[Record], count: int, *, by_label: bool, seed: int | None) -> list[Record]:
-    """So many rows of each label, drawn without replacement, or of all; they stay in their order within a label."""
+    """Draw `count` rows of each label, or of all, without replacement; they stay in their order within a label."""
     draw = random.Random(seed)
     labels = list(dict.fromkeys(record.label for record in records)) if by_label else [None]
     groups = [[record for record in records if not by_label or record.label == label] for label in labels]

@@ -1,4 +1,4 @@
-"""From raw private rows to training, holdout and test rows, with a report for the private zone."""
+"""Preprocessing of raw private rows to training, holdout and test rows, with a report for the private zone."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
@@ -32,7 +32,7 @@ class Oddity(NamedTuple):
 
 @dataclass(frozen=True)
 class Preprocessed:
-    """What preprocessing returns.
+    """The result of preprocessing.
 
     Attributes:
         split: the rows of the three private files.
@@ -58,10 +58,11 @@ def preprocess(
 ) -> Preprocessed:
     """Leave out rows of nobody, cap the rows per person, split them, and count what the owner of the data should know.
 
-    In this order: a row that names no person is left out by itself, then each person keeps at most the public cap, then
-    one draw a person places all that is left of theirs. Without a unit column whom a row names does not matter.
+    In this order: a row that names no person is left out by itself, then each person keeps at most the public cap of
+    rows, then one draw per person places all the rest of theirs. Without a unit column it does not matter whom a row
+    names.
 
-    Nothing found in the rows is an error here: an error would itself tell. What looks odd becomes a warning.
+    Nothing found in the rows is an error here: an error would itself tell something. What looks odd becomes a warning.
 
     Guarantee: adding or removing one unit of privacy (a record; a person with all their rows where there is a unit
     column) adds or removes that unit's kept rows, all in one part, and changes no other row's part, text, label or
@@ -74,8 +75,8 @@ def preprocess(
         audit_size: public; expected number of units in the audit subset.
         test_rate: public probability of the test part; not used where a test file is given.
         batch_size: public; expected batch size, for a warning.
-        guessable: (texts, digest of each one's person or None, which are asked about) -> (len(texts),) bool: rows that
-            are asked about, of units that have no near-duplicate in another unit.
+        guessable: (texts, digest of each one's person or None, mask of those asked about) -> (len(texts),) bool: the
+            rows asked about whose units have no near-duplicate in another unit.
         public: marks of the public file's texts (`duplicates.marks`), for a warning.
     """
     kept = _kept(rows, schema, key)
@@ -94,7 +95,7 @@ def _tested(row: RawRow) -> SplitRow:
 
 
 def _kept(rows: Sequence[RawRow], schema: PublicSchema, key: bytes) -> Sequence[RawRow]:
-    """The rows that are split; where the unit of privacy is one record, they name nobody."""
+    """Return the rows that are split; where the unit of privacy is one record, they name nobody."""
     if schema.unit_column is None:
         return Mapped(_unnamed, rows)
     named = np.fromiter((row.unit is not None for row in rows), dtype=bool)
@@ -162,13 +163,13 @@ def _counts(
 
 
 def _units(rows: Sequence[SplitRow]) -> int:
-    """How many units of privacy the rows are of."""
+    """Count the units of privacy of the rows."""
     named = np.fromiter((row.person.encode() for row in rows if row.person is not None), dtype="S64")
     return len(rows) - len(named) + len(np.unique(named))
 
 
 def _invalid(rows: Sequence[RawRow], json_schema: Mapping[str, Any]) -> int:
-    """Records that do not conform to the public JSON schema; a text that was cut is none."""
+    """Count the records that do not conform to the public JSON schema; a text that was cut does not conform."""
     valid = conforms(json_schema)
     return sum(not valid(members_of(row.text)) for row in rows)
 
@@ -188,7 +189,7 @@ def _odd_rows(counts: dict[str, int], schema: PublicSchema) -> Iterator[Oddity]:
 
 
 def odd_sizes(rows: int, persons: int, schema: PublicSchema) -> Iterator[Oddity]:
-    """What is far from the declared sizes, by which noise and sampling rates were chosen."""
+    """Yield sizes that are far from the declared ones, by which noise and sampling rates were chosen."""
     if _far(rows, schema.n_public):
         told = "The number of rows is far from dataset.n_public, which noise and sampling rates follow from."
         yield Oddity(f"{rows} rows were read; n_public says {schema.n_public}.", told)
@@ -205,7 +206,7 @@ def _small(train_units: int, schema: PublicSchema, batch_size: int) -> Iterator[
 
 
 def odd_labels(labels: Mapping[str, int]) -> Iterator[Oddity]:
-    """Listed labels that no row has; label -> its rows."""
+    """Yield a warning about listed labels that no row has, from label -> its number of rows."""
     absent = sum(count == 0 for count in labels.values())
     if len(labels) > 1 and absent == len(labels) - 1:
         yield Oddity("All rows have the same label.", "All rows have the same label.")
@@ -214,7 +215,7 @@ def odd_labels(labels: Mapping[str, int]) -> Iterator[Oddity]:
 
 
 def odd_public(shared: int) -> Iterator[Oddity]:
-    """Texts that the public file has, too."""
+    """Yield a warning about texts that are also in the public file."""
     if shared:
         told = "have a text that the public file has, too, and public texts may be released as they are."
         yield Oddity(f"{shared} rows {told}", f"Some rows {told}")

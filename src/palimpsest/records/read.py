@@ -38,7 +38,7 @@ class ColumnNames:
     nobody: bool = False
 
     def wanted(self, free_labels: bool) -> list[Wanted]:
-        """What is set: text, then label, then unit. A label that is free may be missing."""
+        """Return the columns that are set: text, then label, then unit. A free label may be missing."""
         whole = self.keys is not None and self.text == WHOLE_ROW
         labels = [Wanted(name, free_labels) for name in attributes.names(self.label)]
         others = [*labels, Wanted(self.unit, self.nobody)]
@@ -53,12 +53,12 @@ def read_rows(
     check: Callable[[], object] = lambda: None,
     bad: Bad = stop,
 ) -> Packed[RawRow]:
-    """All rows of one file, see `iter_rows`, which must stay as it is until the last one is read.
+    """Read all rows of one file, see `iter_rows`; the file must stay as it is until the last row is read.
 
-    What `check` finds of the file, before the first row is read, holds for what is read: it is the same content.
+    What `check` finds in the file, before the first row is read, holds for what is read: it is the same content.
 
     Raises:
-        DataError: the file changed meanwhile, or is another one of the same content; or no record is kept.
+        DataError: the file changed meanwhile, or was replaced by one of the same content; or no record is kept.
     """
     path = Path(path)
     before = _identity(path)
@@ -75,7 +75,7 @@ def read_rows(
 
 
 def nobody(path: Path | str, column: str) -> DataError:
-    """What is said where no row of a file names a person: whatever is asked of it would be asked of nobody."""
+    """Return the error for a file in which no row names a person: any query of it would ask about nobody."""
     return DataError(
         f"No row of {Path(path).name!r} names a person in column {column!r}.",
         "Name the column that says whose rows they are in dataset.unit.column.",
@@ -83,7 +83,7 @@ def nobody(path: Path | str, column: str) -> DataError:
 
 
 def _identity(path: Path) -> tuple[int, int, str] | None:
-    """Time of the last change, number on the disk and hash of a file's content; None where it cannot be read."""
+    """Return the time of the last change, inode number and content hash of a file; None where it cannot be read."""
     with suppress(OSError), path.open("rb") as stream:
         content, status = hashlib.file_digest(stream, "sha256").hexdigest(), path.stat()
         return status.st_mtime_ns, status.st_ino, content
@@ -129,7 +129,7 @@ def iter_rows(
 
 @dataclass(frozen=True)
 class _Rule:
-    """What a row must look like."""
+    """The rules that a row must meet."""
 
     name: str
     columns: ColumnNames
@@ -137,7 +137,7 @@ class _Rule:
     labels: frozenset[str] | None
 
     def read(self, place: Place, values: Sequence[Any]) -> RawRow | RecordError:
-        """The row, or what is wrong with it."""
+        """Return the row, or what is wrong with it."""
         try:
             return self.row(place, *values)
         except RecordError as error:
@@ -153,7 +153,7 @@ class _Rule:
         return RawRow(kept, named, unit, cut=len(whole) > self.max_length or named != label)
 
     def notes(self, place: Place, row: RawRow) -> Iterator[RecordError]:
-        """What is odd about a row that can be read."""
+        """Yield what is odd about a row that can be read."""
         if not row.text.strip():
             remedy = "Write a text, or leave such records out with dataset.bad_rows: drop."
             yield self._error(Kind.EMPTY, place, self.columns.text, "is empty", remedy)
@@ -169,7 +169,7 @@ class _Rule:
         return value
 
     def _record(self, value: Any, place: Place) -> str | None:
-        """The canonical text of a JSON object; in a public file also plain text."""
+        """Return the canonical text of a JSON object; in a public file also plain text."""
         keys = self.columns.keys or ()
         beside = plain(value, keys) if self.columns.plain else None
         if value is None or beside is not None:
@@ -233,7 +233,7 @@ class _Rule:
 
 
 def is_unicode(value: str) -> bool:
-    """False where the string holds a lone surrogate: a byte that was not UTF-8, or half of a JSON escape pair."""
+    """Return False where a string holds a lone surrogate: a byte that was not UTF-8, or half of a JSON escape pair."""
     try:
         value.isascii() or value.encode()
     except UnicodeEncodeError:

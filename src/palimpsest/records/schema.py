@@ -1,4 +1,4 @@
-"""What is public about a private data set. Nothing here is ever read out of the rows."""
+"""The public facts about a private data set. Nothing here is ever read out of the rows."""
 
 import math
 from collections.abc import Mapping
@@ -15,11 +15,11 @@ class PublicSchema:
         task: "classify", "span", "text" or "json".
         text: name of the text column; "*" where each row is a record of task json.
         label: name of the label column, or None. Its value is part of the record where `labels` is empty.
-        labels: label name -> public description, in the order of params.yaml; empty but for task classify.
+        labels: label name -> public description, in the order of params.yaml; empty except for task classify.
         n_public: the declared, public, approximate number of records.
         n_persons: the declared, public, approximate number of persons; None where the unit of privacy is one record.
         max_length: longest text kept, in characters; longer texts are cut.
-        unit_column: the column that names the person, who then is the unit of privacy, or None (it is one record).
+        unit_column: the column that names the person, where that is the unit of privacy; None where it is one record.
         max_rows_per_unit: public cap on rows per person.
         json_schema: the JSON schema of a record of task json, else None.
     """
@@ -48,7 +48,7 @@ class PublicSchema:
 
     @property
     def n_units(self) -> int:
-        """The declared number of units of privacy: what delta, sampling rates and divisors are made from."""
+        """The declared number of units of privacy, from which delta, sampling rates and divisors are computed."""
         return self.n_public if self.n_persons is None else self.n_persons
 
     @property
@@ -71,7 +71,7 @@ LEAST_DELTA = 1e-12  # what accountants on a grid cut off is then still small be
 
 
 def default_delta(n_units: int) -> float:
-    """1 / (n ln n) for n units of privacy: the delta used where params.yaml names none.
+    """Return 1 / (n ln n) for n units of privacy, the delta used where params.yaml names none.
 
     >>> f"{default_delta(5000):.3g}"
     '2.35e-05'

@@ -1,4 +1,4 @@
-"""Training, holdout and test rows: each unit's place is drawn from a keyed hash of that unit alone.
+"""Training, holdout and test rows: each unit's part is drawn from a keyed hash of only that unit.
 
 The unit of privacy is one record, or the person behind it where a column names one: then a keyed id stands for the
 person, who keeps at most k rows.
@@ -25,7 +25,7 @@ _DRAW_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Where one unit goes, and whether a fair coin chose between train and holdout."""
+    """The part that one unit goes to, and whether a fair coin chose between train and holdout."""
 
     part: Part
     audit: bool
@@ -36,8 +36,8 @@ class Split:
     """The three parts, each in input order.
 
     Attributes:
-        train: what generators are fitted on; the members of the audit are its rows with `guess`.
-        holdout: what nothing is fitted on; the non-members are its rows with `guess`.
+        train: rows that generators are fitted on; the members of the audit are its rows with `guess`.
+        holdout: rows that nothing is fitted on; the non-members are its rows with `guess`.
         test: rows that only evaluations read; no row has `guess`.
         audit_size: number of units whose coins were flipped, in train and holdout together.
     """
@@ -49,7 +49,7 @@ class Split:
 
 
 def audit_rate(size: int, n_units: int) -> float:
-    """The public probability of entering an audit subset of about `size` of `n_units` units."""
+    """Return the public probability of entering an audit subset of about `size` of `n_units` units."""
     validate.positive(n_units=n_units)
     validate.in_range(0, n_units, size=size)
     return size / n_units
@@ -77,14 +77,14 @@ def assign(row: RawRow, key: bytes, audit_rate: float, test_rate: float) -> Assi
 
 
 def _draws(row: RawRow, key: bytes) -> bytes:
-    """The bits of a unit's three draws."""
+    """Return the bits of a unit's three draws."""
     if row.unit is not None:
         return digest(key, "split person", row.unit, size=3 * _DRAW_BYTES)
     return digest(key, "split", normalise(row.text), row.label, size=3 * _DRAW_BYTES)
 
 
 def _uniforms(drawn: bytes) -> list[float]:
-    """Numbers in [0, 1) with 53 bits, one per 8 bytes."""
+    """Return numbers in [0, 1) with 53 bits, one per 8 bytes."""
     words = (drawn[start : start + _DRAW_BYTES] for start in range(0, len(drawn), _DRAW_BYTES))
     return [(int.from_bytes(word, "big") >> 11) * 2.0**-53 for word in words]
 
@@ -114,7 +114,7 @@ def split_rows(rows: Sequence[RawRow], key: bytes, audit_rate: float, test_rate:
 
 
 def _code(place: Assignment) -> int:
-    """A number for a place, so that there may be many."""
+    """Return a small number for an assignment, so that many fit in memory."""
     return _PARTS.index(place.part) + _AUDIT * place.audit
 
 
@@ -123,12 +123,12 @@ def _split_row(key: bytes, row: RawRow, guess: np.bool_) -> SplitRow:
 
 
 def persons(rows: Iterable[RawRow], key: bytes) -> np.ndarray:
-    """A keyed digest of the person behind each row, all of which name theirs: 32 bytes each, dtype S32, (N,)."""
+    """Return a keyed digest of the person behind each row, which every row names: 32 bytes each, dtype S32, (N,)."""
     return np.fromiter((digest(key, "person", _named(row)) for row in rows), dtype="S32")
 
 
 def count_units(rows: Sequence[RawRow], key: bytes) -> int:
-    """How many units of privacy the rows are of; all of them name their person, or none."""
+    """Count the units of privacy of the rows, all of which name their person, or none."""
     return len(rows) if not rows or rows[0].unit is None else len(np.unique(persons(rows, key)))
 
 
@@ -155,11 +155,11 @@ def cap_rows(rows: Sequence[RawRow], key: bytes, max_rows: int) -> Sequence[RawR
 
 
 def person_id(row: RawRow, key: bytes) -> str:
-    """The keyed id of the person behind a row: 64 hexadecimal digits.
+    """Return the keyed id of the person behind a row: 64 hexadecimal digits.
 
-    It stands for the exact value of the unit column, and for one of that data set alone: another asset has another key,
-    so people are not known across data sets. Without the key it is an unrelated random word, and it is itself a
-    key for what is drawn from one person's rows alone (`privacy.rows.one_each`).
+    It stands for the exact value of the unit column, in that data set only: another asset has another key, so people
+    are not recognised across data sets. Without the key it is an unrelated random word. It is itself a key for what is
+    drawn only from one person's rows (`privacy.rows.one_each`).
     """
     return digest(key, "person", _named(row)).hex()
 

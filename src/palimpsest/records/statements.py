@@ -1,6 +1,6 @@
-"""Statements: sentences that have a value of each public attribute, as a product and its trouble. Found and rewritten.
+"""Finding and rewriting statements: sentences with a value of each public attribute, such as a product and its trouble.
 
-What the attributes are, and how their values look, is public. What a text states is a function of that text alone.
+The attributes and the forms of their values are public. What a text states is a function of that text only.
 """
 
 import re
@@ -17,12 +17,12 @@ _SENTENCE = re.compile(r"[^.!?;\n]+")
 
 @dataclass(frozen=True)
 class Attribute:
-    """What a sentence may say of one matter.
+    """The values that a sentence may state on one matter.
 
     Attributes:
-        name: in params.yaml.
-        forms: value -> the words for it; of an open attribute none.
-        pattern: a regular expression for the values of an open attribute, whatever they are; None of one with a list.
+        name: its name in params.yaml.
+        forms: value -> the words for it; empty for an open attribute.
+        pattern: a regular expression for the values of an open attribute, whatever they are; None for a listed one.
     """
 
     name: str
@@ -31,20 +31,20 @@ class Attribute:
 
     @cached_property
     def _listed(self) -> list[tuple[str, int, str]]:
-        """(value, place among its forms, form) of every listed form, the longest first."""
+        """(value, index among its forms, form) of every listed form, the longest first."""
         told = ((value, place, form) for value, own in self.forms.items() for place, form in enumerate(own))
         return sorted({form.lower(): (value, place, form) for value, place, form in told}.values(), key=_longest)
 
     @cached_property
     def _search(self) -> re.Pattern[str]:
-        """A group for each listed form: letters that match without regard to case need not be one when lowered."""
+        """A pattern with a group for each listed form: letters that match in any case may still differ when lowered."""
         if self.pattern is not None:
             return re.compile(self.pattern)
         listed = "|".join(f"({re.escape(form)})" for *_, form in self._listed)
         return re.compile(rf"(?<!\w)(?:{listed})(?!\w)", re.IGNORECASE)
 
     def find(self, text: str, start: int, end: int) -> "Found | None":
-        """The first value between two places of a text; of two that begin there the longer."""
+        """Find the first value between two places of a text; of two that begin at one place, the longer."""
         match = self._search.search(text, start, end)
         if match is None or not match[0]:
             return None
@@ -54,7 +54,7 @@ class Attribute:
         return Found(value, form, *match.span())
 
     def words(self, value: str, like: "Found") -> str:
-        """The words for a value, in the form in which another stands in a text where both have as many."""
+        """Return the words for a value, in the form that `like` has in its text if both have equally many forms."""
         own, other = self.forms.get(value, (value,)), self.forms.get(like.value, (like.value,))
         return own[like.form if len(own) == len(other) else 0]
 
@@ -65,7 +65,7 @@ def _longest(listed: tuple[str, int, str]) -> int:
 
 @dataclass(frozen=True)
 class Found:
-    """A value that stands in a text, in which of its forms, and where (end excluded)."""
+    """A value found in a text, with its form and its place (end excluded)."""
 
     value: str
     form: int
@@ -75,7 +75,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Statement:
-    """What one sentence states: a value of each attribute, in the attributes' order."""
+    """The statement of one sentence: a value of each attribute, in the attributes' order."""
 
     found: tuple[Found, ...]
 
@@ -85,9 +85,9 @@ class Statement:
 
 
 def statements(text: str, attributes: Sequence[Attribute]) -> list[Statement]:
-    """What a text states, sentence by sentence; a sentence that lacks an attribute states nothing.
+    """Find what a text states, sentence by sentence; a sentence that lacks an attribute states nothing.
 
-    Of an attribute the first value in the sentence counts. Where two attributes' values overlap nothing is stated.
+    The first value of an attribute in the sentence counts. Where two attributes' values overlap nothing is stated.
 
     >>> place = Attribute("place", {"hall": ["hall"], "roof": ["roof", "top"]})
     >>> [one.values for one in statements("The Top leaks! My hall leaks.", [place, Attribute("what", {}, "leaks?")])]
@@ -104,7 +104,7 @@ def statements(text: str, attributes: Sequence[Attribute]) -> list[Statement]:
 
 
 def restated(text: str, attributes: Sequence[Attribute], changes: Sequence[tuple[Statement, Values]]) -> str:
-    """The text with its statements changed to other values, each in the form of what stood there.
+    """Change the statements of a text to other values, each in the form of the value it replaces.
 
     >>> place = Attribute("place", {"hall": ["hall"], "roof": ["roof", "top"]})
     >>> told = statements("Hall floods.", [place])

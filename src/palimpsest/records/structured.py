@@ -1,4 +1,4 @@
-"""Records that are JSON objects: the one text that each has, and which texts are JSON."""
+"""Records that are JSON objects: the canonical text of each, and which texts are JSON."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,13 +12,13 @@ PLAIN = "text"  # the column of plain text beside records, and of records in a t
 
 
 def parsed(text: str) -> Any:
-    """The JSON value that the whole text is.
+    """Parse the whole text as one JSON value.
 
     Stricter than Python: a key that occurs twice, NaN, an infinity and half a surrogate pair are refused, as other
     readers of the same text would disagree about them.
 
     Raises:
-        ValueError: the text is none; neither the error nor what is chained to it holds the text.
+        ValueError: the text is no JSON value; neither the error nor what is chained to it holds the text.
 
     >>> parsed('{"year": 1998}')
     {'year': 1998}
@@ -31,7 +31,7 @@ def parsed(text: str) -> Any:
 
 
 def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The members of an object; a ValueError where a key occurs twice."""
+    """Return the members of an object; ValueError where a key occurs twice."""
     members = dict(pairs)
     if len(members) != len(pairs):
         raise ValueError
@@ -39,7 +39,7 @@ def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def canonical(value: Any, keys: Sequence[str]) -> str:
-    """A record's one text: the members under `keys`, in that order; what is not there stays away.
+    """Return a record's canonical text: the members under `keys`, in that order; missing members are left out.
 
     Args:
         value: a JSON object, or the text of one.
@@ -59,7 +59,7 @@ def canonical(value: Any, keys: Sequence[str]) -> str:
 
 
 def plain(value: Any, keys: Sequence[str]) -> str | None:
-    """What a public file may hold instead of a record: plain text; None where the value is no such thing.
+    """Return the plain text that a public file may hold instead of a record; None where the value is not one.
 
     Args:
         value: a cell, or a whole row.
@@ -72,7 +72,7 @@ def plain(value: Any, keys: Sequence[str]) -> str | None:
 
 
 def form_of(schema: Mapping[str, Any]) -> str:
-    """The text of a record with every key of a public schema: the first of its examples, else a stand-in.
+    """Return the text of a record with every key of a public schema: the first of its examples, else a stand-in.
 
     >>> cast = {"type": "array", "items": {"type": "integer"}}
     >>> form_of({"properties": {"title": {"type": "string"}, "year": {"examples": [1998]}, "cast": cast}})
@@ -82,7 +82,7 @@ def form_of(schema: Mapping[str, Any]) -> str:
 
 
 def _stand_in(schema: Any) -> Any:
-    """The first value that a schema shows, else one of its kind; text where it names none, or more than one."""
+    """Return the first value that a schema shows, else one of its type; text where it names no type or several."""
     known = schema if isinstance(schema, Mapping) else {}
     for shown in (known.get("examples"), known.get("enum")):
         if shown:
@@ -100,7 +100,7 @@ def _stand_in(schema: Any) -> Any:
 
 
 def members_of(text: str) -> dict[str, Any] | None:
-    """The members of the JSON object that the text is; None where it is none."""
+    """Return the members of a text that is a JSON object; None where it is none."""
     with suppress(ValueError):
         value = parsed(text)
         return value if isinstance(value, dict) else None
@@ -108,7 +108,7 @@ def members_of(text: str) -> dict[str, Any] | None:
 
 
 def texts_of(record: Record) -> list[str]:
-    """Every text of a row, and of a row that is a JSON object its keys and values as a reader decodes them.
+    """Return every text of a row and, for a row that is a JSON object, its keys and values as a reader decodes them.
 
     >>> texts_of(Record('{"mail": "a\\\\u0040b.org"}', "a note"))[1:]
     ['a note', 'mail', 'a@b.org']

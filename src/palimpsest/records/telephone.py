@@ -1,4 +1,4 @@
-"""Telephone numbers, by the plans of `phonenumbers` and by how they are written."""
+"""Detection of telephone numbers, by the plans of `phonenumbers` and by how they are written."""
 
 import re
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ _DIALLED = re.compile(r"\+[ (]?([1-9](?:(?: ?\(|\)[ -]?|[ ./-])?\d){6,14})(?!\d)
 
 
 def dialled(text: str) -> bool:
-    """Whether a plain text has an international number with its +."""
+    """Return whether a plain text has an international number with its +."""
     return any(_international(re.sub(r"\D", "", match[1])) for match in _DIALLED.finditer(text))
 
 
@@ -45,7 +45,7 @@ def _international(digits: str) -> bool:
 
 
 def telephone(number: Grouped, regions: Sequence[str]) -> bool:
-    """Whether a number in groups is a telephone number: with 00, with a leading 0, or in the groups of its region."""
+    """Return whether a number in groups is a telephone number: with 00, a leading 0, or the groups of its region."""
     if _abroad(number):
         return True
     if number.day or number.turns > 1:
@@ -54,13 +54,13 @@ def telephone(number: Grouped, regions: Sequence[str]) -> bool:
 
 
 def _abroad(number: Grouped) -> bool:
-    """With 00 and a country code."""
+    """Return whether the number has 00 and a country code."""
     starts = number.groups[0].startswith("00") and re.match("00[1-9]", number.digits)
     return bool(starts) and 12 <= len(number.digits) <= 17
 
 
 def _trunk(number: Grouped) -> bool:
-    """With a leading 0 and an area code: the 0 is told from that of a fraction by the groups behind it."""
+    """Return whether it has a leading 0 and an area code; the groups after the 0 tell it from the 0 of a fraction."""
     groups = number.groups
     if number.turns:
         return False
@@ -71,7 +71,7 @@ def _trunk(number: Grouped) -> bool:
 
 
 def _north_american(number: Grouped) -> bool:
-    """In three groups with hyphens, dots or brackets, made-up area codes too; not behind the letters of a code."""
+    """Return whether it has three groups with hyphens, dots or brackets, of any area code, not after letters."""
     if number.sizes[-3:] != (3, 3, 4) or number.groups[:-3] not in ((), ("1",)) or number.code:
         return False
     behind, last = number.joints[-2:]
@@ -79,7 +79,7 @@ def _north_american(number: Grouped) -> bool:
 
 
 def _national(number: Grouped, regions: Sequence[str]) -> bool:
-    """Of a region's plan, in the groups in which it is written there; no amount in round groups, no order of a year."""
+    """Return whether it is of a region's plan, grouped as there; no amount in round groups, no order of a year."""
     if number.ordinary or is_year(number.groups[0]) or all(group[-1] == "0" for group in number.groups):
         return False
     written, digits = " ".join(number.groups), number.digits
@@ -91,21 +91,21 @@ def _national(number: Grouped, regions: Sequence[str]) -> bool:
 
 @cache
 def _fewest(region: str) -> int:
-    """Digits of a national number: eight only where no mobile number has more."""
+    """Return the least digits of a national number: eight only where no mobile number has more."""
     metadata = _metadata(region)
     return min(_FEWEST, max(metadata.mobile.possible_length)) if metadata.mobile else _FEWEST
 
 
 @cache
 def _plan(region: str) -> re.Pattern[str]:
-    """What fixed-line and mobile numbers of a region look like. The matcher knows more, and is slow."""
+    """Return the pattern of a region's fixed-line and mobile numbers. The matcher knows more, and is slow."""
     metadata = _metadata(region)
     numbers = [line.national_number_pattern for line in (metadata.fixed_line, metadata.mobile) if line]
     return re.compile(f"(?:{metadata.national_prefix_for_parsing or ''})?(?:{'|'.join(filter(None, numbers))})")
 
 
 def _metadata(region: str) -> PhoneMetadata:
-    """Raises ValueError if it is no region."""
+    """Return a region's metadata; ValueError if it is no region."""
     metadata = PhoneMetadata.metadata_for_region(region)
     if metadata is None:
         raise ValueError(f"{region!r} is no region of telephone numbers")
@@ -113,6 +113,6 @@ def _metadata(region: str) -> PhoneMetadata:
 
 
 def _as_written(number: str, region: str) -> bool:
-    """Whether the matcher takes all of it for one number in the groups of its region; it is shown nothing else."""
+    """Return whether the matcher, given nothing else, takes all of it for one number in the groups of its region."""
     matcher = PhoneNumberMatcher(number, region, leniency=Leniency.STRICT_GROUPING)
     return any(match.raw_string == number for match in matcher)

@@ -1,4 +1,4 @@
-"""What counts as public does so on its owner's word; what a workspace holds or made of private rows never does."""
+"""Public sources count as public on their owner's word; what a workspace holds or made of private rows never does."""
 
 import hashlib
 import os
@@ -21,9 +21,9 @@ class PublicSource:
     """Something that params.yaml names as public.
 
     Attributes:
-        key: where it is named, as in `models.lm`.
+        key: the setting that names it, such as `models.lm`.
         kind: a text file, a model, an endpoint's model, or words of params.yaml that models are told.
-        name: as it is written: a path, a hub name; for words, the words.
+        name: the name as written: a path, a hub name; for words, the words.
         used: whether anything that runs reads it.
     """
 
@@ -45,7 +45,7 @@ class PublicSource:
 
 @dataclass(frozen=True)
 class Own:
-    """What a workspace has that is not public.
+    """The parts of a workspace that are not public.
 
     Attributes:
         home: the workspace.
@@ -58,12 +58,12 @@ class Own:
     fitted: frozenset[str] = frozenset()
 
     def holds(self, path: Path) -> bool:
-        """Whether a path is, is inside or has inside one of the workspace's own files, by its name or by its links."""
+        """Return whether a path is, is in or contains one of the workspace's own files, by its name or by its links."""
         own = [name for one in (*OWN, *self.inputs) for name in _names(self.home / one)]
         return any(name.is_relative_to(one) or one.is_relative_to(name) for name in _names(path) for one in own)
 
     def secrets(self) -> Iterator[Path]:
-        """Its private files, and of its models the weights: a tokenizer is that of the public model below."""
+        """Yield its private files, and the weights of its models; a tokenizer belongs to the public model beneath."""
         yield from (path for name in (FACTS, *self.inputs) if (path := self.home / name).is_file())
         public = [self.home / name for name in PUBLIC_MODELS]
         for path in (path for name in MADE for path in files_of(self.home / name)):
@@ -84,7 +84,7 @@ def require_public(source: PublicSource, place: Path, own: Own) -> None:
 
     Args:
         source: what params.yaml names.
-        place: its file or folder; where there is none, its name alone is checked.
+        place: its file or folder; where there is none, only its name is checked.
         own: what the workspace has.
 
     Raises:
@@ -104,7 +104,7 @@ def require_public(source: PublicSource, place: Path, own: Own) -> None:
 
 
 def _copies(files: Sequence[Path], secret: Iterable[Path]) -> bool:
-    """Whether a file has the content of a secret one. Only files of one length are read; empty ones are no copies."""
+    """Return whether a file has a secret one's content. Only files of equal length are read; empty ones never count."""
     lengths = {_length(path) for path in files} - {0}
     alike = [path for path in secret if _length(path) in lengths]
     shared, known = {_length(path) for path in alike}, {sha256(path) for path in alike}
@@ -112,7 +112,7 @@ def _copies(files: Sequence[Path], secret: Iterable[Path]) -> bool:
 
 
 def files_of(place: Path) -> Iterator[Path]:
-    """A file itself, or all files below a folder, those behind links included; none where there is nothing."""
+    """Yield a file itself, or all files below a folder, through links too; none where there is nothing."""
     if place.is_file():
         yield place
     seen: set[str] = set()
@@ -126,7 +126,7 @@ def files_of(place: Path) -> Iterator[Path]:
 
 
 def weights(folder: Path) -> str:
-    """A digest of the weights in a folder: a fitted model's receipt has it."""
+    """Return a digest of the weights in a folder, which a fitted model's receipt has."""
     digest = hashlib.sha256()
     for path in sorted(weights_of(files_of(folder))):
         digest.update(bytes.fromhex(sha256(path)))
@@ -134,12 +134,12 @@ def weights(folder: Path) -> str:
 
 
 def weights_of(files: Iterable[Path]) -> Iterator[Path]:
-    """Those that hold weights: no loader takes them from another kind of file."""
+    """Return the files that hold weights: no loader takes weights from another kind of file."""
     return (path for path in files if path.suffix == _WEIGHTS)
 
 
 def fingerprint_of(folder: Path) -> str:
-    """A digest of a model's weights, configuration and templates, the same wherever it lies: 64 hexadecimal digits.
+    """Return a digest of a model's weights, configuration and templates, the same in any place: 64 hexadecimal digits.
 
     Raises:
         ModelError: there are none.
@@ -156,20 +156,20 @@ def fingerprint_of(folder: Path) -> str:
 
 
 def contents_of(folder: Path) -> str:
-    """A digest of every file in a folder with its name: 64 hexadecimal digits."""
+    """Return a digest of every file in a folder with its name: 64 hexadecimal digits."""
     files = sorted(files_of(folder))
     lines = (f"{path.relative_to(folder).as_posix()} {sha256(path)}\n" for path in files)
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def sha256(path: Path) -> str:
-    """Of a file, read in pieces: 64 hexadecimal digits."""
+    """Return the SHA-256 of a file, read in pieces: 64 hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _length(path: Path) -> int:
-    """In bytes; 0 for a file that another process has just removed."""
+    """Return a file's length in bytes; 0 where another process has just removed it."""
     try:
         return path.stat().st_size
     except FileNotFoundError:
@@ -177,5 +177,5 @@ def _length(path: Path) -> int:
 
 
 def _names(path: Path) -> list[Path]:
-    """A path as it is written, made absolute, and as its links lead."""
+    """Return a path made absolute as written, and with its links resolved."""
     return [Path(os.path.abspath(path)), Path(os.path.realpath(path))]

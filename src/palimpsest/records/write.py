@@ -32,7 +32,7 @@ def write_synthetic(
     """Write <base_path>.jsonl and <base_path>.parquet with the input's column names; returns the two paths.
 
     Both files are whole before either is renamed into place. The label is left out where `label_column` is None, and
-    has several columns where that names them.
+    has several columns where `label_column` names several.
 
     With the text column "*" a line is the record itself, and a text that is no JSON object has no line; the table holds
     every text as it was drawn, in the column `text`, so that audits see all.
@@ -55,12 +55,12 @@ def _beside(base_path: Path | str, suffix: str) -> Path:
 
 
 def _stored(text_column: str) -> str:
-    """The text's column in a table."""
+    """Return the text's column in a table."""
     return PLAIN if text_column == WHOLE_ROW else text_column
 
 
 def _lines(columns: Mapping[str, Sequence[str | None]], whole: bool) -> Iterator[Mapping[str, Any]]:
-    """The object of each line: a row of the table, or the record itself where that is one."""
+    """Return the object of each line: a row of the table, or the record itself where that is an object."""
     if whole:
         return (members for text in columns[PLAIN] if (members := members_of(text or "")) is not None)
     return (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))
@@ -68,29 +68,29 @@ def _lines(columns: Mapping[str, Sequence[str | None]], whole: bool) -> Iterator
 
 @dataclass(frozen=True)
 class Counts:
-    """How much the two files of `write_synthetic` hold."""
+    """The sizes of the two files of `write_synthetic`."""
 
     rows: int  # of the table
-    lines: int  # fewer only where a line is the record itself, as a text that is no JSON object then has none
+    lines: int  # fewer only where a line is the record itself: a text that is no JSON object then has no line
 
 
 def counts_of(records: Sequence[Record], text_column: str) -> Counts:
-    """What `write_synthetic` would write of them."""
+    """Return how much `write_synthetic` would write of these records."""
     whole = text_column == WHOLE_ROW
     lines = sum(members_of(record.text) is not None for record in records) if whole else len(records)
     return Counts(len(records), lines)
 
 
 def differences(base_path: Path | str, columns: Sequence[str], whole: bool) -> tuple[Counts, list[str]]:
-    """How much `write_synthetic` wrote, and where its two files do not say the same.
+    """Return how much `write_synthetic` wrote, and where its two files differ.
 
     Args:
-        base_path: of the two files.
-        columns: those that the table must have, and no other.
+        base_path: the common path of the two files, without suffix.
+        columns: the columns that the table must have, and no others.
         whole: whether a line is the record itself, with the text column "*".
 
     Returns:
-        The counts, and a sentence for the first line that is another than its row's.
+        The counts, and a sentence for the first line that differs from its row's.
     """
     path = _beside(base_path, ".parquet")
     if _names(path) != [*columns]:
@@ -126,7 +126,7 @@ def _row_group(rows: Iterator[SplitRow]) -> pa.Table:
 
 
 def read_split(path: Path | str) -> Packed[SplitRow]:
-    """The rows of a private split, in their order.
+    """Read the rows of a private split, in their order.
 
     Raises:
         DataError: the file is missing, damaged or not a private split.
@@ -135,18 +135,18 @@ def read_split(path: Path | str) -> Packed[SplitRow]:
 
 
 def read_guessed(path: Path | str) -> Packed[SplitRow]:
-    """Those rows of a private split that an attack may guess about; errors are those of `read_split`."""
+    """Read the rows of a private split that an attack may guess about; errors are those of `read_split`."""
     return Packed(SplitRow, _chosen(path, lambda part, _: part["guess"]))
 
 
 def read_drawn(path: Path | str, most: int, seed: int) -> Packed[SplitRow]:
-    """At most so many rows of a private split, drawn by a seed, in their order; errors are those of `read_split`."""
+    """Read at most `most` rows of a private split, drawn by a seed, in order; errors are those of `read_split`."""
     mask = drawn(_count(path), most, seed)
     return Packed(SplitRow, _chosen(path, lambda part, start: pa.array(mask[start : start + len(part)])))
 
 
 def split_texts(path: Path | str) -> Iterator[str]:
-    """The texts of a private split, some in memory at once; errors are those of `read_split`."""
+    """Yield the texts of a private split, some in memory at once; errors are those of `read_split`."""
     for part in _parts(path, _SPLIT_SCHEMA):
         yield from part["text"].to_pylist()
 
@@ -159,7 +159,7 @@ def write_public(path: Path | str, rows: Iterable[Record]) -> None:
 
 
 def read_public(path: Path | str) -> list[Record]:
-    """The rows of a public split, in their order; the label is None where the file has none.
+    """Read the rows of a public split, in their order; the label is None where the file has none.
 
     Raises:
         DataError: the file is missing, damaged or not a public split.
@@ -170,7 +170,7 @@ def read_public(path: Path | str) -> list[Record]:
 
 
 def read_synthetic(base_path: Path | str, text_column: str, label_column: str | None) -> list[Record]:
-    """The rows that `write_synthetic` wrote.
+    """Read the rows that `write_synthetic` wrote.
 
     Raises:
         DataError: the file is missing, damaged or has other columns.
@@ -182,13 +182,13 @@ def read_synthetic(base_path: Path | str, text_column: str, label_column: str | 
 
 
 def write_rounds(path: Path | str, rounds: Iterable[Iterable[Record]]) -> None:
-    """Write what each round of a method selected: columns round (from 1), text and label (nullable)."""
+    """Write the records that each round of a method selected: columns round (from 1), text and label (nullable)."""
     rows = [{"round": number, **asdict(row)} for number, records in enumerate(rounds, 1) for row in records]
     _write_table(path, pa.Table.from_pylist(rows, _ROUNDS_SCHEMA))
 
 
 def read_rounds(path: Path | str) -> list[list[Record]]:
-    """What `write_rounds` wrote, round by round.
+    """Read what `write_rounds` wrote, round by round.
 
     Raises:
         DataError: the file is missing, damaged or of another kind.
@@ -220,7 +220,7 @@ def _read_table(path: Path | str, schema: pa.Schema) -> pa.Table:
 
 
 def _chosen(path: Path | str, mask: Callable[[pa.Table, int], pa.Array]) -> pa.Table:
-    """The rows of a private split that a mask chooses, from some rows and the place of their first; not the others."""
+    """Read only the rows of a private split that `mask` chooses, given some rows and the index of their first."""
     kept, start = [_SPLIT_SCHEMA.empty_table()], 0
     for part in _parts(path, _SPLIT_SCHEMA):
         kept.append(part.filter(mask(part, start)))
@@ -231,11 +231,11 @@ def _chosen(path: Path | str, mask: Callable[[pa.Table, int], pa.Array]) -> pa.T
 def _count(path: Path | str) -> int:
     with suppress(OSError, pa.ArrowException):
         return int(pq.read_metadata(path).num_rows)
-    return 0  # who reads on says what is wrong
+    return 0  # the next reader says what is wrong
 
 
 def _parts(path: Path | str, schema: pa.Schema) -> Iterator[pa.Table]:
-    """A table some rows at a time."""
+    """Yield a table some rows at a time."""
     path = Path(path)
     # ParquetFile and not read_table: the latter reads a folder name such as "label=1" as a column.
     with suppress(OSError, KeyError, pa.ArrowException), pq.ParquetFile(path) as file:

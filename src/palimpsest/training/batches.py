@@ -1,7 +1,7 @@
 """Micro-batches of fixed shapes, filled with whole units of privacy.
 
 What a unit gives to a sum must not depend on which other units are in the batch, to the last bit. The shape of a
-micro-batch decides how its matrix products are rounded. So every shape is a public function of the unit alone: how many
+micro-batch decides how its matrix products are rounded. So every shape is a public function of only the unit: how many
 rows a unit is padded to, how wide its rows are, and how many rows a micro-batch has. A place without a row repeats one
 that is there and has no weight.
 """
@@ -15,11 +15,11 @@ import torch
 
 from palimpsest.privacy.rows import PrivateRow
 
-Widths: TypeAlias = Callable[[Sequence[PrivateRow]], Sequence[int]]  # rows -> the width of each, of that row alone
+Widths: TypeAlias = Callable[[Sequence[PrivateRow]], Sequence[int]]  # rows -> the width of each, from that row only
 
 
 def bucket(length: int, longest: int) -> int:
-    """The least of 8, 16, 24, 32, 48, 64, 96, 128, ... that holds `length`, but never more than max(length, longest).
+    """Return the least of 8, 16, 24, 32, 48, 64, 96, 128, ... that holds `length`, at most max(length, longest).
 
     Matrix products on multiples of eight run up to twice as fast, and few widths leave few micro-batches half empty.
     """
@@ -31,13 +31,13 @@ def bucket(length: int, longest: int) -> int:
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Rows that go through the model together, those of one clipping side by side.
+    """Rows that go through the model together, with the rows of one clipping side by side.
 
     Attributes:
         rows: `clippings * group` rows.
         group: rows whose gradients are added up before they are clipped.
-        shares: (clippings, group) float64, what a row's loss is multiplied by before the clipping; each sums to 1.
-        weights: (clippings,) float64, what a clipped gradient is multiplied by; 0 where a place has none.
+        shares: (clippings, group) float64, the factors of the rows' losses before clipping; each clipping's sum to 1.
+        weights: (clippings,) float64, the factors of the clipped gradients; 0 for an empty place.
     """
 
     rows: tuple[PrivateRow, ...]
@@ -48,7 +48,7 @@ class MicroBatch:
 
 @dataclass(frozen=True)
 class _Clipping:
-    """What is clipped once: rows, the share of each, and the weight of the whole."""
+    """Rows whose joint gradient is clipped once, with the share of each and the weight of the whole."""
 
     rows: tuple[PrivateRow, ...]
     shares: tuple[float, ...]
@@ -58,7 +58,7 @@ class _Clipping:
 def micro_batches(
     units: Sequence[Sequence[PrivateRow]], size: int, person: str, widths: Widths
 ) -> Iterator[MicroBatch]:
-    """All rows of the units in micro-batches, each of one shape.
+    """Yield all rows of the units in micro-batches, each of one shape.
 
     Guarantee: a unit's clippings, their shares, their weights and the shape of their micro-batches depend on that unit
     alone. The weights of a unit's clippings sum to at most 1 (up to a rounding of float64), so if each clipped gradient
@@ -68,7 +68,7 @@ def micro_batches(
         size: rows of a micro-batch; only a unit that is clipped as one may have more.
         person: "joint": a unit's mean loss has one gradient, which is clipped once. "rows": each row's gradient is
             clipped, and the unit adds their mean. A unit of one row is the same in both.
-        widths: rows -> the padded width of each, a function of that row alone.
+        widths: rows -> the padded width of each, a function of only that row.
     """
     rows = [row for unit in units for row in unit]
     width_of = iter(widths(rows))
@@ -86,18 +86,18 @@ def micro_batches(
 
 
 def places(size: int, group: int) -> int:
-    """How many clippings of `group` rows a micro-batch of about `size` rows has room for."""
+    """Return how many clippings of `group` rows fit in a micro-batch of about `size` rows."""
     return max(1, size // group)
 
 
 def groups(most_rows: int, person: str) -> tuple[int, ...]:
-    """How many rows a clipping may have, filled up, where a unit has at most `most_rows`."""
+    """Return the padded numbers of rows that a clipping may have, where a unit has at most `most_rows`."""
     most = most_rows if person == "joint" else 1
     return tuple(1 << power for power in range((most - 1).bit_length() + 1))
 
 
 def _joint(unit: Sequence[PrivateRow]) -> _Clipping:
-    """The unit's rows, filled up to a power of two so that there are few shapes."""
+    """Return the unit's rows as one clipping, filled up to a power of two so that there are few shapes."""
     count = len(unit)
     empty = (1 << (count - 1).bit_length()) - count
     return _Clipping((*unit, *[unit[0]] * empty), (*[1.0 / count] * count, *[0.0] * empty), 1.0)

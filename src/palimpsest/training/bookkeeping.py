@@ -74,10 +74,10 @@ class BookkeepingEngine:
         group: int = 1,
         weights: torch.Tensor | None = None,
     ) -> list[ClippedSum]:
-        """For each loss, the sum over examples of `weight * gradient * min(1, clipping_norm / |gradient|)`.
+        """Return for each loss the sum over examples of `weight * gradient * min(1, clipping_norm / |gradient|)`.
 
-        An example is `group` rows side by side; its gradient is that of the sum of their losses. There is one forward
-        pass, and one backward pass for each loss.
+        An example is `group` rows side by side; its gradient is the gradient of the sum of their losses. There is one
+        forward pass, and one backward pass for each loss.
 
         Guarantee: adding or removing one example changes each returned sum by at most `weight * clipping_norm` in L2
         norm over all trainable parameters together, provided that the losses of a row depend on that row alone.
@@ -86,7 +86,7 @@ class BookkeepingEngine:
             losses: runs the model once and returns one tensor for each loss, (batch_size,) values, one for each row.
             batch_size: the number of rows, at least 1, a multiple of `group`.
             clipping_norm: C > 0; infinity leaves every finite gradient as it is.
-            totals: one for each loss, what earlier micro-batches summed; the sums are added to them in place.
+            totals: one for each loss, the sums of earlier micro-batches; the new sums are added to them in place.
             group: rows of an example.
             weights: (batch_size / group,) float64 between 0 and 1; none means 1. An example of weight 0 adds nothing,
                 whatever its gradient.
@@ -102,7 +102,7 @@ class BookkeepingEngine:
         return results
 
     def booked(self, losses: Losses, batch_size: int, group: int = 1) -> Iterator[dict[torch.Tensor, Contribution]]:
-        """For each loss, what each example adds to each parameter: what norms and sums are computed from."""
+        """Yield for each loss the contribution of each example to each parameter, the source of norms and sums."""
         books = _Books(self._prefer_ghost, batch_size, group)
         with self._booking(books), torch.enable_grad():
             values = losses()
@@ -173,13 +173,13 @@ class BookkeepingEngine:
         factors = torch.where(kept, factors * weights, torch.zeros_like(factors))
         all_kept = bool(kept.all())
         while stacks:
-            part = stacks.pop()  # the largest records are given back first
+            part = stacks.pop()  # the largest records are freed first
             part = part if all_kept else part.masked(kept)
             part.add_weighted(factors, [self._total(parameter, totals) for parameter in part.parameters])
         return ClippedSum(totals, norms)
 
     def _total(self, parameter: torch.Tensor, totals: Gradients) -> torch.Tensor:
-        """Where the parameter's sum stands, or is to stand."""
+        """Return the parameter's sum, which begins at zero."""
         name = self._names[parameter]
         if name not in totals:
             totals[name] = zeros(parameter)
@@ -187,7 +187,7 @@ class BookkeepingEngine:
 
 
 def room(parameters: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, Gradients]:
-    """No gradients' sums of all parameters, in one piece (all coordinates,) float64: itself, and its parts by name."""
+    """Return zero sums for all parameters, in one piece (all coordinates,) float64, and its parts by parameter name."""
     sizes = [parameter.numel() for parameter in parameters.values()]
     whole = torch.zeros(sum(sizes), dtype=torch.float64, device=next(iter(parameters.values())).device)
     return whole, {
@@ -197,12 +197,12 @@ def room(parameters: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, Gradient
 
 
 def zeros(parameter: torch.Tensor) -> torch.Tensor:
-    """The sum of no gradients: float64, in the parameter's shape."""
+    """Return the sum of no gradients: float64, in the parameter's shape."""
     return torch.zeros_like(parameter, dtype=torch.float64, memory_format=torch.contiguous_format)
 
 
 class _Books:
-    """What the layers write down during one pass over so many rows, `group` of them an example."""
+    """The records of the layers during one pass over `rows` rows, with `group` rows to an example."""
 
     def __init__(self, prefer_ghost: GhostRule, rows: int, group: int) -> None:
         self._prefer_ghost, self.rows, self.group = prefer_ghost, rows, group
@@ -217,7 +217,7 @@ class _Books:
             self._tokens[layer.weight] += output.numel() // (self.rows // self.group * output.size(-1))
 
     def add(self, parameter: torch.Tensor, record: WeightUse | KeptGradients) -> None:
-        """Book one use in the backward pass; where gradients are kept, the factors are let go at once."""
+        """Book one use in the backward pass; where gradients are kept, the factors are freed at once."""
         if isinstance(record, KeptGradients):
             self._keep(parameter, record.gradients)
         elif self._prefer_ghost(self._tokens[parameter], *parameter.shape):
@@ -226,7 +226,7 @@ class _Books:
             self._kept[parameter] = record.gradients(parameter, self._kept.get(parameter))
 
     def close(self) -> dict[torch.Tensor, Contribution]:
-        """What was booked since the last time, by parameter."""
+        """Return what was booked since the last call, by parameter."""
         for parameter in self._uses.keys() & self._kept.keys():
             for use in self._uses.pop(parameter):
                 self._kept[parameter] = use.gradients(parameter, self._kept[parameter])
@@ -267,7 +267,7 @@ def _require_per_example(values: torch.Tensor, batch_size: int) -> None:
 
 
 def _inputs(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: torch.Tensor) -> torch.Tensor:
-    """What the layer computed its output from: ids of a table, or values in the precision they were used in."""
+    """Return what the layer computed its output from: ids of a table, or values in the precision they were used in."""
     if isinstance(layer, OPTLearnedPositionalEmbedding):
         if kwargs.get("position_ids") is None:
             raise EngineError("OPT's position table was called without position_ids.", "Call it through the decoder.")
@@ -278,14 +278,14 @@ def _inputs(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out
 
 
 def _own_ids(layer: nn.Module, args: tuple[Any, ...], *, batch_size: int) -> tuple[Any, ...]:
-    """Position ids arrive once for all examples, (1, T): give each example its own."""
+    """Give each example its own position ids, which may arrive once for all examples, (1, T)."""
     if args and args[0].dim() > 1 and args[0].size(0) == 1:
         return (args[0].expand(batch_size, *args[0].shape[1:]), *args[1:])
     return args
 
 
 def _tokens(values: torch.Tensor) -> torch.Tensor:
-    """(B, ..., n) as (B, T, n)."""
+    """Reshape (B, ..., n) to (B, T, n)."""
     return values.reshape(values.size(0), -1, values.size(-1))
 
 
@@ -319,7 +319,7 @@ def _layer_norm(layer: nn.LayerNorm, inputs: torch.Tensor, gradient: torch.Tenso
 
 
 def _summed(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """(B, ..., *shape) summed over what stands between, in the dtype of the parameter `like`: (B, *shape)."""
+    """Sum (B, ..., *shape) over the dimensions in between, in the dtype of the parameter `like`: (B, *shape)."""
     between = tuple(range(1, values.dim() - like.dim()))
     return values.sum(between, dtype=like.dtype) if between else values.to(like.dtype)
 
@@ -340,7 +340,7 @@ def _scaled(scaling: Scaling, layer: nn.Module, inputs: torch.Tensor, gradient: 
 
 
 def _rules(model: nn.Module, trainable: Mapping[torch.Tensor, str]) -> dict[nn.Module, tuple[str, Rule]]:
-    """The names and rules of the layers that hold trainable parameters."""
+    """Return the names and rules of the layers that hold trainable parameters."""
     rules = {}
     for name, layer in model.named_modules():
         if isinstance(layer, _NormBase):
@@ -401,7 +401,7 @@ def _refuse_rounded_products(device: torch.device) -> None:
 
 
 def _tried_rule(layer: nn.Module) -> Rule | None:
-    """The rule of a layer that is known by what it does: a scaling, or a table times a constant."""
+    """Return the rule of a layer that is recognised by what it does: a scaling, or a table times a constant."""
     if isinstance(layer, nn.Embedding):
         scale = table_scale(layer)
         return None if scale is None else partial(_scaled_table, scale)

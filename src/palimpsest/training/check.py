@@ -1,4 +1,4 @@
-"""Whether an engine treats a model and a loss exactly, tried on public examples before any private one."""
+"""Checks on public examples, before any private one, that an engine treats a model and a loss exactly."""
 
 import copy
 import dataclasses
@@ -31,8 +31,8 @@ def self_check(
 
     Five things are tried, without dropout: each example's gradient equals the one autograd finds for its loss; an
     example's loss reaches no other example's activations; replacing an example by another, or leaving the last one
-    out, moves neither the losses nor the gradients of the rest; no more does padding to the longest example; no buffer
-    is written. These also find what gradients cannot show, such as a loss divided by the batch's size, by its number of
+    out, moves neither the losses nor the gradients of the rest; nor does padding to the longest example; no buffer is
+    written. These also find what gradients cannot show, such as a loss divided by the batch's size, by its number of
     tokens or by its width, and a model that treats all texts differently once one of them is long.
 
     Args:
@@ -42,11 +42,11 @@ def self_check(
         batch: two or three public examples of different lengths: a tensor, or tuples, mappings or dataclasses of
             tensors, whose first dimension is the example.
         alone: the same examples, each encoded without the others, without random draws.
-        precision: the narrowest dtype that the losses compute in, if it is not the weights'; it sets how far two
-            computations of one number may lie apart.
+        precision: the narrowest dtype that the losses compute in, if it is not the weights' dtype; it sets how far
+            apart two computations of one number may lie.
 
     Raises:
-        EngineError: what was found, and what to do.
+        EngineError: a check failed; the message says what was found and what to do.
     """
     trial = copy.deepcopy(model).eval()
     probe = _Probe(make_engine(trial), trial, losses, precision or next(trial.parameters()).dtype)
@@ -74,13 +74,13 @@ def same_bits(
     size: int,
     group: int,
 ) -> bool:
-    """Whether one public example is booked to the same bits in every place and beside any other.
+    """Return whether one public example is booked to the same bits in every place and beside any other example.
 
     Args:
         engine: attached to the model that the losses run.
         losses: a batch -> per-row losses.
-        mixed: a batch whose first example is the one, and whose others are not.
-        alike: a batch of the same shape whose examples all are the one.
+        mixed: a batch whose first example is this one, and whose others are not.
+        alike: a batch of the same shape whose examples are all this one.
     """
     beside, among = (_bits(engine, partial(losses, batch), size, group) for batch in (mixed, alike))
     if [one.shape for one in beside] != [every.shape for every in among]:
@@ -89,9 +89,9 @@ def same_bits(
 
 
 def fill_zeros(model: nn.Module) -> None:
-    """Small public numbers in trainable weights that are all zero, as half of LoRA's are before the first step.
+    """Fill trainable weights that are all zero with small public numbers, as half of LoRA's are before the first step.
 
-    Behind zeros every order of adding gives the same bits, and other orders come with the first step.
+    With zeros every order of summation gives the same bits; after the first step, orders begin to differ.
     """
     generator = torch.Generator().manual_seed(0)
     for parameter in model.parameters():
@@ -103,7 +103,7 @@ def fill_zeros(model: nn.Module) -> None:
 def _bits(
     engine: BookkeepingEngine, losses: Callable[[], Sequence[torch.Tensor]], size: int, group: int
 ) -> list[torch.Tensor]:
-    """All that the norms and sums of one batch are computed from, and the norms, examples first."""
+    """Return all that the norms and sums of one batch are computed from, and the norms, examples first."""
     bits: list[torch.Tensor] = []
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -121,18 +121,18 @@ class _Probe:
     precision: torch.dtype
 
     def close(self, computed: torch.Tensor, expected: torch.Tensor) -> bool:
-        """Whether two computations of one number agree up to half of the precision's digits."""
+        """Return whether two computations of one number agree up to half of the precision's digits."""
         tolerance = torch.finfo(self.precision).eps ** 0.5
         tiny = torch.finfo(torch.float32).tiny
         computed, expected = computed.double(), expected.double()
         return bool((computed - expected).norm() <= tolerance * expected.norm() + tiny)
 
     def bounds(self, norm: torch.Tensor, summed: torch.Tensor, true: torch.Tensor) -> bool:
-        """Whether a norm covers what is summed, and is the true one or a little above it.
+        """Return whether a norm covers what is summed, and equals the true norm or lies a little above it.
 
-        What is charged is a sum of gradients that are each at most as long as the norm says, up to the rounding of
-        float64. A norm below that would cost privacy, so no more is allowed, in bfloat16 neither. Engines add to a norm
-        what rounding may have taken, which grows with the length of the text and of the rows. An example is then
+        The charge is for a sum of gradients that are each at most as long as the norm says, up to the rounding of
+        float64. A lower norm would cost privacy, so no more rounding is allowed, not even in bfloat16. Engines add to a
+        norm what rounding may have taken, which grows with the length of the text and of the rows. An example is then
         clipped to a little less than C, which costs no privacy.
         """
         covers = bool(summed.norm() <= norm * (1.0 + _SUM_ROUNDING))
@@ -145,7 +145,7 @@ class _Probe:
             return self.losses_of(self.model, batch)
 
     def engine_gradient(self, batch: Any, kept: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Sum of the kept examples' gradients, flat, and every example's norm when only the kept losses count."""
+        """Return the kept examples' summed gradient, flat, and every example's norm when only kept losses count."""
         (total,) = self.engine.clipped_sums(lambda: (self.losses(batch) * kept,), len(kept), float("inf"))
         trained = [(name, parameter) for name, parameter in self.model.named_parameters() if parameter.requires_grad]
         gradients = [total.gradients.get(name, zeros(parameter)) for name, parameter in trained]
@@ -201,7 +201,7 @@ def _require_same(
 
 
 def _select(batch: Any, order: list[int], count: int) -> Any:
-    """The batch with its examples replaced by those at `order`; what is not a tensor of examples stays."""
+    """Replace the batch's examples by those at `order`; anything but a tensor of examples stays as it is."""
     if isinstance(batch, torch.Tensor):
         return batch[order] if batch.dim() and batch.size(0) == count else batch
     if isinstance(batch, Mapping):

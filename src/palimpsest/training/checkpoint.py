@@ -1,4 +1,4 @@
-"""What a training run keeps so that another attempt may go on: post-processing of noisy sums, and nothing else.
+"""Checkpoints of a training run, from which another attempt may go on: post-processing of noisy sums, and nothing else.
 
 No batch, no key and no state of a random generator is kept. An attempt that goes on draws with fresh entropy, so a step
 that was lost is run again with a new batch and new noise, and was counted by the ledger both times.
@@ -23,9 +23,9 @@ from palimpsest.training.engine import EngineError
 
 
 def find_checkpoint(folder: Path, charge: str, begun: int) -> Path | None:
-    """The newest checkpoint of a charge, or None.
+    """Return the newest checkpoint of a charge, or None.
 
-    One that was written after more steps than the ledger has counted is not given out: the ledger would be an old copy,
+    A checkpoint written after more steps than the ledger has counted is not returned: the ledger would be an old copy,
     and the steps it forgot would run unpaid.
 
     Args:
@@ -37,7 +37,7 @@ def find_checkpoint(folder: Path, charge: str, begun: int) -> Path | None:
 
 
 def steps_of(path: Path) -> int:
-    """After how many steps a checkpoint was written.
+    """Return after how many steps a checkpoint was written.
 
     >>> steps_of(Path("a1b2.50.safetensors"))
     50
@@ -50,18 +50,18 @@ def save_checkpoint(
 ) -> None:
     """Write the trained parameters and the optimisers' states after `begun` steps, for the owner's eyes only.
 
-    Whole or not at all, and before the charge's older checkpoint is removed.
+    The file is written whole or not at all, and before the charge's older checkpoint is removed.
     """
     path = folder / f"{charge}.{begun}.safetensors"
     with atomic_path(path) as draft, draft.open("wb") as file:
         file.write(save(_packed(model, updates), _kinds(updates)))
         file.flush()
-        os.fsync(file.fileno())  # the steps behind it are not kept anywhere else
+        os.fsync(file.fileno())  # its steps are not kept anywhere else
     forget_checkpoints(folder, charge, keep=path)
 
 
 def forget_checkpoints(folder: Path, charge: str, keep: Path | None = None) -> None:
-    """Remove the checkpoints of a charge, but for one."""
+    """Remove the checkpoints of a charge, except `keep`."""
     for path in folder.glob(f"{charge}.*.safetensors"):
         if path != keep:
             remove(path)
@@ -119,7 +119,7 @@ def _below(prefix: str, body: Mapping[str, torch.Tensor]) -> dict[str, torch.Ten
 def _states(
     body: Mapping[str, torch.Tensor], updates: Sequence[torch.optim.Optimizer]
 ) -> list[dict[int, dict[str, Any]]]:
-    """What each optimiser knows about each parameter, by the parameter's index."""
+    """Return each optimiser's state of each parameter, by the parameter's index."""
     weights = [[weight for group in update.param_groups for weight in group["params"]] for update in updates]
     states: list[dict[int, dict[str, Any]]] = [defaultdict(dict) for _ in updates]
     for name, value in _below("update/", body).items():
@@ -129,7 +129,7 @@ def _states(
 
 
 def _like(weight: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """A copy of `value`; one that belongs to every coordinate lies in memory as `weight` does, for fused kernels."""
+    """Copy `value`; a state of every coordinate is laid out in memory as `weight` is, for fused kernels."""
     if value.dim() == 0:
         return value.clone()
     return torch.empty_like(weight, dtype=value.dtype, requires_grad=False).copy_(value)

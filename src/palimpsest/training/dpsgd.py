@@ -34,7 +34,7 @@ _LEAST_GROUPS = 4  # of steps that begin together: a crash costs a quarter of a 
 
 
 def one_width(rows: Sequence[PrivateRow]) -> list[int]:
-    """The widths of rows that `encode` always pads alike."""
+    """Return equal widths, for rows that `encode` always pads alike."""
     return [0] * len(rows)
 
 
@@ -60,16 +60,16 @@ class TrainQuery:
         optimiser: how privatised gradients move the weights.
         model: where training starts; it is left unchanged. It trains in eval mode: dropout would only add noise, and
             draws its masks in the order of the batch, so that one record would move the others' gradients.
-        encode: rows -> a batch, each row alone. Rows of one width are padded alike, whatever else is in the batch.
-        losses: (model, batch) -> per-row losses, each (B,): one where clipping is joint, `plan.losses` where it
-            is separate.
-        micro_batch: how many rows go through the model at once, always: places without a row are filled up.
-        widths: rows -> how wide `encode` pads each, a public function of that row alone.
+        encode: rows -> a batch, each row by itself. Rows of one width are padded alike, whatever else is in the batch.
+        losses: (model, batch) -> per-row losses, each (B,): one where clipping is joint, `plan.losses` where it is
+            separate.
+        micro_batch: how many rows always go through the model at once; places without a row are filled up.
+        widths: rows -> how wide `encode` pads each, a public function of only that row.
         person: how a person's rows are clipped: "joint" or "rows" (see `micro_batches`).
-        most_rows: public; rows that a unit may have, whose shapes `batch_bits` tries where they are clipped as one.
+        most_rows: public; the most rows of a unit; `batch_bits` tries their shapes where they are clipped as one.
         name: the charge's name.
         probe: two or three *public* records, one of them as long as rows can be, on which engine and losses are
-            checked before a private row is read; none skips the check.
+            checked before a private row is read; an empty one skips the check.
         shapes: *public* records, two or more of each width, on which `batch_bits` is tried.
         encode_probe: like `encode`, but without random draws, so that the check can compare; None where it has none.
         engine: builds the gradient engine on a model.
@@ -106,16 +106,16 @@ class TrainQuery:
 
     @property
     def steps(self) -> int:
-        """How many mechanisms `event` composes."""
+        """The number of mechanisms that `event` composes."""
         return self.plan.steps
 
     @property
     def subject(self) -> object:
-        """Nothing but the sources of the model."""
+        """Empty: the answer refers to nothing but the sources of the model."""
         return ()
 
     def event(self) -> dpa.DpEvent:
-        """What the accountant is told."""
+        """Return the event that the accountant is told."""
         return self.plan.event()
 
     def run(self, rows: Sequence[PrivateRow], noise: NoiseSource) -> nn.Module:
@@ -133,16 +133,16 @@ class TrainQuery:
         return _Trainer(self, rows).lead(noise, meter)
 
     def follow(self, rows: Sequence[PrivateRow]) -> nn.Module:
-        """The same in a process that another one leads: no ledger, no coins and no noise here."""
+        """Train in a process that another one leads: no ledger, no coins and no noise here."""
         self.check()
         return _Trainer(self, rows).follow()
 
     def batch_bits(self) -> bool:
-        """Whether the bits of an example's gradient depend on that example alone, as far as public records show.
+        """Return whether the bits of an example's gradient depend only on that example, as far as public records show.
 
-        Tried at the shapes that training runs at: `micro_batch` rows of each width, an example having one of them or as
-        many as a unit is padded to, with the model's own weights where they are not all zero. It holds for this
-        machine, this number of threads and these weights' shapes.
+        This is tried at the shapes that training runs at: `micro_batch` rows of each width, an example having one row
+        or as many as a unit is padded to, with the model's own weights where they are not all zero. The result holds
+        for this machine, this number of threads and these weights' shapes.
         """
         model, encode = copy.deepcopy(self.model).eval(), self.encode_probe or self.encode
         fill_zeros(model)
@@ -155,7 +155,7 @@ class TrainQuery:
         return True
 
     def _pairs(self) -> list[tuple[PrivateRow, PrivateRow]]:
-        """Two public rows of each width that there is."""
+        """Return two public rows of each width."""
         rows = [PrivateRow(record.text, record.label) for record in self.shapes]
         of_width: dict[int, list[PrivateRow]] = {}
         for row, width in zip(rows, self.widths(rows), strict=True):
@@ -163,7 +163,7 @@ class TrainQuery:
         return [(alike[0], alike[-1]) for alike in of_width.values()]
 
     def per_example(self, model: nn.Module, batch: Any) -> tuple[torch.Tensor, ...]:
-        """The losses, in the planned precision and number.
+        """Compute the losses, in the planned precision and number.
 
         Raises:
             EngineError: the number of losses is not the plan's.
@@ -179,8 +179,8 @@ class TrainQuery:
         return values
 
     def check(self) -> None:
-        """Try engine, losses and the device's noise on public records: asked for before anything is reserved, a fault
-        of them costs nothing.
+        """Try engine, losses and the device's noise on public records. If this is called before anything is reserved, a
+        fault costs nothing.
 
         Raises:
             EngineError: the model or a loss cannot be clipped exactly.
@@ -201,7 +201,7 @@ class TrainQuery:
 
 @dataclass
 class _OneAttempt:
-    """A meter that counts for nobody and keeps nothing."""
+    """A meter that records nowhere and keeps nothing."""
 
     limit: int
     charge: str = ""
@@ -227,7 +227,7 @@ class _Trainer:
         self._updates = [query.optimiser.start(each, variance) for each in groups]
 
     def lead(self, noise: NoiseSource, meter: Meter) -> nn.Module:
-        """Draw every batch, add every noise.
+        """Train as the leader: draw every batch and add all noise.
 
         Raises:
             EngineError: this process follows another one, or its checkpoint is gone.
@@ -235,7 +235,7 @@ class _Trainer:
         if not self._team.leads:
             raise EngineError("Two processes of a team cannot lead.", "Let every process but the first one follow.")
         self._restore(self._team.share(self._checkpoint(meter)))
-        self._team.meet()  # none of them can fail to be ready once steps are counted
+        self._team.meet()  # once steps are counted, no process can fail to be ready
         left = meter.limit - meter.begun
         for step in track(self._steps(meter), name=self._query.name, total=left, private=False, unit="step"):
             chosen = poisson_batch(len(self._units), self._query.plan.rate, noise)
@@ -245,7 +245,7 @@ class _Trainer:
         return _released(self._query.model, self._model)
 
     def follow(self) -> nn.Module:
-        """Sum what the leader asks for, step as it does."""
+        """Train as a follower: sum what the leader asks for, and step as it does."""
         self._restore(self._team.share(None))
         self._team.meet()
         while (told := self._team.share(None)) is not None:
@@ -253,7 +253,7 @@ class _Trainer:
         return _released(self._query.model, self._model)
 
     def _checkpoint(self, meter: Meter) -> Path | None:
-        """What a stopped attempt left, where this one continues it."""
+        """Return the checkpoint of a stopped attempt, where this one continues it."""
         if not meter.resumed:
             return None
         folder = self._query.checkpoints
@@ -270,7 +270,7 @@ class _Trainer:
             load_checkpoint(path, self._model, self._updates)
 
     def _steps(self, meter: Meter) -> Iterator[int]:
-        """The steps left, each counted by the meter before it runs; a checkpoint around each group of them."""
+        """Yield the steps left, each counted by the meter before it runs, with a checkpoint around each group."""
         size = min(self._query.checkpoint_steps, math.ceil(meter.limit / _LEAST_GROUPS))
         if meter.begun == 0:
             self._keep(meter)
@@ -286,7 +286,7 @@ class _Trainer:
             save_checkpoint(folder, meter.charge, meter.begun, self._model, self._updates)
 
     def _step(self, step: int, chosen: np.ndarray, noise: NoiseSource | None = None) -> None:
-        """One logical batch: every process sums its share, the leader adds the noise, all move alike."""
+        """Take one logical batch: every process sums its share, the leader adds the noise, and all move alike."""
         rooms = [room(self._parameters) for _ in self._updates]
         sums = [by_name for _, by_name in rooms]
         self._add_clipped(sums, [self._units[index] for index in chosen[self._team.rank :: self._team.size]])
@@ -300,14 +300,14 @@ class _Trainer:
             _apply(update, self._parameters, total, optimiser.rate_at(step, steps))
 
     def _add_clipped(self, sums: Sequence[Gradients], units: Sequence[Sequence[PrivateRow]]) -> None:
-        """Add the units' clipped gradients to the sums, of which each pass has one."""
+        """Add the units' clipped gradients to the sums, one for each pass."""
         for part in micro_batches(units, self._query.micro_batch, self._query.person, self._query.widths):
             losses = partial(self._shared_losses, part, self._query.encode(part.rows))
             clipping_norm = self._query.plan.clipping_norm
             self._engine.clipped_sums(losses, len(part.rows), clipping_norm, sums, part.group, part.weights)
 
     def _shared_losses(self, part: MicroBatch, batch: Any) -> list[torch.Tensor]:
-        """Each row's losses times its share of the unit that is clipped as one."""
+        """Multiply each row's losses by its share of the unit that is clipped as one."""
         values = self._query.per_example(self._model, batch)
         if part.group == 1:
             return list(values)
@@ -315,12 +315,12 @@ class _Trainer:
 
 
 def poisson_batch(size: int, rate: float, noise: NoiseSource) -> np.ndarray:
-    """Indices of the units that join, each of `size` independently with probability `rate`; possibly none."""
+    """Draw the indices of the units that join, each of `size` independently with probability `rate`; possibly none."""
     return np.flatnonzero(noise.bernoulli(size, rate))
 
 
 def privatise(sums: torch.Tensor, plan: TrainingPlan, noise: NoiseSource) -> None:
-    """The noisy mean of all coordinates (d,), in place: (clipped sum + noise) / divisor, once per logical batch.
+    """Make the noisy mean of all coordinates (d,) in place: (clipped sum + noise) / divisor, once per logical batch.
 
     Guarantee: a Gaussian mechanism with the plan's noise multiplier, for a sum of sensitivity C. The sums are rounded
     to a grid, and the noise is a real Gaussian, rounded to that grid, exactly (`NoiseSource.add_gaussian`). Its
@@ -344,13 +344,13 @@ def _apply(
 
 
 def _place(unit: Sequence[PrivateRow]) -> tuple[str, str, str]:
-    """By what units are ordered: each has the same place in every process, in whatever order its rows were read."""
+    """Return the sort key of a unit: each has the same place in every process, in whatever order its rows were read."""
     first = unit[0]
     return first.person or "", first.label or "", first.text
 
 
 def _released(original: nn.Module, trained: nn.Module) -> nn.Module:
-    """A copy of `original` with the trained parameters: whatever else a forward pass wrote was never noised."""
+    """Copy `original` with the trained parameters: anything else that a forward pass wrote was never noised."""
     result = copy.deepcopy(original)
     with torch.no_grad():
         for target, source in zip(result.parameters(), trained.parameters(), strict=True):

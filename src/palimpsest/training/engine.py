@@ -1,4 +1,4 @@
-"""What passes between DP-SGD and the engine that clips each example's gradient."""
+"""The types that DP-SGD and the engine that clips each example's gradient exchange."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -23,13 +23,13 @@ import torch
 from torch.nn import functional
 
 LONGEST_PRODUCT = 1 << 16  # tokens that one product of matrices adds up
-_RUN = 128  # columns whose products are added up before they meet others
+_RUN = 128  # columns whose products are added up before they are added to others
 
 GhostRule = Callable[[int, int, int], bool]  # (tokens, rows, columns) -> whether norms come from Gram matrices
 
 
 def ghost_is_cheaper(tokens: int, rows: int, columns: int) -> bool:
-    """Whether Gram matrices, tokens * (rows + columns), cost less than the gradients themselves, rows * columns."""
+    """Return whether Gram matrices, tokens * (rows + columns), cost less than the gradients, rows * columns."""
     return tokens * (rows + columns) < rows * columns
 
 
@@ -47,20 +47,20 @@ class WeightUse:
 
     @property
     def is_lookup(self) -> bool:
-        """Whether `left` is the ids of one-hot rows."""
+        """Whether `left` holds the ids of one-hot rows."""
         return self.left.dim() == 2
 
     def widened(self, dtype: torch.dtype) -> "WeightUse":
-        """The same in the precision that norms and sums are computed in."""
+        """Return this use in the precision that norms and sums are computed in."""
         return WeightUse(self.left if self.is_lookup else self.left.to(dtype), self.right.to(dtype))
 
     def masked(self, keep: torch.Tensor) -> "WeightUse":
-        """The same with the examples where `keep` (B,) is False set to zero, whatever they held."""
+        """Return this use with the examples where `keep` (B,) is False set to zero, whatever they held."""
         left = self.left if self.is_lookup else _mask(self.left, keep)
         return WeightUse(left, _mask(self.right, keep))
 
     def gradients(self, like: torch.Tensor, total: torch.Tensor | None = None) -> torch.Tensor:
-        """Each example's gradient (B, m, n) in the dtype of the weight `like`, added to `total` where there is one."""
+        """Return each example's gradient (B, m, n) in the dtype of the weight `like`, added to `total` if given."""
         wide = self.widened(like.dtype)
         if not self.is_lookup:
             return torch.bmm(wide.left.mT, wide.right) if total is None else total.baddbmm_(wide.left.mT, wide.right)
@@ -73,7 +73,7 @@ class WeightUse:
 
         Args:
             factors: (examples of all parameters,) float64.
-            totals: float64, one for each parameter whose examples are here, as many of each.
+            totals: float64, one for each parameter whose examples are here, with equally many examples of each.
         """
         scale = factors[:, None, None]
         if self.is_lookup:
@@ -86,18 +86,18 @@ class WeightUse:
             _add_products([total.mT for total in totals], self.right.double() * scale, self.left)
 
     def tensors(self) -> tuple[torch.Tensor, ...]:
-        """All that norms and sums are computed from, examples first."""
+        """Return all tensors that norms and sums are computed from, examples first."""
         return self.left, self.right
 
 
 @dataclass(frozen=True)
 class KeptGradients:
-    """Per-example gradients as they are, (B, *shape): cheap for vectors and for long sequences."""
+    """Per-example gradients in full, (B, *shape): cheap for vectors and for long sequences."""
 
     gradients: torch.Tensor
 
     def squared_norms(self, like: torch.Tensor) -> torch.Tensor:
-        """(B,) float64, from the gradients themselves; squares of float32 are exact in float64."""
+        """Return (B,) float64, from the gradients themselves; squares of float32 are exact in float64."""
         return torch.linalg.vector_norm(self.gradients.flatten(1), dim=1, dtype=torch.float64).square()
 
     def masked(self, keep: torch.Tensor) -> "KeptGradients":
@@ -118,9 +118,9 @@ class Ghost:
     uses: tuple[WeightUse, ...]
 
     def squared_norms(self, like: torch.Tensor) -> torch.Tensor:
-        """(B,) float64, at least those of each example's gradient of the parameter `like`.
+        """Return (B,) float64, at least the squared norm of each example's gradient of the parameter `like`.
 
-        From Gram matrices, with an allowance for what rounding may have taken.
+        They come from Gram matrices, with an allowance for what rounding may have taken.
         """
         uses = [use.widened(like.dtype) for use in self.uses]
         nothing = uses[0].right.new_zeros(4, len(uses[0].right), dtype=torch.float64)
@@ -137,7 +137,7 @@ class Ghost:
         return Ghost(tuple(use.masked(keep) for use in self.uses))
 
     def add_weighted(self, factors: torch.Tensor, totals: Sequence[torch.Tensor]) -> None:
-        """One product for each use; no example's gradient is formed."""
+        """Add one product for each use; no example's gradient is formed."""
         for use in self.uses:
             use.add_weighted(factors, totals)
 
@@ -145,12 +145,12 @@ class Ghost:
         return tuple(tensor for use in self.uses for tensor in use.tensors())
 
 
-Contribution: TypeAlias = KeptGradients | Ghost  # what one batch gives to one parameter
+Contribution: TypeAlias = KeptGradients | Ghost  # the contribution of one batch to one parameter
 
 
 @dataclass(frozen=True)
 class Stack:
-    """What one batch gives to parameters of one shape: each one's examples behind those of the one before.
+    """The contribution of one batch to parameters of one shape, the examples of one parameter after those of the other.
 
     Attributes:
         parameters: (P,).
@@ -161,7 +161,7 @@ class Stack:
     contribution: Contribution
 
     def squared_norms(self) -> torch.Tensor:
-        """(B,) float64, at least those of each example's gradient of all these parameters together."""
+        """Return (B,) float64, at least the squared norm of each example's gradient of all these parameters."""
         squares = self.contribution.squared_norms(self.parameters[0]).unflatten(0, (len(self.parameters), -1))
         return squares.T.contiguous().sum(1)  # along a row: across rows, the last examples would be added up otherwise
 
@@ -173,19 +173,19 @@ class Stack:
         self.contribution.add_weighted(factors.repeat(len(totals)), totals)
 
     def tensors(self) -> Iterator[torch.Tensor]:
-        """All that norms and sums are computed from, (B, P, ...)."""
+        """Return all tensors that norms and sums are computed from, (B, P, ...)."""
         parts = self.contribution.tensors()
         return (part.unflatten(0, (len(self.parameters), -1)).transpose(0, 1) for part in parts)
 
     @property
     def size(self) -> int:
-        """How many numbers the records are."""
+        """The count of numbers in the records."""
         return _size(self.contribution)
 
 
 def stacked(contributions: dict[torch.Tensor, Contribution]) -> Iterator[Stack]:
-    """The contributions, taken out of the mapping, those of one shape together: a call for all costs what it does for
-    one, which is most of the time that a small matrix takes, and on a CUDA device nearly all of it."""
+    """Take the contributions out of the mapping and yield those of one shape together. A call for all costs what it
+    does for one, which is most of the time that a small matrix takes, and on a CUDA device nearly all of it."""
     alike: dict[tuple[object, ...], list[torch.Tensor]] = defaultdict(list)
     for parameter, contribution in contributions.items():
         parts = contribution.tensors()
@@ -199,7 +199,7 @@ def stacked(contributions: dict[torch.Tensor, Contribution]) -> Iterator[Stack]:
 
 
 def _joined(parts: Sequence[Contribution]) -> Contribution:
-    """The examples of one contribution behind those of another; all have one shape."""
+    """Join the examples of contributions, one after another; all have one shape."""
     first = parts[0]
     if len(parts) == 1:
         return first
@@ -214,18 +214,18 @@ def _size(contribution: Contribution) -> int:
 
 
 def _stacked_at_once(values: torch.Tensor) -> int:
-    """How many numbers are copied so that one call does for all of them: a CUDA device waits for calls."""
+    """Return how many numbers are copied so that one call does for all of them: a CUDA device waits for calls."""
     return 1 << 26 if values.is_cuda else 1 << 18
 
 
 def _widened_at_once(values: torch.Tensor) -> int:
-    """How many numbers are float64 at once: few enough to stay in a processor's caches."""
+    """Return how many numbers are float64 at once: few enough to stay in a processor's caches."""
     return 1 << 26 if values.is_cuda else 1 << 22
 
 
 def _add_rows(total: torch.Tensor, places: torch.Tensor, rows: torch.Tensor) -> None:
-    """Add the rows (k, n) to those of `total` (m, n) at `places` (k,): those of one place to each other first, as in a
-    product, so that a row of `total` is added to once in a part."""
+    """Add the rows (k, n) to those of `total` (m, n) at `places` (k,). Rows for one place are added to each other
+    first, as in a product, so that a row of `total` is added to once in a part."""
     for here, some in zip(places.split(LONGEST_PRODUCT), rows.split(LONGEST_PRODUCT), strict=True):
         distinct, which = here.unique(return_inverse=True)
         total.index_add_(0, distinct, some.new_zeros(len(distinct), some.size(1)).index_add_(0, which, some))
@@ -233,7 +233,7 @@ def _add_rows(total: torch.Tensor, places: torch.Tensor, rows: torch.Tensor) -> 
 
 def _add_products(totals: Sequence[torch.Tensor], left: torch.Tensor, right: torch.Tensor) -> None:
     """Add left^T right to each total (m, n) in float64; left (..., m) is float64, right (..., n) is widened in parts.
-    Of the first dimension of both, each total has an equal share."""
+    Each total has an equal share of the first dimension of both."""
     left, right = (part.reshape(len(totals), -1, part.size(-1)) for part in (left, right))
     for some, others in zip(left.split(LONGEST_PRODUCT, 1), right.split(LONGEST_PRODUCT, 1), strict=True):
         width = max(1, _widened_at_once(right) // (len(totals) * some.size(1)))
@@ -245,9 +245,9 @@ def _add_products(totals: Sequence[torch.Tensor], left: torch.Tensor, right: tor
 
 
 def _own_squares(use: WeightUse) -> tuple[torch.Tensor, torch.Tensor]:
-    """(B,) squared norms of one use's gradients, and its sizes (3, B).
+    """Return (B,) squared norms of one use's gradients, and its sizes (3, B).
 
-    A Gram matrix is symmetric: of two halves of the tokens, the block between them is computed once and counts twice.
+    A Gram matrix is symmetric: the block between two halves of the tokens is computed once and counts twice.
     """
     examples, tokens = use.right.shape[:2]
     if tokens % 2:
@@ -261,12 +261,12 @@ def _own_squares(use: WeightUse) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _inner(one: WeightUse, other: WeightUse) -> torch.Tensor:
-    """(B,) inner products of the gradients of two uses of one weight."""
+    """Return (B,) inner products of the gradients of two uses of one weight."""
     return _dots(_left_gram(one.left, other.left), _gram(one.right, other.right))
 
 
 def _left_gram(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """(B, T1, T2) inner products of left rows, ids standing for one-hot rows."""
+    """Return (B, T1, T2) inner products of left rows, ids standing for one-hot rows."""
     if one.dim() == other.dim() == 2:
         return one[:, :, None] == other[:, None, :]
     if one.dim() == 2:
@@ -277,7 +277,7 @@ def _left_gram(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 
 
 def _gram(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """(B, T1, T2) inner products of rows, in runs of columns that are added up: see `_roundings`."""
+    """Return (B, T1, T2) inner products of rows, in runs of columns that are added up: see `_roundings`."""
     width = _RUN * _runs_at_once(one)
     parts = [_of_runs(left, right) for left, right in zip(one.split(width, 2), other.split(width, 2), strict=True)]
     for part in parts[1:]:
@@ -286,12 +286,12 @@ def _gram(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 
 
 def _runs_at_once(values: torch.Tensor) -> int:
-    """How many runs one product does: the time of a CUDA device is the number of its kernels."""
+    """Return how many runs one product does: on a CUDA device the number of kernels decides the time."""
     return 32 if values.is_cuda else 1
 
 
 def _of_runs(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """The same of a few runs, in one product."""
+    """Return the inner products of a few runs, in one product."""
     width = left.size(2)
     if width <= _RUN:
         return torch.bmm(left, right.mT)
@@ -300,23 +300,23 @@ def _of_runs(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
 
 
 def _dots(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """(B,) float64 inner products of float32 matrices: each product is exact."""
+    """Return (B,) float64 inner products of float32 matrices: each product is exact."""
     return (left.double() * right.double()).sum((1, 2))
 
 
 def _sizes(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """(3, B) float64 sums over tokens of |a||g|, |a| and |g|, from the Gram matrices' diagonals."""
+    """Return (3, B) float64 sums over tokens of |a||g|, |a| and |g|, from the Gram matrices' diagonals."""
     one, other = (gram.diagonal(dim1=1, dim2=2).double().clamp_min(0.0).sqrt() for gram in (left, right))
     return torch.stack([(one * other).sum(1), one.sum(1), other.sum(1)])
 
 
 def _roundings(length: int) -> int:
-    """The most roundings that a product takes part in where `length` of them are added up in runs."""
+    """Return the most roundings that a product takes part in where `length` of them are added up in runs."""
     return min(length, _RUN) + math.ceil(length / _RUN)
 
 
 def _allowance(sizes: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """(B,) the most that rounding and underflow can take from a squared norm of the weight `like` (m, n).
+    """Return (B,) the most that rounding and underflow can take from a squared norm of the weight `like` (m, n).
 
     Proof. Let u be the unit roundoff, a_t and g_t the records' rows, k the sum over all tokens of |a_t||g_t|. Added up
     in any order, a Gram entry of rows of m numbers is off by at most gamma_p |a_t||a_s|, with p = `_roundings(m)` and

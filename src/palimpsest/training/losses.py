@@ -13,7 +13,7 @@ from palimpsest.models.attention import capped
 _CHUNK = 1 << 18  # logits worked on at once: few enough to stay in a processor's cache,
 _CUDA_CHUNK = 1 << 26  # and enough to keep a CUDA device at work
 _LARGE = 1 << 15  # tokens; the logits of a larger frozen head are computed a part at a time
-_MOST, _CUDA_MOST = 1 << 24, 1 << 28  # logits that are there at once then
+_MOST, _CUDA_MOST = 1 << 24, 1 << 28  # logits that are then in memory at once
 
 
 def lm_head_loss(
@@ -24,20 +24,20 @@ def lm_head_loss(
     cap: float | None = None,
     frozen: bool = False,
 ) -> torch.Tensor:
-    """Each example's mean cross-entropy over its own counted tokens, (B,): LM head and loss in one; 0 without any.
+    """Return each example's mean cross-entropy over its counted tokens, (B,): LM head and loss in one; 0 without any.
 
     Losses of half-precision logits are float32.
 
-    The logits are the largest tensor of a language model's step. Nobody else sees them here, so their gradient takes
-    their place in memory: one buffer of their size serves the forward and the backward pass. Those of a frozen head
-    and a large vocabulary are never there together: see `_FrozenHead`.
+    The logits are the largest tensor of a language model's step. Nothing else uses them here, so their gradient takes
+    their place in memory: one buffer of their size serves the forward and the backward pass. The logits of a frozen
+    head with a large vocabulary are never in memory all at once: see `_FrozenHead`.
 
     Args:
         head: the layer from hidden states to logits; it is called as a layer, so that an engine sees it.
         hidden: (B, T, d), position t predicting `targets[:, t]`.
         targets: (B, T) token ids; any value where `mask` is False.
         mask: (B, T) bool, True for the tokens that count.
-        cap: what the model presses its logits under, cap * tanh(logit / cap); None where it does not.
+        cap: the bound of a model that caps its logits, cap * tanh(logit / cap); None where it does not.
         frozen: the head is linear and does not train, so no engine needs to see it.
     """
     mask = mask.bool()
@@ -50,7 +50,7 @@ def lm_head_loss(
 
 
 class _FrozenHead(torch.autograd.Function):
-    """The same of a linear head without gradient, a few positions at a time: see `_parts`."""
+    """The loss of a linear head without gradient, a few positions at a time: see `_parts`."""
 
     @staticmethod
     def forward(
@@ -85,12 +85,12 @@ class _FrozenHead(torch.autograd.Function):
 
 
 def _parts(weights: torch.Tensor, vocabulary: int) -> Iterator[torch.Tensor | slice]:
-    """Which of the (B * T) positions have logits at once.
+    """Yield which of the (B * T) positions have logits at once.
 
-    The shapes of an example's products must not follow from what is beside it. On a processor they follow from its own
-    counted tokens alone: it is by itself, and what does not count is left out. A CUDA device waits for every call, and
-    for every number that it is asked back. There they follow from the batch's shape, which is public: all positions of
-    equal shares of the batch.
+    The shapes of an example's products must not depend on the examples beside it. On a processor they depend only on
+    its own counted tokens: it is computed by itself, without the tokens that do not count. A CUDA device waits for
+    every call, and for every number that it is asked back. There they depend on the batch's shape, which is public:
+    all positions of equal shares of the batch.
     """
     examples, tokens = weights.shape
     if _in_shares(weights):
@@ -132,7 +132,7 @@ class _CrossEntropy(torch.autograd.Function):
 def _cross_entropies(
     rows: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor, losses: torch.Tensor, cap: float | None
 ) -> None:
-    """`_cross_entropy` of all rows (n, V), a few at a time."""
+    """Apply `_cross_entropy` to all rows (n, V), a few at a time."""
     parts = max(1, (_CUDA_CHUNK if rows.is_cuda else _CHUNK) // rows.size(1))
     columns = targets.split(parts), weights.split(parts), losses.split(parts)
     for part, target, weight, loss in zip(rows.split(parts), *columns, strict=True):
@@ -142,7 +142,7 @@ def _cross_entropies(
 def _cross_entropy(
     logits: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor, losses: torch.Tensor, cap: float | None
 ) -> None:
-    """Weighted cross-entropy of rows (n, V) into `losses` (n, 1), its gradient into `logits`."""
+    """Write the weighted cross-entropy of rows (n, V) into `losses` (n, 1), and its gradient into `logits`."""
     finished = capped(logits, cap)
     logarithms = torch.log_softmax(finished, 1, dtype=weights.dtype)
     torch.mul(logarithms.gather(1, targets), -weights, out=losses)
@@ -150,6 +150,6 @@ def _cross_entropy(
     if cap is not None:
         probabilities.mul_(1.0 - (finished / cap).square())  # the slope of the cap
     torch.mul(probabilities, weights, out=logits)
-    uncounted = (weights == 0).flatten().nonzero().flatten()  # whatever stands there must not spread: 0 * NaN is NaN
+    uncounted = (weights == 0).flatten().nonzero().flatten()  # their values must not spread: 0 * NaN is NaN
     losses.index_fill_(0, uncounted, 0.0)
     logits.index_fill_(0, uncounted, 0.0)

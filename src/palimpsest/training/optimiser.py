@@ -1,4 +1,4 @@
-"""How privatised gradients move the weights: AdamW, all of it post-processing."""
+"""The optimiser that moves weights by privatised gradients: AdamW, all of it post-processing."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +12,7 @@ from palimpsest import validate
 
 
 def at_full_rate(_which: int, _name: str) -> float:
-    """One learning rate for every loss and weight."""
+    """Use one learning rate for every loss and weight."""
     return 1.0
 
 
@@ -45,7 +45,7 @@ class Optimiser:
         validate.in_range(0.0, math.inf, weight_decay=self.weight_decay)
 
     def rate_at(self, step: int, steps: int) -> float:
-        """The learning rate of step `step` (from 0) of `steps`."""
+        """Return the learning rate of step `step` (from 0) of `steps`."""
         warmup = round(self.warmup_share * steps)
         if step < warmup:
             return self.learning_rate * (step + 1) / warmup
@@ -55,18 +55,19 @@ class Optimiser:
     def start(
         self, parameters: Sequence[nn.Parameter] | Sequence[dict[str, Any]], noise_variance: float = 0.0
     ) -> torch.optim.Optimizer:
-        """AdamW with moments of its own.
+        """Start AdamW with moments of its own.
 
         Args:
             parameters: the weights, or the groups of them that `groups` makes.
-            noise_variance: of each coordinate of a privatised gradient; read where `noise_correction` is set.
+            noise_variance: the noise's variance on each coordinate of a privatised gradient; read where
+                `noise_correction` is set.
         """
         if self.noise_correction:
             return NoiseCorrectedAdamW(parameters, self, noise_variance)
         return torch.optim.AdamW(parameters, self.learning_rate, self.betas, self.eps, self.weight_decay, fused=True)
 
     def groups(self, parameters: Mapping[str, nn.Parameter], which: int) -> list[dict[str, Any]]:
-        """The weights in groups that move by one share of the learning rate; `which` loss is stepped on."""
+        """Group the weights by their share of the learning rate, where loss `which` is stepped on."""
         members: dict[float, list[nn.Parameter]] = {}
         for name, parameter in parameters.items():
             members.setdefault(self.share(which, name), []).append(parameter)
@@ -76,8 +77,8 @@ class Optimiser:
 class NoiseCorrectedAdamW(torch.optim.Optimizer):
     """AdamW whose second moment leaves out the variance of the noise (DP-AdamBC, Tang et al. 2024, algorithm 1).
 
-    The noise's variance is public, so subtracting it is post-processing. What is left of the root is at least `eps`,
-    which bounds the step: choose it near the size of a gradient's signal, not near zero.
+    The noise's variance is public, so subtracting it is post-processing. The corrected root is at least `eps`, which
+    bounds the step: choose it near the size of a gradient's signal, not near zero.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The public numbers of a private training run, and what the accountant is told about them."""
+"""The public numbers of a private training run, and the event that the accountant is told."""
 
 import math
 from dataclasses import dataclass
@@ -19,15 +19,16 @@ class TrainingPlan:
     `noise_multiplier / sqrt(losses)`.
 
     A sum is computed in floating point and then rounded to the grid of its noise. `eta` and the grid are what this may
-    add to the sensitivity; the noise is larger by as much, and the accountant is told of the multiplier alone.
+    add to the sensitivity; the noise is larger by as much, and the accountant is told only the multiplier.
 
     Attributes:
-        rate: probability with which a unit (a record or a person) enters a step's batch, each unit and step alone.
+        rate: probability with which a unit (a record or a person) enters a step's batch, independently for each unit
+            and step.
         steps: how many steps run, exactly; an empty batch is a step.
         clipping_norm: C, the L2 bound on one example's gradient.
         noise_multiplier: noise standard deviation over the sensitivity C (1 + eta), rounding included; 0 marks a
             reference run, which is still clipped.
-        divisor: what every noisy sum is divided by, a public constant such as rate * n_units.
+        divisor: the public constant that every noisy sum is divided by, such as rate * n_units.
         clipping: "joint" (one loss, one gradient) or "separate" (one gradient for each loss).
         losses: how many losses are clipped separately; without effect where clipping is joint.
         eta: by how much the computed sums of two neighbours may lie farther apart than the exact ones, over C.
@@ -55,15 +56,15 @@ class TrainingPlan:
 
     @property
     def passes(self) -> int:
-        """How many gradients each step clips and noises on its own."""
+        """The number of gradients that each step clips and noises separately."""
         return self.losses if self.clipping == "separate" else 1
 
     def noise_std(self, weights: int) -> float:
-        """Standard deviation of the noise on every coordinate of a clipped sum of so many, all parameters together."""
+        """Return the standard deviation of the noise on each of the `weights` coordinates of a whole clipped sum."""
         return covering_std(self.noise_multiplier, self.clipping_norm * (1.0 + self.eta), weights)
 
     def event(self) -> dpa.DpEvent:
-        """What the accountant is told."""
+        """Return the event that the accountant is told."""
         if self.noise_multiplier == 0:
             return dpa.NonPrivateDpEvent()
         step = dpa.GaussianDpEvent(self.noise_multiplier / math.sqrt(self.passes))

@@ -1,4 +1,4 @@
-"""How far rounding may move a sum of clipped gradients: what is charged, and why it is enough.
+"""Bounds on how far rounding may move a sum of clipped gradients: what is charged, and why it is enough.
 
 Theorem. Let each unit of privacy have a contribution that its own rows decide to the last bit: factors A, G of every
 layer's gradient A^T G (float32, or bfloat16 widened to it) and a clip factor c >= 0 with c |g| <= C, where |g| is the
@@ -28,16 +28,16 @@ separate clippings each sum has its own C and its own eta.
 import math
 
 MOST_PASSES = 1 << 14  # micro-batches of a step
-_EACH = 2.0**-24  # what one unit of the batch may cost, both neighbours together
+_EACH = 2.0**-24  # the most that one unit of the batch may cost, both neighbours together
 
 
 def passes(expected_batch: float, rows_per_unit: int, micro_batch: int) -> int:
-    """How many full micro-batches the largest batch that `eta` allows for has, each unit with all rows it may have."""
+    """Return how many full micro-batches the largest batch that `eta` allows for has, with all rows a unit may have."""
     return math.ceil(_most_units(expected_batch) * rows_per_unit / micro_batch)
 
 
 def eta(expected_batch: float) -> float:
-    """What rounding adds to the sensitivity of a step's sum, over C, from public numbers alone.
+    """Return what rounding adds to the sensitivity of a step's sum, over C, from public numbers only.
 
     Guarantee: at least 2 e(B) / C of the theorem above for every batch of at most B = 4 * `expected_batch` + 64 units.
     A Poisson batch is larger with a probability below exp(-2.5 * expected_batch - 64) (Chernoff), which no delta

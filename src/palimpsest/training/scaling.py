@@ -1,11 +1,11 @@
 """Layers that only scale: output = weight * n(x) + c(x), coordinate by coordinate, as every RMSNorm does.
 
 Model families bring RMSNorm classes of their own (Llama's multiplies by w, Gemma's by 1 + w). Rather than know them by
-name, a layer is tried on public random numbers once: if its output is such a function of its one weight vector, the
+name, a layer is tried once on public random numbers: if its output is such a function of its one weight vector, the
 slope n(x) is the layer with weight one minus the layer with weight zero, and the gradient of the weight follows.
 
-They bring tables of their own, too, whose rows are multiplied by a constant on the way out (Gemma's by the root of its
-width). With all weights one such a table says its constant.
+They also bring tables of their own, whose rows are multiplied by a constant on output (Gemma's by the root of its
+width). With all weights set to one, such a table returns its constant.
 """
 
 import copy
@@ -19,20 +19,20 @@ _TRIAL_ROWS = 6
 
 @dataclass(frozen=True)
 class Scaling:
-    """The layer with its weight at one and, where that is not nothing, at zero."""
+    """The layer with its weight at one and, where its output is then not zero, at zero."""
 
     at_one: nn.Module
     at_zero: nn.Module | None
 
     def slope(self, inputs: torch.Tensor) -> torch.Tensor:
-        """n(x), in the shape of the layer's output."""
+        """Return n(x), in the shape of the layer's output."""
         if self.at_zero is None:
             return self.at_one(inputs)
         return self.at_one(inputs) - self.at_zero(inputs)
 
 
 def scaling_of(layer: nn.Module) -> Scaling | None:
-    """The layer as a scaling, or None where it is none: it was seen to be affine in its weight, example by example."""
+    """Return the layer as a scaling, or None where trials do not show it affine in its weight, example by example."""
     own = dict(layer.named_parameters())
     if list(own) != ["weight"] or own["weight"].dim() != 1 or len(own["weight"]) < 2 or list(layer.children()):
         return None
@@ -48,7 +48,7 @@ def scaling_of(layer: nn.Module) -> Scaling | None:
 
 
 def table_scale(table: nn.Embedding) -> float | None:
-    """The constant that a table multiplies its rows by, to the last bit, or None where it does something else.
+    """Return the constant that a table multiplies its rows by, to the last bit, or None where it does something else.
 
     A table of a few public random rows is tried in its place: the real one may fill much of the memory.
     """
@@ -66,7 +66,7 @@ def table_scale(table: nn.Embedding) -> float | None:
 
 
 def _table(table: nn.Embedding, rows: torch.Tensor) -> nn.Module:
-    """A copy of the table with these few rows, frozen."""
+    """Copy the table with these few rows, frozen."""
     few = copy.deepcopy(table, {id(table.weight): nn.Parameter(rows, requires_grad=False)})
     few.padding_idx = None  # it says which row does not train, and may lie beyond these
     return few
@@ -84,7 +84,7 @@ def _tried(layer: nn.Module, inputs: torch.Tensor, weight: torch.Tensor) -> Scal
 
 
 def _with(layer: nn.Module, weight: torch.Tensor) -> nn.Module:
-    """A copy of the layer with that weight, frozen."""
+    """Copy the layer with that weight, frozen."""
     changed = copy.deepcopy(layer).requires_grad_(False)
     changed.weight = nn.Parameter(weight, requires_grad=False)
     return changed

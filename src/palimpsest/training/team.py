@@ -1,8 +1,8 @@
 """Several processes that train one model: each sums its share of a batch, the first adds the noise, all step alike.
 
-Started by a stage on one machine, or by `torchrun`; alone, a team is one process and every exchange is free. What the
-processes exchange (indices of rows, sums without noise) is private. On one machine they meet at a file and speak over
-the loopback. Under `torchrun` they listen on every network of the machine: let that be as private as the data.
+A stage on one machine or `torchrun` starts them; otherwise a team is one process and every exchange is free. What they
+exchange (indices of rows, sums without noise) is private. On one machine they meet at a file and talk over the
+loopback. Under `torchrun` they listen on every network of the machine: keep that as private as the data.
 """
 
 import os
@@ -25,7 +25,7 @@ class Team:
     Every exchange raises TeamError once another process is gone.
 
     Attributes:
-        rank: 0 for the leader, which alone holds the ledger, draws batches and adds noise.
+        rank: 0 for the leader, the only one that holds the ledger, draws batches and adds noise.
         size: number of processes.
     """
 
@@ -34,7 +34,7 @@ class Team:
 
     @classmethod
     def here(cls) -> "Team":
-        """The team this process joined; alone if it joined none."""
+        """Return the team this process joined; a team of one if it joined none."""
         if not distributed.is_available() or not distributed.is_initialized():
             return cls()
         return cls(distributed.get_rank(), distributed.get_world_size())
@@ -44,7 +44,7 @@ class Team:
         return self.rank == 0
 
     def share(self, value: Any) -> Any:
-        """The leader's value, in every process."""
+        """Return the leader's value, in every process."""
         if self.size == 1:
             return value
         box = [value]
@@ -59,13 +59,13 @@ class Team:
                 distributed.barrier()
 
     def add_up(self, values: torch.Tensor) -> None:
-        """Sum over the processes into the leader's; the others' are then of no use."""
+        """Sum over the processes into the leader's values; those of the others are then of no use."""
         if self.size > 1:
             with _exchange():
                 distributed.reduce(values, dst=0)
 
     def spread(self, values: torch.Tensor) -> None:
-        """Overwrite with the leader's."""
+        """Overwrite the values with the leader's."""
         if self.size > 1:
             with _exchange():
                 distributed.broadcast(values, src=0)
@@ -88,7 +88,7 @@ def joined() -> Iterator[Team]:
         return
     own = exact_device()
     if own.type == CUDA:
-        torch.cuda.set_device(own)  # what is sent that is no tensor goes by the current one
+        torch.cuda.set_device(own)  # whatever is sent and is no tensor goes by the current device
     where = f"file://{os.environ[MEETING]}" if MEETING in os.environ else "env://"
     with _exchange():
         distributed.init_process_group("nccl" if own.type == CUDA else "gloo", where, rank=rank, world_size=size)

@@ -1,4 +1,4 @@
-"""The door to private rows for several processes: one asks the ledger's view, the others do their share and listen."""
+"""Access to private rows for several processes: one asks the ledger's view, the others do their share and listen."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from palimpsest.training.team import Team
 
 
 class Leader:
-    """A metered view whose answers every process of a team gets."""
+    """A metered view whose answers go to every process of a team."""
 
     def __init__(self, view: View, team: Team) -> None:
         self._view, self._team = view, team
@@ -23,7 +23,7 @@ class Leader:
 
 
 class Follower:
-    """What a process asks that another one leads: it has the rows for its share of a training, and no ledger.
+    """The view of a process that another one leads: it has the rows for its share of a training, and no ledger.
 
     Guarantee: what it returns is what the leader's metered view answered. It draws no noise and spends nothing; without
     a leader that trains, it waits.
@@ -33,7 +33,7 @@ class Follower:
         self.__rows, self.__team = tuple(rows), team
 
     def ask(self, query: Query) -> Any:
-        """The leader's answer.
+        """Return the leader's answer.
 
         Raises:
             LedgerError: if the query is not registered.

@@ -5,18 +5,18 @@ from collections.abc import Iterable, Mapping
 
 from palimpsest.privacy.ledger.records import Charge, Run, canonical, digest_of
 
-VARIABLE = "PALIMPSEST_CHARGE_AGAIN"  # the environment's: the word is a person's, and not a setting
+VARIABLE = "PALIMPSEST_CHARGE_AGAIN"  # of the environment: the word is a person's, and no setting
 _DIGITS = 12
 
 
 def looks(run: Run, charges: Iterable[Charge]) -> list[Charge]:
-    """The charges under which this stage and variant looked at these rows, whatever was asked."""
+    """Return the charges under which this stage and variant looked at these rows, whatever was asked."""
     own = (run.stage, run.variant, run.fingerprint)
     return [one for one in charges if one.looked and (one.stage, one.variant, one.fingerprint) == own]
 
 
 def word(run: Run, charges: Iterable[Charge]) -> str:
-    """What the owner's word names: the run, and all looks that its stage and variant were charged on these rows so far.
+    """Return the owner's word. It names the run and all looks charged to its stage and variant on these rows so far.
 
     Guarantee: it holds for one further charge. As soon as that has begun, the word for the next one is another, so that
     one which a shell exported, or a schedule kept, pays for nothing more.
@@ -26,5 +26,5 @@ def word(run: Run, charges: Iterable[Charge]) -> str:
 
 
 def given(variables: Mapping[str, str]) -> frozenset[str]:
-    """The words in an environment, divided by commas or spaces."""
+    """Return the words in an environment, divided by commas or spaces."""
     return frozenset(filter(None, re.split(r"[\s,]+", variables.get(VARIABLE, ""))))

@@ -22,8 +22,8 @@ from palimpsest.privacy.ledger.witness import Witnesses
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.records.keyed import digest
 
-_BESIDE = ("key", "after_loss", "teams")  # what a registration does not say of an asset, or says otherwise
-ROWS = "rows"  # the kind of the entries that know a data set's rows again
+_BESIDE = ("key", "after_loss", "teams")  # fields that a registration leaves out, or writes in another form
+ROWS = "rows"  # the kind of the entries by which a data set's rows are recognised
 _OF_RUN = ("stage", "variant", "purpose", "fingerprint")
 
 
@@ -32,7 +32,7 @@ class Books:
     """The whole ledger at one moment.
 
     Attributes:
-        chain: its entries and keys, recomputed and held against what was noted elsewhere.
+        chain: its entries and keys, recomputed and checked against what was noted elsewhere.
         place: its address, for errors.
         witnesses: where its heads are noted.
     """
@@ -51,7 +51,7 @@ class Books:
         return self.chain.head.hash
 
     def known(self, name: str) -> Asset | None:
-        """The asset of that name, None where it is not registered; LedgerError where its entry has not its form."""
+        """Return the asset of that name, or None if it is not registered; LedgerError where its entry is malformed."""
         if not (terms := self.chain.terms(name)):
             return None
         with interpreted(f"The entry of asset {name!r}"):
@@ -77,13 +77,13 @@ class Books:
         return asset
 
     def caps(self, name: str) -> list[Cap]:
-        """Every cap that the asset has had, oldest first: to raise one is a decision that readers of a release see."""
+        """Return every cap the asset has had, oldest first: raising one is a decision that readers of a release see."""
         with interpreted("A cap"):
             said = ((entry.says, entry.time) for entry in self.chain.of(name, "register", "amend"))
             return [Cap(body["epsilon"], time) for body, time in said if "epsilon" in body]
 
     def highest_cap(self, name: str, since: int) -> float:
-        """The highest cap of the asset from the entry of that number on."""
+        """Return the asset's highest cap from the entry numbered `since` on."""
         with interpreted("A cap"):
             said = [(entry.seq, entry.says) for entry in self.chain.of(name, "register", "amend")]
             caps = [(seq, float(body["epsilon"])) for seq, body in said if "epsilon" in body]
@@ -91,7 +91,7 @@ class Books:
         return max([*standing[-1:], *(epsilon for seq, epsilon in caps if seq > since)])
 
     def charges(self, name: str) -> list[Charge]:
-        """All charges to the rows of an asset as their entries left them, oldest first: `asset` says under which name.
+        """Return all charges to an asset's rows as their entries left them, oldest first: `asset` says by which name.
 
         Guarantee: every charge under every name that has the same rows for the same unit of privacy is among them, so
         that what follows from them - total, caps, plans, a release - is about the people and not about a name. Each
@@ -102,19 +102,19 @@ class Books:
         return shared_out(asset, sorted(found, key=lambda charge: charge.seq))
 
     def account(self, name: str) -> Account:
-        """What was charged under this name alone, and which of its entries say what none may."""
+        """Return what was charged under this name only, and which of its entries say what no entry may."""
         if name not in self._accounts:
             own = self.chain.of(name, STRIKE, *MOVES)
             self._accounts[name] = reader.read(self.asset(name), own)
         return self._accounts[name]
 
     def faults(self, name: str) -> list[Fault]:
-        """The entries about an asset's rows that say what none may, oldest first, those that were struck among them."""
+        """Return the entries about an asset's rows that say what no entry may, oldest first, including struck ones."""
         names = (name, *self.names(name))
         return sorted(fault for own in names for fault in (*self.account(own).faults, *self._rows[own].faults))
 
     def full(self, name: str) -> list[Fault]:
-        """The entries that fill the asset's budget, because nothing covers them, and that nobody struck."""
+        """Return the entries that fill the asset's budget because nothing covers them, and that nobody struck."""
         return [fault for fault in self.faults(name) if fault.fills and fault.struck is None]
 
     @cached_property
@@ -122,11 +122,11 @@ class Books:
         return {}
 
     def balance(self, name: str) -> Balance:
-        """What was spent on the asset's rows, under whatever name, and what its cap is."""
+        """Return what was spent on the asset's rows, under whatever name, and its cap."""
         return balance(self.asset(name), self.charges(name))
 
     def total(self, name: str, after: Balance | None = None) -> Total:
-        """What is proved of all releases of an asset's rows together, with that balance, or as it is.
+        """Return what is proved of all releases of an asset's rows together, at the balance `after` or the current one.
 
         Guarantee: milestones that were registered after a query on these rows began may have been chosen by its answer,
         and count for nothing.
@@ -135,19 +135,19 @@ class Books:
         return total_of(asset, after or self.balance(name), self.caps(name))
 
     def milestones(self, name: str) -> tuple[float, ...]:
-        """The asset's milestones that count."""
+        """Return the asset's milestones that count."""
         registered = next(self.chain.of(name, "register"))
         fresh = all(charge.seq > registered.seq for charge in self.charges(name) if charge.looked)
         return tuple(registered.says.get("milestones", ())) if fresh else ()
 
     def names(self, name: str) -> tuple[str, ...]:
-        """The other names of an asset's rows, for the same unit of privacy: what was charged under them adds up."""
+        """Return the other names of an asset's rows for the same unit of privacy: charges under all of them add up."""
         asset = self.known(name)
         alike = (other for other in self._alike(name) if asset is not None and self._has_unit(other, asset))
         return tuple(alike)
 
     def other_units(self, name: str) -> tuple[str, ...]:
-        """The other names of an asset's rows for another unit of privacy, whose epsilons say nothing of this one's."""
+        """Return the names of an asset's rows for another unit of privacy, whose epsilons say nothing of this one's."""
         return tuple(other for other in self._alike(name) if other not in self.names(name))
 
     def _has_unit(self, name: str, asset: Asset) -> bool:
@@ -155,7 +155,7 @@ class Books:
         return other is not None and (other.unit, other.unit_column) == (asset.unit, asset.unit_column)
 
     def _alike(self, name: str) -> list[str]:
-        """All other names that have rows of this one's, or of one that has."""
+        """Return all other names that share rows with this one, directly or through further names."""
         found, new = [name], [name]
         while new:
             own = frozenset[str]().union(*(self.rows_known(each) for each in new))
@@ -165,7 +165,7 @@ class Books:
 
     @property
     def rows_key(self) -> bytes:
-        """The key under which the rows of all data sets of this ledger are known again: 32 secret bytes.
+        """The key by which rows are recognised across all data sets of this ledger: 32 secret bytes.
 
         It follows from the key of the data set that was registered first, which no entry ever changes.
         """
@@ -173,7 +173,7 @@ class Books:
         return digest(bytes.fromhex(self.chain.keys[first]), "rows of a ledger")
 
     def rows_known(self, name: str) -> frozenset[str]:
-        """Every likeness of rows that was written down of an asset; see `records.keyed.likeness`."""
+        """Return every likeness of rows that was recorded for an asset; see `records.keyed.likeness`."""
         return self._rows[name].known if name in self._rows else frozenset()
 
     @cached_property
@@ -181,23 +181,23 @@ class Books:
         return {name: _rows_of(self.chain.of(name, ROWS, STRIKE)) for name in self.chain.keys}
 
     def rows_entries(self, name: str) -> frozenset[int]:
-        """The numbers of the entries that know an asset's rows, but for the owner's word."""
+        """Return the numbers of the entries that record an asset's rows, without those that carry the owner's word."""
         said = ((entry, reader.body_of(entry) or {}) for entry in self.chain.of(name, ROWS))
         return frozenset(entry.seq for entry, body in said if "word" not in body)
 
     def same_rows(self, name: str, likeness: str) -> str | None:
-        """Another asset with the same rows, unless the owner of the data gave a word for this one; None for none."""
+        """Return another asset with the same rows, unless the owner of the data gave a word for this one; else None."""
         if name in self._rows and self._rows[name].word:
             return None
         others = (other for other in self.chain.keys if other != name)
         return next((other for other in others if likeness in self.rows_known(other)), None)
 
     def elsewhere(self, name: str) -> int:
-        """How many other ledgers have charged an asset of this name, by what is noted here."""
+        """Count the other ledgers that have charged an asset of this name, by the heads noted here."""
         return self.witnesses.others(name, [digest_of(key) for key in self.chain.keys.values()])
 
     def require_alone(self, name: str) -> None:
-        """Raise LedgerError where another ledger has charged this asset, by what is noted here.
+        """Raise LedgerError where another ledger has charged this asset, by the heads noted here.
 
         Guarantee: on a machine that has noted charges of an asset, no other ledger begins it with a full budget or goes
         on with what is left of one of its own, unless it is marked as after a loss: then no total of it is stated.
@@ -217,7 +217,7 @@ class Books:
 
 @dataclass(frozen=True)
 class _Rows:
-    """What is known of an asset's rows; `word`: whether the data's owner gave theirs for rows of another asset."""
+    """The recorded rows of an asset; `word` says whether the data's owner gave their word for rows of another asset."""
 
     known: frozenset[str]
     word: bool
@@ -236,15 +236,15 @@ def _rows_of(entries: Iterable[Entry]) -> _Rows:
 
 
 def registration(asset: Asset, noted_in: str | None = None) -> dict[str, Any]:
-    """What is registered of an asset: its public terms, the hash of its key, that an earlier ledger is lost, and the
-    folder in which its heads are noted, where that is not beside the ledger."""
+    """Return the body of a registration: the asset's public terms, the hash of its key, that an earlier ledger is lost,
+    and the folder in which its heads are noted, where that is not beside the ledger."""
     lost: dict[str, Any] = {"lost": True} if asset.after_loss else {}
     noted = {} if noted_in is None else {"noted_in": noted_in}
     return _public(asset) | {"key_hash": digest_of(asset.key.hex())} | lost | noted
 
 
 def fixed_terms(asset: Asset) -> dict[str, Any]:
-    """What registering an asset again must say alike."""
+    """Return the terms that must be the same when an asset is registered again."""
     return {name: value for name, value in _public(asset).items() if name != "orders"}
 
 
@@ -255,7 +255,7 @@ def _public(asset: Asset) -> dict[str, Any]:
 def reservation(
     run: Run, number: int, index: int, query: PlannedQuery, share: Share | None, team: str | None
 ) -> dict[str, Any]:
-    """What is reserved for one query of a run, with its share of a Gaussian budget and its team where there is one."""
+    """Return the reservation of one query of a run, with its share of a Gaussian budget and its team, if any."""
     steps = {} if query.steps is None else {"steps": query.steps}
     return {
         "run_key": run.key,

@@ -1,6 +1,6 @@
 """The ledger's entries as a chain of hashes: each carries the hash of the one before.
 
-Nothing is read out of a ledger before its chain was recomputed and held against what was noted elsewhere.
+Nothing is read out of a ledger before its chain is recomputed and checked against what was noted elsewhere.
 """
 
 import json
@@ -21,7 +21,7 @@ from palimpsest.privacy.ledger.witness import Head
 _EMPTY = Head(0, "")
 _RESTORE = "Restore the ledger from a backup; nothing may be charged or released on this one."
 _SAID_ONCE = ("key_hash", "lost")  # no later entry says otherwise
-# What reading a body can raise that has not its form.
+# What reading a malformed body can raise.
 _MALFORMED = (AttributeError, KeyError, TypeError, ValueError, RecursionError)
 
 
@@ -40,12 +40,12 @@ class Entry:
 
     @property
     def head(self) -> Head:
-        """What is noted of it outside the ledger."""
+        """The number and hash that are noted outside the ledger."""
         return Head(self.seq, self.hash)
 
     @property
     def says(self) -> dict[str, Any]:
-        """Its body; LedgerError where it has not its form."""
+        """The parsed body; LedgerError where it is malformed."""
         with interpreted(f"Entry {self.seq}"):
             return dict(json.loads(self.body))
 
@@ -72,7 +72,7 @@ class Chain:
         return (entry for entry in self.entries if entry.asset == asset and entry.kind in kinds)
 
     def terms(self, asset: str) -> dict[str, Any]:
-        """What was registered of an asset, as amended; nothing where it was not.
+        """Return the registered terms of an asset, as amended; empty where it is not registered.
 
         Guarantee: the key is the one that its hash was first written of, whoever amended it later, so that no other key
         leads away from the heads that were noted; and a mark that a ledger is lost stays.
@@ -83,20 +83,20 @@ class Chain:
         return terms
 
     def lacks(self, hashes: Collection[str], heads: Collection[Head]) -> int:
-        """How many of the entries noted elsewhere are not in the chain, those with a number at their number."""
+        """Count the entries noted elsewhere that the chain lacks; one noted with a number must stand at that number."""
         known = {entry.hash: entry.seq for entry in self.entries}
         misplaced = {head.hash for head in heads if known.get(head.hash) != head.seq}
         return len({each for each in hashes if each not in known} | misplaced)
 
 
 def read(connection: Connection) -> Chain:
-    """All entries and keys, recomputed; see `linked`."""
+    """Read all entries and keys and recompute them; see `linked`."""
     rows = connection.execute(sa.select(entries).order_by(entries.c.seq))
     return linked(rows, {row.name: row.key for row in connection.execute(sa.select(assets))})
 
 
 def linked(rows: Iterable[Sequence[Any]], keys: Mapping[str, str]) -> Chain:
-    """The chain of these rows, oldest first, recomputed.
+    """Recompute the chain of these rows, oldest first.
 
     Raises:
         LedgerError: naming the first entry that does not fit, or an asset whose key is not the one it began with.
@@ -115,16 +115,16 @@ def linked(rows: Iterable[Sequence[Any]], keys: Mapping[str, str]) -> Chain:
 
 
 def of_kind(connection: Connection, kind: str) -> list[Entry]:
-    """All entries of one kind, oldest first, without the rest of the chain; LedgerError where one was changed."""
+    """Read all entries of one kind, oldest first, without the rest of the chain; LedgerError where one was changed."""
     rows = sa.select(entries).where(entries.c.kind == kind).order_by(entries.c.seq)
     return [_whole(row) for row in connection.execute(rows)]
 
 
 def of_charge(connection: Connection, asset: str, charge: str, struck: Collection[int]) -> list[Entry]:
-    """The entries of one charge, oldest first: of those that count its steps the furthest alone, for there are many.
+    """Return the entries of one charge, oldest first. Of the many that count its steps, only the furthest is included.
 
-    That is the one with the longest body, and of these the last in order. What palimpsest writes there is one number
-    and nothing else, so a longer body counts further, or is none that palimpsest wrote; the reader tells.
+    That is the one with the longest body, and among these the last in order. Palimpsest writes one number there and
+    nothing else, so a longer body counts further or was not written by palimpsest; the reader tells.
 
     Raises:
         LedgerError: one of them was changed.
@@ -137,20 +137,20 @@ def of_charge(connection: Connection, asset: str, charge: str, struck: Collectio
 
 
 def newest(connection: Connection) -> Entry | None:
-    """The newest entry, None where there is none; LedgerError where it was changed."""
+    """Return the newest entry, or None; LedgerError where it was changed."""
     row = connection.execute(sa.select(entries).order_by(entries.c.seq.desc()).limit(1)).first()
     return None if row is None else _whole(row)
 
 
 def holds(connection: Connection, entry: Entry) -> bool:
-    """Whether that very entry is in the chain."""
+    """Return whether exactly this entry is in the chain."""
     found = connection.scalar(sa.select(entries.c.hash).where(entries.c.seq == entry.seq))
     return bool(found == entry.hash)
 
 
 @contextmanager
 def interpreted(what: str) -> Iterator[None]:
-    """What has its hash and not its form becomes an error of two parts."""
+    """Raise an error of two parts for a body that has the right hash but is malformed."""
     try:
         yield
     except _MALFORMED as error:
@@ -171,12 +171,12 @@ def append(connection: Connection, asset: str, kind: str, charge: str | None, bo
 
 
 def _linked(previous: str, *parts: object) -> str:
-    """The hash of an entry's content and of the entry before it."""
+    """Return the hash of an entry's content and of the entry before it."""
     return digest_of(canonical({"previous": previous, "parts": [*parts]}))
 
 
 def _whole(row: Sequence[Any]) -> Entry:
-    """The entry of a row; LedgerError unless it has the hash of its own content."""
+    """Return the entry of a row; LedgerError unless it has the hash of its own content."""
     *parts, previous, own = row
     try:
         whole = own == _linked(previous, *parts)

@@ -1,4 +1,4 @@
-"""Where the ledger's tables lie: a SQLite file that its owner alone may read, or a PostgreSQL server."""
+"""The database of the ledger's tables: a SQLite file that only its owner may read, or a PostgreSQL server."""
 
 import contextlib
 import os
@@ -51,7 +51,7 @@ _REVISION = "0001"  # of these tables; a change of them is another one
 
 
 def prepare(engine: Engine) -> None:
-    """Make the tables where there are none: all of them, or nothing.
+    """Create the tables where there are none: all of them, or nothing.
 
     Raises:
         LedgerError: there are some, of another revision.
@@ -65,7 +65,7 @@ def prepare(engine: Engine) -> None:
 
 
 def are_there(connection: Connection) -> bool:
-    """Whether there are tables, which this version then reads.
+    """Return whether the tables exist; if they do, this version reads them.
 
     Raises:
         LedgerError: they are of another revision, or say none.
@@ -100,9 +100,9 @@ def unwritable(place: str, error: Exception) -> LedgerError:
 
 
 def unmade(place: str, error: Exception, *, there: bool) -> LedgerError:
-    """Why there is no ledger to work with; another place is a remedy only where there was no file yet.
+    """Return why there is no ledger to work with; another place is a remedy only where there was no file yet.
 
-    A ledger elsewhere would not know what one that is there has spent.
+    A ledger elsewhere would not know what the existing one has spent.
     """
     if there:
         return _busy(place, error) or LedgerError(
@@ -116,7 +116,7 @@ def unmade(place: str, error: Exception, *, there: bool) -> LedgerError:
 
 
 def _busy(place: str, error: Exception) -> LedgerError | None:
-    """What to say where another process kept its turn for longer than is waited; None where it is something else."""
+    """Return the error where another process kept its turn for longer than the wait; None for anything else."""
     code = getattr(getattr(error, "orig", None), "sqlite_errorcode", None) or 0
     if code & 0xFF != sqlite3.SQLITE_BUSY:  # the other bits say of what kind
         return None
@@ -127,7 +127,7 @@ def _busy(place: str, error: Exception) -> LedgerError | None:
 
 
 def sqlite_path(url: str) -> Path | None:
-    """The file of a SQLite URL, None for another database."""
+    """Return the file of a SQLite URL, None for another database."""
     try:
         parsed = sa.make_url(url)
     except SQLAlchemyError:
@@ -149,7 +149,7 @@ def exists(path: Path) -> bool:
 
 
 def make_private(path: Path) -> None:
-    """Make the file readable by its owner alone, because it holds the assets' keys; leave an existing one alone.
+    """Make the file readable only by its owner, because it holds the assets' keys; leave an existing file as it is.
 
     Opening and closing a database that this process is connected to would drop the locks of that connection (POSIX
     locks belong to the process), and another process could then damage it.
@@ -160,14 +160,14 @@ def make_private(path: Path) -> None:
 
 
 def shown(url: str) -> str:
-    """The address without its password, and without its options, one of which may be a password."""
+    """Return the address without its password and its options, since an option may hold a password."""
     return sa.make_url(url).set(query={}).render_as_string(hide_password=True)
 
 
 def connected(url: str) -> Engine:
-    """The engine of an address; a SQLite file is written durably and by one transaction at a time."""
+    """Return the engine of an address; a SQLite file is written durably and by one transaction at a time."""
     of_file = sa.make_url(url).get_backend_name() == "sqlite"
-    level = {} if of_file else {"isolation_level": "READ COMMITTED"}  # who writes sees whoever had its turn before
+    level = {} if of_file else {"isolation_level": "READ COMMITTED"}  # a writer sees all earlier turns
     try:
         engine = sa.create_engine(url, pool_pre_ping=True, **level)  # a server that was restarted is found again
     except ImportError:
@@ -179,14 +179,14 @@ def connected(url: str) -> Engine:
 
 
 def at_one_moment(engine: Engine) -> Engine:
-    """The engine for a transaction whose reads all see the same ledger, as those of SQLite do anyway."""
+    """Return the engine for a transaction whose reads all see the same ledger, as those of SQLite do anyway."""
     return engine if engine.dialect.name == "sqlite" else engine.execution_options(isolation_level="REPEATABLE READ")
 
 
 def take_turn(connection: Connection) -> None:
     """Wait until no other transaction writes the ledger; this one's turn ends with it. SQLite's began with `_begin`.
 
-    The lock is any role's to take, who may not lock a table that it only adds to.
+    Any role may take this lock; a role that may only add to a table may not lock the table.
     """
     if connection.dialect.name == "postgresql":
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_TURN)))

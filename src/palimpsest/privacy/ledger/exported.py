@@ -1,4 +1,4 @@
-"""A whole ledger as a file of JSON lines: to keep, to move to another database, or to hold against another one.
+"""A whole ledger as a file of JSON lines: to keep, to move to another database, or to compare with another one.
 
 The first line says what it is and which entry is the newest, then come the assets with their keys, the entries and the
 stored answers, each as it lies in the database, and last the hash of all lines before. It is as private as the ledger.
@@ -33,7 +33,7 @@ class Exported:
 
 
 def write(ledger: Exported, path: Path) -> None:
-    """Write it, for the owner alone.
+    """Write a ledger to a new file that only the owner may read.
 
     Raises:
         LedgerError: the file is there already, would lie in a workspace, or cannot be written.
@@ -55,10 +55,10 @@ def write(ledger: Exported, path: Path) -> None:
 
 
 def read(path: Path) -> Exported:
-    """Read one, its hash and its chain recomputed.
+    """Read a ledger from a file and recompute its hash and its chain.
 
     Raises:
-        LedgerError: there is none, it was changed or cut short, or its chain does not hold.
+        LedgerError: there is no file, it was changed or cut short, or its chain does not hold.
     """
     try:
         *lines, last = path.read_text(encoding="utf-8").splitlines(keepends=True)

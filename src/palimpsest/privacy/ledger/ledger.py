@@ -1,7 +1,7 @@
 """The ledger: every look at a private data set, reserved before it, written down as it begins, never forgotten.
 
 An append-only chain of entries in a transactional database (SQLite, or PostgreSQL by URL): `chain` links them, `store`
-reads and writes them, `books` is all of it at one moment and says what its entries mean, `rules` decide.
+reads and writes them, `books` is the ledger at one moment and gives its entries their meaning, `rules` decides.
 """
 
 import json
@@ -76,8 +76,8 @@ class Ledger:
     def register(self, asset: Asset, *, lost: bool = False) -> Asset:
         """Enter a data asset, with a fresh key whose hash is in the chain; entering it again changes nothing.
 
-        Where an earlier ledger of this data set is `lost`, that is written down, also of one that is known: what it
-        spent is unknown.
+        Where an earlier ledger of this data set is `lost`, that is written down, also for a registered asset: what that
+        ledger spent is unknown.
 
         Guarantee: with the owner's word that a ledger is lost the asset is marked for good, whatever was noted of that
         ledger here.
@@ -111,7 +111,7 @@ class Ledger:
         return asset
 
     def cap_team(self, name: str, team: str, epsilon: float) -> Asset:
-        """Set the cap of a team that shares an asset: what its charges come to stays within it.
+        """Set the cap of a team that shares an asset; the total of that team's charges stays within it.
 
         From the first such cap on, every run of the asset names a team that has one. Caps of teams may add up to more
         than the asset's own, which holds as before.
@@ -128,7 +128,7 @@ class Ledger:
         return replace(asset, teams=tuple(sorted(teams.items())))
 
     def know_rows(self, name: str, likeness: str) -> None:
-        """Write down by what an asset's rows are known again, once; nothing else is in the ledger of them.
+        """Write down once the likeness by which an asset's rows are recognised; the ledger holds nothing else of them.
 
         Guarantee: within one ledger, the same rows are not read under a second name without the owner's word, so that
         their total is not divided unseen. Rows that merely overlap with another asset's, a file that was edited, and
@@ -155,15 +155,15 @@ class Ledger:
             writing.rows(name, {"likeness": likeness})
 
     def strike(self, name: str, seq: int, because: str) -> None:
-        """Take out an entry that says what none may, by the word of the data's owner, with the reason.
+        """Take out an entry that says what no entry may, by the word of the data's owner, with the reason.
 
-        What it is counted for at what covers its event goes on to count; it is named no more. An entry that nothing
-        covers, one that moves a charge as none may, and one of rows are read as if they were not there.
+        An entry that counts at what covers its event still counts, but is no longer named. An entry that nothing
+        covers, one that moves a charge in a forbidden way and one about rows are read as if they were not there.
 
         Guarantee: no entry that says what it may takes back a charge, whoever writes it; only faulty ones are struck.
 
         Raises:
-            LedgerError: no reason is given, or that entry of the asset says nothing that may not stand.
+            LedgerError: no reason is given, or that entry of the asset is not faulty and is not about rows.
         """
         if not because.strip():
             raise LedgerError("--because has no reason.", "Say in a few words why the entry told nothing.")
@@ -182,8 +182,8 @@ class Ledger:
         """Write down the owner's word that an asset may have the rows of another one, with the reason.
 
         Args:
-            likeness: of the asset's rows, as `know_rows` takes it, where they were read: from then on what was charged
-                under both names adds up.
+            likeness: of the asset's rows, as `know_rows` takes it, if they were read: from then on the charges under
+                both names add up.
 
         Raises:
             LedgerError: no reason is given.
@@ -195,7 +195,7 @@ class Ledger:
             writing.rows(name, {"word": word} | ({} if likeness is None else {"likeness": likeness}))
 
     def books(self, witnesses: Collection[str] = ()) -> Books:
-        """Recompute the whole chain, hold it against all that was noted elsewhere, and return what it says.
+        """Recompute the whole chain, check it against all that was noted elsewhere, and return what it says.
 
         Args:
             witnesses: hashes of entries noted outside the ledger (`head` after a run), in receipts, beside those in
@@ -208,7 +208,7 @@ class Ledger:
         return self._store.books(witnesses)
 
     def unheld(self) -> Books:
-        """The books as they lie here, held against nothing that was noted elsewhere: for comparing two ledgers alone.
+        """Return the books without a check against what was noted elsewhere: only for comparing two ledgers.
 
         Raises:
             LedgerError: the chain itself does not hold.
@@ -216,15 +216,15 @@ class Ledger:
         return self._store.unheld()
 
     def exported(self) -> Exported:
-        """All that the ledger holds, checked as `books` checks it."""
+        """Return all that the ledger holds, checked as `books` checks it."""
         with self._store.write() as writing:
             return writing.exported()
 
     def take_in(self, ledger: Exported) -> Books:
-        """Write a whole ledger into this one, which holds nothing yet; its entries, keys and answers stay as they were.
+        """Write a whole ledger into this one, which must be empty; entries, keys and answers stay as they were.
 
         Raises:
-            LedgerError: this one holds something, or the other one's chain, answers or age do not hold; nothing is
+            LedgerError: this one is not empty, or the other one's chain, answers or age do not hold; nothing is
                 written then.
         """
         with self._store.write() as writing:
@@ -278,8 +278,8 @@ class Ledger:
                 charge of a query that runs in steps and whose noise no seed fixed. The ledger is locked meanwhile.
             witnesses: hashes of entries that the workspace's receipts noted.
             again: the words of the data's owner for second charges (`again.given`).
-            team: whose share of the asset it counts in.
-            invented: whether the rows are nobody's. Other ledgers are not asked for then.
+            team: the team whose share of the asset the run counts in.
+            invented: whether the rows belong to nobody. Other ledgers are then not looked for.
 
         Raises:
             ConsentNeeded: if something would be charged again without that word; nothing is charged then.
@@ -347,20 +347,20 @@ class Ledger:
             writing.move(charge, "advance", begun=begun + steps)
 
     def answer(self, charge: Charge, body: Any) -> None:
-        """Store a query's noisy answer for good: rows are made again from it, free; its hash is in the chain."""
+        """Store a query's noisy answer for good: rows are made from it again at no cost; its hash is in the chain."""
         text = json.dumps(body)
         with self._store.write() as writing:
             writing.move(charge, "answer", answer_hash=digest_of(text))
             writing.keep_answer(charge, text)
 
     def commit(self, reservation: Reservation) -> None:
-        """Close a run: its outputs are whole. What was answered stays."""
+        """Close a run whose outputs are complete. Its answers stay."""
         with self._store.write() as writing:
             for charge in reservation.charges:
                 writing.move(charge, "commit")
 
     def answered(self, name: str, run: Run, planned: Sequence[PlannedQuery]) -> Reservation | None:
-        """The newest run of this key with all its answers, if it was committed and each of them is stored.
+        """Return the newest run of this key with its answers, if it was committed and all are stored; else None.
 
         Guarantee: nothing is reserved. Its charges can begin nothing more, so a view on it replays what they paid for
         and asks nothing. Each of them pays for the query that is planned in its place, for the purpose of this run: a
@@ -379,7 +379,7 @@ class Ledger:
     def refund(self, charges: Iterable[Charge]) -> int:
         """Give back what never began; what has begun stays charged for ever. Returns how many were given back.
 
-        The caller holds the run (`alone`): else it would take from another process what that is about to begin.
+        The caller must hold the run (`alone`); otherwise it could take back what another process is about to begin.
         """
         count = 0
         for charge in charges:
@@ -410,7 +410,7 @@ def require_terms(known: Asset, wanted: Asset) -> None:
 
 
 def _differences(known: Asset, wanted: Asset) -> str:
-    """The terms that two registrations of an asset do not share, in words."""
+    """Describe the terms in which two registrations of an asset differ."""
     before, now = fixed_terms(known), fixed_terms(wanted)
     names = [name for name in before | now if before.get(name) != now.get(name)]
     return ", ".join(f"{name} {_shown(before.get(name))}, not {_shown(now.get(name))}" for name in names)

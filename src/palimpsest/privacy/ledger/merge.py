@@ -1,4 +1,4 @@
-"""Two ledgers held against each other: where they part, and what both have spent. Nothing is ever merged."""
+"""A comparison of two ledgers: where they part, and what both have spent. Nothing is ever merged."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -17,8 +17,8 @@ class Sum:
     """One data set in two ledgers.
 
     Attributes:
-        spent: the epsilon of each ledger alone; 0 where it does not know the data set.
-        both: that of all charges of the two, those that they share counted once.
+        spent: the epsilon of each ledger by itself; 0 where it does not know the data set.
+        both: the epsilon of all charges of the two, with shared charges counted once.
         cap: the lower of their caps.
         fits: whether the sum is within that cap, and its deltas within theirs.
     """
@@ -35,9 +35,9 @@ class Comparison:
     """Two ledgers.
 
     Attributes:
-        shared: how many entries they begin with alike.
+        shared: how many entries they have in common from the start.
         own: how many further ones each has.
-        sums: one for each data set of either.
+        sums: one for each data set in either ledger.
     """
 
     shared: int
@@ -46,12 +46,12 @@ class Comparison:
 
     @property
     def diverged(self) -> bool:
-        """Whether each has entries that the other lacks: then none of them says what was spent."""
+        """Whether each has entries that the other lacks: then neither of them says what was spent."""
         return min(self.own) > 0
 
 
 def compared(one: Books, other: Books) -> Comparison:
-    """Hold two ledgers against each other.
+    """Compare two ledgers.
 
     Guarantee: a charge that counts in either counts in the sum, once, so that the sum says what was spent on the data
     set if both ledgers were used, by the filter that each was held to.
@@ -76,7 +76,7 @@ def _sum(name: str, one: Books, other: Books) -> Sum:
 
 
 def _terms(assets: list[Asset]) -> Asset:
-    """The one that counts: the lower cap, where all else is alike."""
+    """Return the terms that count: the lower cap, where all else is equal."""
     first, *others = assets
     for other in others:
         if (
@@ -92,7 +92,7 @@ def _terms(assets: list[Asset]) -> Asset:
 
 
 def furthest(one: Iterable[Charge], other: Iterable[Charge]) -> list[Charge]:
-    """All charges of two ledgers, each as far as it came in either of them.
+    """Return all charges of two ledgers, each in the furthest state that it reached in either of them.
 
     Guarantee: what only the other has is of a scheme of its own: the two may have put a unit into different parts of
     the data set, though their runs have one key and one number.

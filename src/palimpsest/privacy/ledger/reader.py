@@ -1,8 +1,8 @@
-"""What the entries of one asset say of its charges, read strictly: the one reader of all who rely on a ledger.
+"""The strict reader of one asset's entries, which derives its charges. Everything that relies on a ledger uses it.
 
-Whoever may add entries can write past palimpsest what fits the chain and is nonsense. Such an entry stops nobody from
-opening the ledger. It counts at what covers its event, or fills the budget where nothing does, and it is named until
-the data's owner strikes it.
+Anybody who may add entries can bypass palimpsest and write nonsense that fits the chain. Such an entry stops nobody
+from opening the ledger. It counts at what covers its event, or fills the budget where nothing does, and it is named
+until the data's owner strikes it.
 
 Guarantee: no entry makes a total smaller than what the entries before it come to, but a refund of what never began,
 and the owner's strike of an entry that nothing covers. What began counts for ever, whoever may add entries.
@@ -35,11 +35,11 @@ Judged: TypeAlias = tuple[Charge, str | None]  # a charge as it counts, and what
 
 
 class Fault(NamedTuple):
-    """An entry that says what none may.
+    """An entry that says what no entry may.
 
     Attributes:
         seq: its number in the chain.
-        what: what is wrong with it, as words behind its kind.
+        what: what is wrong with it, as words that follow its kind.
         fills: whether it counts as all of the budget, because nothing covers it.
         struck: the owner's reason for striking it; None where it stands.
     """
@@ -56,11 +56,11 @@ class Fault(NamedTuple):
 
 @dataclass(frozen=True)
 class Account:
-    """All that the entries of an asset come to.
+    """The charges and the faults that follow from an asset's entries.
 
     Attributes:
         charges: as their entries left them, oldest first.
-        faults: the entries that say what none may, oldest first, those that were struck among them.
+        faults: the entries that say what no entry may, oldest first, including struck ones.
     """
 
     charges: tuple[Charge, ...]
@@ -68,11 +68,11 @@ class Account:
 
 
 class _Malformed(ValueError):
-    """What a field of an entry says is not what it may say; the message ends a sentence about the entry."""
+    """A field of an entry has a value that it may not have; the message ends a sentence about the entry."""
 
 
 def read(asset: Asset, entries: Iterable[Entry]) -> Account:
-    """The account of an asset by its own entries, oldest first."""
+    """Return the account of an asset from its own entries, oldest first."""
     own = list(entries)
     struck, reading = struck_by(own), _Reading(lambda charge: judged(asset, charge))
     for entry in own:
@@ -82,13 +82,13 @@ def read(asset: Asset, entries: Iterable[Entry]) -> Account:
 
 
 def struck_by(entries: Iterable[Entry]) -> dict[int, str]:
-    """Number of an entry -> why the data's owner struck it."""
+    """Return the number of each struck entry -> the owner's reason."""
     said = (body_of(entry) or {} for entry in entries if entry.kind == STRIKE)
     return {one["entry"]: str(one.get("because", "")) for one in said if events.is_count(one.get("entry"))}
 
 
 def body_of(entry: Entry) -> Mapping[str, Any] | None:
-    """What an entry says; None where that is no object of JSON."""
+    """Return the parsed body of an entry; None where it is not a JSON object."""
     try:
         return entry.says
     except LedgerError:
@@ -96,7 +96,7 @@ def body_of(entry: Entry) -> Mapping[str, Any] | None:
 
 
 def standing_of(asset: str, entries: Iterable[Entry], struck: Mapping[int, str]) -> Standing:
-    """Where one charge stands, by its reservation and the entries that moved it; see `chain.of_charge`."""
+    """Return where one charge stands, from its reservation and the entries that moved it; see `chain.of_charge`."""
     reading = _Reading(lambda charge: (charge, None))
     for entry in entries:
         reading.take(entry, struck.get(entry.seq))
@@ -130,12 +130,12 @@ class _Reading:
 
 
 def _is_uncovered(charge: Charge) -> bool:
-    """Whether nothing covers what a faulty charge may have told: it fills the budget."""
+    """Return whether nothing covers what a faulty charge may have told, so that it fills the budget."""
     return not accounting.is_private(charge.event) or charge.share == Share(math.inf, charge.own_delta)
 
 
 def _first(entry: Entry, judge: Callable[[Charge], Judged]) -> Judged:
-    """The charge of an entry about one that was not there, and what is wrong with it."""
+    """Return the charge of the first entry about it, and what is wrong with that entry."""
     if entry.kind != "reserve":
         return _uncovered(entry), "moves a charge that was never reserved"
     try:
@@ -145,10 +145,10 @@ def _first(entry: Entry, judge: Callable[[Charge], Judged]) -> Judged:
 
 
 def charge_of(entry: Entry) -> Charge:
-    """The charge that an entry reserved, as it says.
+    """Return the charge that an entry reserved, as it says.
 
     Raises:
-        _Malformed: a field is missing or says what it may not.
+        _Malformed: a field is missing or has a value that it may not have.
     """
     body = body_of(entry)
     if body is None or not entry.charge:
@@ -176,7 +176,7 @@ def charge_of(entry: Entry) -> Charge:
 
 
 def judged(asset: Asset, charge: Charge) -> Judged:
-    """The charge as it counts, and what is wrong with what it says: its numbers, and its share of a Gaussian budget.
+    """Return the charge as it counts, and what is wrong with its numbers or with its share of a Gaussian budget.
 
     Guarantee: what is returned counts for at least its event, whatever share it was written with.
     """
@@ -211,7 +211,7 @@ def _impossible(asset: Asset, charge: Charge) -> str | None:
 
 @lru_cache(maxsize=4096)
 def _uncountable(body: str, orders: tuple[float, ...]) -> str | None:
-    """Why an event in its JSON form adds up to nothing; None where it does."""
+    """Return why an event in its JSON form cannot be accounted for; None where it can."""
     try:
         event = events.as_written(json.loads(body))
     except ValueError:
@@ -225,7 +225,7 @@ def _uncountable(body: str, orders: tuple[float, ...]) -> str | None:
 
 
 def _moved(charge: Charge, entry: Entry) -> Judged:
-    """The charge behind an entry that moves it, and what is wrong with that."""
+    """Return the charge after an entry that moves it, and what is wrong with that entry."""
     if charge.state not in MOVES[entry.kind].before:
         return _forced(charge, entry), f"moves a charge that is {charge.state}, as no charge may move"
     try:
@@ -252,9 +252,9 @@ def _admitted(charge: Charge, entry: Entry) -> Charge:
 
 
 def _forced(charge: Charge, entry: Entry) -> Charge:
-    """What a charge counts as behind an entry that may not stand: never as less than before.
+    """Return what a charge counts as after an entry that may not stand: never less than before.
 
-    Whoever wrote that it began, or how far it is, may have looked: it has begun, and all of its steps have.
+    The writer of an entry that it began, or how far it is, may have looked: so it has begun, and so have all its steps.
     """
     if entry.kind in ("reserve", "refund"):
         return charge
@@ -262,7 +262,7 @@ def _forced(charge: Charge, entry: Entry) -> Charge:
 
 
 def _uncovered(entry: Entry) -> Charge:
-    """What stands for an entry of which nothing is known: a look without noise, of a run of its own."""
+    """Return the charge for an entry of which nothing is known: a look without noise, in a run of its own."""
     unknown: dict[str, Any] = dict.fromkeys(_OF_RUN, f"entry {entry.seq}")
     state = MOVES[entry.kind].after
     return Charge(

@@ -1,4 +1,4 @@
-"""What the ledger knows, as values: an asset and its terms, a run, its charges, what is spent; and their hashes."""
+"""The ledger's values and their hashes: an asset and its terms, a run, its charges, and what is spent."""
 
 import hashlib
 import json
@@ -22,24 +22,24 @@ FILTER_ORDERS = (2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 32.0)
 PURPOSES = ("release", "reference")
 _COUNTED = ("reserved", "begun", "answered", "committed")
 _UP = 1.0 + 1e-9  # more than what adding squares and inverting a profile round
-_GAUSSIAN_DELTA = 0.9  # of delta: what is left is for covers and for deltas that no event carries
+_GAUSSIAN_DELTA = 0.9  # of delta: the rest is for covers and for deltas that no event carries
 _LOOKED = ("begun", "answered", "committed")
 _MOST_MILESTONES = 3  # each takes a part of delta from the others
 STATES = (*_COUNTED, "refunded")
 
 
 def canonical(body: Mapping[str, Any]) -> str:
-    """One text for one content."""
+    """Return the one text that stands for this content."""
     return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
 
 def digest_of(text: str) -> str:
-    """What the chain holds of a text that lies beside it: an asset's key, a stored answer."""
+    """Return the digest by which the chain refers to a text stored beside it: an asset's key, a stored answer."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 class _Move(NamedTuple):
-    """What an entry does to a charge: the states that it may follow, and the one that it leaves."""
+    """A state change that an entry makes to a charge: the states it may follow, and the state it leaves."""
 
     before: tuple[str, ...]
     after: str
@@ -56,7 +56,7 @@ MOVES: Mapping[str, _Move] = {
 
 
 class Protected(Protocol):
-    """What says which unit of privacy a data set has: an asset, or a public schema."""
+    """An asset or a public schema: something that names the unit of privacy of a data set."""
 
     @property
     def unit(self) -> str: ...
@@ -68,8 +68,8 @@ class Protected(Protocol):
 class Asset:
     """A private data set as the ledger knows it; everything but `key` is public.
 
-    What was charged holds for the unit and the column that it was charged under. So neither ever changes; how many rows
-    of a person are kept may, because a charge bounds a person whatever rows they have.
+    A charge holds for the unit and the column that it was made under. So neither ever changes. How many rows of a
+    person are kept may change, because a charge bounds a person whatever rows they have.
 
     Attributes:
         delta: the one delta of every release and of the total.
@@ -78,10 +78,10 @@ class Asset:
         unit: what one adjacency step adds or removes: "record" or "person".
         unit_column: the column whose exact value is a person; None where the unit is one record.
         adjacency: "add_remove".
-        teams: the caps of the teams that share it, each on what that team's charges come to; none: nobody is asked.
+        teams: the caps of the teams that share it, each on the total of its team's charges; if empty, no team is asked.
         filter: what the total is counted in, fixed at registration: "renyi" (divergences) or "gdp" (Gaussian DP).
-        orders: the Renyi orders of the first, fixed at registration.
-        milestones: epsilons below the cap, ascending, fixed at registration; see `total`. Of Gaussian DP alone.
+        orders: the Renyi orders of the filter "renyi", fixed at registration.
+        milestones: epsilons below the cap, ascending, fixed at registration; see `total`. For "gdp" only.
         key: 32 secret bytes for keyed hashes of this asset's rows.
         after_loss: an earlier ledger of this data set is lost: what it spent is in no total.
     """
@@ -126,13 +126,13 @@ class Asset:
         return self.delta - self.filter_delta
 
     def implied(self, divergences: Sequence[float]) -> list[float]:
-        """The epsilon that each order's summed Renyi divergence implies at its share of `filter_delta`."""
+        """Return the epsilon that each order's summed Renyi divergence implies at its share of `filter_delta`."""
         share = self.filter_delta / len(self.orders)
         pairs = zip(self.orders, divergences, strict=True)
         return [accounting.renyi_epsilon(order, divergence, share) for order, divergence in pairs]
 
     def spent(self, used: Sequence[float]) -> float:
-        """The epsilon that the filter's sums imply: of Renyi divergences, one per order, or of mu in squares."""
+        """Return the epsilon that the filter's sums imply: of Renyi divergences, one per order, or of mu^2."""
         if not any(used):
             return 0.0
         if self.filter == "renyi":
@@ -142,7 +142,7 @@ class Asset:
 
 
 def milestone_problem(milestones: Sequence[float], counted: str, cap: float = math.inf) -> str | None:
-    """Why no data set with that filter, and that cap at first, can have these milestones; None where one can."""
+    """Return why no data set with that filter and that first cap can have these milestones; None where one can."""
     if not milestones:
         return None
     if counted != "gdp":
@@ -156,7 +156,7 @@ def milestone_problem(milestones: Sequence[float], counted: str, cap: float = ma
 
 
 def require_unit(known: Asset, wanted: Protected) -> None:
-    """Raise LedgerError where a data set was registered for another unit of privacy: its charges bound that one alone.
+    """Raise LedgerError where a data set was registered for another unit of privacy: its charges bound only that one.
 
     Guarantee: no asset ever holds charges of two units, so that its total is of one.
     """
@@ -184,12 +184,12 @@ class Cap:
 
 @dataclass(frozen=True)
 class Run:
-    """What binds a plan to its rows, so that a retry is known as one, whatever version of palimpsest makes it.
+    """A plan bound to its rows, so that a retry is recognised as one, whatever version of palimpsest makes it.
 
     Attributes:
-        purpose: "release", or "reference" for what stays in the private zone and outside the total.
+        purpose: "release", or "reference" for output that stays in the private zone and outside the total.
         fingerprint: keyed hash of the rows that it reads; see `records.keyed.fingerprint`.
-        plan: digest of the settings that are no defaults, and of the queries with their declared versions.
+        plan: digest of the settings that differ from their defaults, and of the queries with their declared versions.
     """
 
     stage: str
@@ -224,11 +224,11 @@ class Charge:
     state: str
     time: str
     noise_fixed: bool = False
-    steps: int | None = None  # what it pays for, None where the query runs at once
+    steps: int | None = None  # how many it pays for; None where the query runs at once
     steps_begun: int = 0
     answer_hash: str | None = None
     share: Share | None = None  # what it takes of a Gaussian budget, fixed when it was reserved
-    team: str | None = None  # whose share of the asset it counts in
+    team: str | None = None  # the team whose share of the asset it counts in
     subject: str | None = None  # digest of what it was asked about, once it began
     versions: Versions = ()
     asset: str = ""  # the name that it was charged under; "" in an extract
@@ -240,7 +240,7 @@ class Charge:
 
     @property
     def cost(self) -> dpa.DpEvent:
-        """What it really cost: its event, unless a version of what it asked was withdrawn."""
+        """The real cost: its event, unless a version of what it asked was withdrawn."""
         return true_cost(self.event, self.versions)
 
     @property
@@ -251,7 +251,7 @@ class Charge:
 
 @dataclass(frozen=True)
 class Standing:
-    """Where a charge stands by its own entries alone: what a move is held against.
+    """The state of a charge by its own entries only, against which a move is checked.
 
     Attributes:
         state: the state that its newest entry left.
@@ -294,7 +294,7 @@ class Reservation:
 
 @dataclass(frozen=True)
 class Closed:
-    """A committed run, or one that will be: what was reserved for it, and when it began, by the monotonic clock."""
+    """A run that is or will be committed: its reservation, and when it began, by the monotonic clock."""
 
     reservation: Reservation
     started: float
@@ -302,10 +302,10 @@ class Closed:
 
 @dataclass(frozen=True)
 class Balance:
-    """What an asset has spent: the filter's view, which holds for plans chosen adaptively.
+    """The amount an asset has spent, as the filter sees it, which holds for plans chosen adaptively.
 
     Attributes:
-        used: the filter's sums: of the Renyi divergences at each of the asset's orders, or of mu in squares.
+        used: the filter's sums: of Renyi divergences at each of the asset's orders, or of mu^2.
         spent: the epsilon they imply at the asset's delta.
         cap: the budget's epsilon.
         beside: the deltas that are in none of these sums.
@@ -325,5 +325,5 @@ class Balance:
 
     @property
     def fits(self) -> bool:
-        """Whether the filter admits it."""
+        """Whether the filter admits this balance."""
         return self.spent <= self.cap and self.beside <= self.most_beside

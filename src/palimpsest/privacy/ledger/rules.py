@@ -1,4 +1,4 @@
-"""What a run may reserve, what of an earlier attempt it may use, how a charge may move. Pure functions of charges.
+"""Rules of what a run may reserve or use of an earlier attempt and of how charges move: pure functions of charges.
 
 Guarantee: the charges counted for one asset satisfy (epsilon, delta)-DP in total, also when each plan is chosen
 after looking at the results of earlier ones. For one Renyi order the sum of divergences is a valid filter
@@ -44,7 +44,7 @@ from palimpsest.privacy.ledger.records import MOVES, PURPOSES, Asset, Balance, C
 from palimpsest.privacy.planned import ADJACENCY, PlannedQuery
 from palimpsest.privacy.shown import delta_down, delta_up, down, up
 
-TEAM = "PALIMPSEST_TEAM"  # the environment's: whose run it is
+TEAM = "PALIMPSEST_TEAM"  # the environment variable that names the team of a run
 GIVE_BACK = (
     " What other runs reserved and never began counts, too: `palimpsest ledger` shows it as `reserved`, and "
     "`palimpsest ledger --refund ID` gives it back where such a run is not to go on."
@@ -63,7 +63,7 @@ class _Asked(NamedTuple):
 
 
 def balance(asset: Asset, charges: Iterable[Charge]) -> Balance:
-    """What the charges of an asset have spent, and what its cap is."""
+    """Return what the charges of an asset have spent, and its cap."""
     return _balance(asset, _counted(charges))
 
 
@@ -73,9 +73,9 @@ def preview(
     wanted: Mapping[tuple[str, int], Sequence[PlannedQuery]],
     team: str | None = None,
 ) -> Balance:
-    """The balance of the asset once these further queries have run, by (key, number) of their runs.
+    """Return the balance of the asset after these further queries, given by (key, number) of their runs.
 
-    With a team that has a cap it is that team's: of its own charges, these queries among them.
+    With a team that has a cap, it is that team's balance: its own charges together with these queries.
     """
     asked = _counted(charges)
     own = asked if team is None else _counted(charge for charge in charges if charge.team == team)
@@ -88,15 +88,15 @@ def preview(
 def shares(
     asset: Asset, charges: Iterable[Charge], wanted: Sequence[PlannedQuery], run: Run, number: int
 ) -> list[Share | None]:
-    """What each of a run's further queries takes of a Gaussian budget; None of each where the filter is another."""
+    """Return the share of a Gaussian budget that each further query of a run takes; each None for another filter."""
     return [one.share for one in _priced(asset, _counted(charges), wanted, run.key, number)]
 
 
 def shared_out(asset: Asset, charges: Iterable[Charge]) -> list[Charge]:
-    """The charges, oldest first, each with a share of this asset's Gaussian budget where the filter is that one.
+    """Return the charges, oldest first, each with a share of this asset's Gaussian budget where the filter is "gdp".
 
-    What was charged under another name for the same rows may have none. It gets the share that this asset would have
-    given its run then, which follows from what was asked before it: so a share is fixed before its query begins.
+    A charge under another name for the same rows may have no share. It gets the share that this asset would have given
+    its run then, which follows from what was asked before it: so a share is fixed before its query begins.
     """
     known = list(charges)
     for run in dict.fromkeys((one.run_key, one.run) for one in known if one.counted and one.share is None):
@@ -109,7 +109,7 @@ def shared_out(asset: Asset, charges: Iterable[Charge]) -> list[Charge]:
 
 
 def composed(charges: Iterable[Charge]) -> dpa.DpEvent:
-    """What these charges did to any one unit, as one event: cells of one scheme of a run in parallel, the rest added.
+    """Compose charges into one event on any one unit: cells of one scheme of a run in parallel, the rest added up.
 
     Guarantee: the event covers every unit of privacy, all of whose rows lie in one cell of a scheme. Among its parts
     are, as often as they were charged, all queries of that cell, whichever it is, and all that were asked of the whole
@@ -127,19 +127,19 @@ def require_budget(
     kept: Iterable[Charge] = (),
     faults: Sequence[object] = (),
 ) -> None:
-    """Raise BudgetExceeded where what a run has yet to begin would pass what the asset has left.
+    """Raise BudgetExceeded where the queries that a run has yet to begin would pass the asset's remaining budget.
 
     Guarantee: what was reserved earlier and never began is held against the cap as it is now, whoever reserved it.
 
     Args:
         charges: all of the asset.
-        wanted: what the run has no charge for yet.
+        wanted: the queries that the run has no charge for yet.
         number: which run of its plan it is.
         kept: charges of an earlier attempt that it would use.
         faults: the entries that fill the budget, because nothing covers them.
     """
     if not wanted and not any(one.state == "reserved" for one in kept):
-        return  # all of it has begun, or is answered: a cap that was lowered since stops what has yet to begin
+        return  # all of it has begun or is answered: a cap lowered since then stops only what has yet to begin
     now, after = balance(asset, charges), preview(asset, charges, {(run.key, number): wanted})
     if after.fits:
         return
@@ -158,7 +158,7 @@ def require_budget(
 
 
 def filled(name: str, faults: Iterable[object]) -> BudgetExceeded:
-    """What is wrong with an asset whose budget is filled by entries that nothing covers, each as it shows itself."""
+    """Return the error for an asset whose budget is filled by entries that nothing covers, each named as it prints."""
     return BudgetExceeded(
         f"The budget of asset {name!r} is full: {'; '.join(map(str, faults))}.",
         "Nothing was charged and no row was read. Such an entry was written past palimpsest, and nothing covers what "
@@ -168,13 +168,13 @@ def filled(name: str, faults: Iterable[object]) -> BudgetExceeded:
 
 
 def require_kept(asset: Asset, charges: Sequence[Charge], charge: Charge, highest: float, run: Run) -> None:
-    """Raise BudgetExceeded where a begun charge, which a run would go on under, never fitted what the asset had.
+    """Raise BudgetExceeded where a begun charge that a run would continue never fitted the asset's budget.
 
     Guarantee: while every charge was admitted, a total is at most the highest cap since the oldest of them. So nothing
     goes on under a charge that was written past the cap.
 
     Args:
-        highest: of the caps since the charge was reserved.
+        highest: the highest cap since the charge was reserved.
     """
     if not balance(replace(asset, epsilon=highest), charges).fits:
         raise BudgetExceeded(
@@ -186,7 +186,7 @@ def require_kept(asset: Asset, charges: Sequence[Charge], charge: Charge, highes
 
 
 def as_planned(kept: Mapping[int, Charge], planned: Sequence[PlannedQuery], run: Run) -> dict[int, Charge]:
-    """Those of the charges of an earlier attempt that pay for what this run asks: its queries, for its purpose.
+    """Return the charges of an earlier attempt that pay for what this run asks: its queries, for its purpose.
 
     Guarantee: a reservation that says a cheaper event, or a reference, is not used for a release's query.
     """
@@ -207,7 +207,7 @@ def _pays_for(charge: Charge, query: PlannedQuery) -> bool:
 
 
 def waiting(charges: Iterable[Charge], run_key: str | None = None) -> bool:
-    """Whether other runs reserved what never began and counts."""
+    """Return whether other runs have reservations that count and never began."""
     return any(one.counted and one.state == "reserved" and one.run_key != run_key for one in charges)
 
 
@@ -220,15 +220,15 @@ def require_team(
     team: str | None,
     kept: Iterable[Charge] = (),
 ) -> None:
-    """Raise LedgerError where an asset that teams share is asked by none of them, or beyond the cap of that one.
+    """Raise LedgerError where teams share the asset and the run names none of them, or would pass that team's cap.
 
     Guarantee: it is asked beside `require_budget`, which it neither replaces nor changes, so that it can only refuse
     more, and every total holds as it did. What a team's own charges come to is counted as an asset's is.
 
     Args:
         charges: all of the asset.
-        wanted: what the run has no charge for yet.
-        team: whose run it is, None where it named none.
+        wanted: the queries that the run has no charge for yet.
+        team: the team that the run named; None where it named none.
         kept: charges of an earlier attempt that it would use.
     """
     has_more = bool(wanted) or any(one.state == "reserved" for one in kept)
@@ -246,10 +246,10 @@ def require_team(
 
 
 def sharing(asset: Asset, team: str | None) -> str | None:
-    """The team, where teams share the asset; None where they do not.
+    """Return the team, where teams share the asset; None where they do not.
 
     Raises:
-        LedgerError: they do, and it is none of them.
+        LedgerError: teams share the asset, and this is none of them.
     """
     if not asset.teams:
         return None
@@ -271,7 +271,7 @@ def require_consent(
     now: "Attempt",
     consented: Container[str],
 ) -> None:
-    """Raise ConsentNeeded where a run's further queries would be charged again, and nobody said yes to that.
+    """Raise ConsentNeeded where a run's further queries would be charged again and nobody consented.
 
     Guarantee: where a query of this stage and variant began on these rows before, whatever its version and settings
     were, another release is reserved only with the owner's word for that one charge. What goes on under its own charge,
@@ -279,7 +279,7 @@ def require_consent(
 
     Args:
         charges: all of the asset.
-        wanted: index of a planned query -> what the run has no charge for yet.
+        wanted: index of a planned query -> the query, where the run has no charge for it yet.
         consented: the words that were given (`again.word`).
     """
     if not charges_again(charges, wanted, run, now) or (word := again.word(run, charges)) in consented:
@@ -296,7 +296,7 @@ def require_consent(
 
 
 def charges_again(charges: Iterable[Charge], wanted: Collection[int], run: Run, now: "Attempt") -> bool:
-    """Whether further charges for a run would be second ones for its stage and variant on these rows."""
+    """Return whether further charges for a run would be second charges for its stage and variant on these rows."""
     return bool(wanted) and (now.repeats(wanted) or any(one.run_key != run.key for one in again.looks(run, charges)))
 
 
@@ -311,7 +311,7 @@ def _why_again(charges: Sequence[Charge], wanted: Mapping[int, PlannedQuery], ru
 
 
 def raised_versions(charges: Iterable[Charge], wanted: Iterable[PlannedQuery], fingerprint: str) -> list[str]:
-    """In words, each version that differs from that of the newest charge of the same query on these rows."""
+    """Describe each version that differs from that of the newest charge of the same query on these rows."""
     newest = {charge.query: dict(charge.versions) for charge in charges if charge.fingerprint == fingerprint}
     told = {
         f"{part} is version {number} now and was {before[part]}": None
@@ -331,7 +331,7 @@ def _placed(charge: Charge) -> Term:
 
 
 def _cell(partition: tuple[str, str] | None, run_key: str, number: int) -> Cell | None:
-    """A scheme holds within one run: over another data version or key a unit may lie in another cell."""
+    """Name a cell within its run: with another data version or key, a unit may lie in another cell of the scheme."""
     return (f"{run_key} {number} {partition[0]}", partition[1]) if partition else None
 
 
@@ -349,7 +349,7 @@ def _beside(one: _Asked) -> tuple[Cell | None, float]:
 
 
 def _worst(taken: Iterable[tuple[Cell | None, float]]) -> float:
-    """What is taken of any one unit at most: of a scheme by the dearest of its cells, since a unit lies in one."""
+    """Return the most that is taken of any one unit: a scheme counts by its dearest cell, since a unit lies in one."""
     whole, schemes = 0.0, dict[str, dict[str, float]]()
     for cell, amount in taken:
         if cell is None:
@@ -363,10 +363,10 @@ def _worst(taken: Iterable[tuple[Cell | None, float]]) -> float:
 def _priced(
     asset: Asset, before: Sequence[_Asked], wanted: Sequence[PlannedQuery], key: str, number: int
 ) -> list[_Asked]:
-    """Further queries of one run, each with its share of a Gaussian budget.
+    """Return further queries of one run, each with its share of a Gaussian budget.
 
-    A share is fixed here, before the query begins. What the run's covers take of delta is half of what is left of it,
-    in equal parts for all that may meet one unit: so there is always some left for the next run.
+    A share is fixed here, before the query begins. The run's covers take half of the delta that is left, in equal parts
+    for all that may meet one unit: so there is always some left for the next run.
     """
     asked = [_Asked(one.event, _cell(one.partition, key, number), one.own_delta, None) for one in wanted]
     return _with_shares(asset, before, asked)
@@ -382,7 +382,7 @@ def _with_shares(asset: Asset, before: Sequence[_Asked], asked: list[_Asked]) ->
 
 
 def _divergences(asset: Asset, asked: Iterable[_Asked]) -> tuple[float, ...]:
-    """Summed Renyi divergences, one per order."""
+    """Return the summed Renyi divergences, one per order."""
     total = np.zeros(len(asset.orders))
     for body, count in events.worst_counts((one.event, one.cell) for one in asked).items():
         total += count * np.array(_divergence_of(asset.orders, body))
@@ -403,7 +403,7 @@ def never(_charge: Charge) -> bool:
 
 
 def check_plan(run: Run, planned: Sequence[PlannedQuery]) -> None:
-    """Refuse what no run may reserve.
+    """Refuse a plan that no run may reserve.
 
     Raises:
         LedgerError: for a plan that asks nothing, another adjacency or purpose, a release query without noise, or
@@ -443,7 +443,7 @@ def _check_query(run: Run, query: PlannedQuery) -> None:
 
 
 def composes(event: dpa.DpEvent, steps: int) -> bool:
-    """Whether the event covers any part of `steps` identical steps, however they are spread over attempts.
+    """Return whether the event covers any part of `steps` identical steps, however they are spread over attempts.
 
     The first steps of a self-composition are that composition with a smaller count, which costs no more; a query
     without noise (a reference) has nothing to pass.
@@ -468,12 +468,12 @@ class Attempt(NamedTuple):
     looked: frozenset[int]
 
     def repeats(self, wanted: Collection[int]) -> bool:
-        """Whether charges for these planned queries, which none is kept for, would be second ones."""
+        """Return whether charges for these planned queries, for which no charge is kept, would be second ones."""
         return bool(wanted) and (self.number > 1 or not self.looked.isdisjoint(wanted))
 
 
 def attempt(run_key: str, charges: Sequence[Charge], resumable: Callable[[Charge], bool]) -> Attempt:
-    """The attempt that a run of this key is, by all charges of its asset.
+    """Return the attempt that a run of this key makes, from all charges of its asset.
 
     `resumable` says whether the caller has what it needs to continue a begun charge.
     """
@@ -495,7 +495,7 @@ def _usable(charge: Charge, resumable: Callable[[Charge], bool]) -> bool:
 
 
 def committed(run_key: str, charges: Iterable[Charge]) -> list[Charge]:
-    """The charges of the newest run of this key, in the plan's order, if it was committed; else none."""
+    """Return the charges of the newest run of this key, in the plan's order, if it was committed; else none."""
     own = [charge for charge in charges if charge.run_key == run_key and charge.state != "refunded"]
     number = max((charge.run for charge in own), default=1)
     newest = {charge.index: charge for charge in sorted(own, key=lambda charge: charge.seq) if charge.run == number}
@@ -504,7 +504,7 @@ def committed(run_key: str, charges: Iterable[Charge]) -> list[Charge]:
 
 
 def check_move(charge: Charge, standing: Standing, kind: str) -> None:
-    """Raise LedgerError unless the charge stands where it may move so."""
+    """Raise LedgerError unless the charge is in a state from which it may move this way."""
     if standing.state not in MOVES[kind].before:
         raise LedgerError(
             f"Charge {charge.id} of query {charge.query!r} is {standing.state}; it cannot {kind}.",

@@ -1,11 +1,11 @@
-"""How the ledger is read and written: whole transactions, checked against what was noted of it elsewhere.
+"""Reading and writing the ledger: whole transactions, checked against what was noted of it elsewhere.
 
 Each entry carries the hash of the one before, so a changed or removed entry shows; that the newest were removed, or all
 hashes made anew, shows against hashes noted elsewhere (`witness`). Nothing is read out of a ledger, and nothing
 reserved in it, before both were checked.
 
-One process at a time is at a run (`Store.alone`). The operating system or the server gives that lock back when the
-process dies, so that a killed run leaves none behind. A child made by fork does not keep it: it is its parent's alone.
+Only one process at a time works on a run (`Store.alone`). The operating system or the server releases that lock when
+the process dies, so that a killed run leaves none behind. A forked child does not keep it: it belongs to its parent.
 """
 
 import fcntl
@@ -41,7 +41,7 @@ _held: set[int] = set()  # descriptors that keep this process's locks
 
 @dataclass(frozen=True)
 class Store:
-    """Where a ledger's tables lie, and where its heads are noted.
+    """The place of a ledger's tables, and of the notes of its heads.
 
     Attributes:
         place: its address, without a password.
@@ -87,19 +87,19 @@ class Store:
         return cls(engine, database.shown(url), Witnesses.beside(path))
 
     def books(self, witnesses: Collection[str] = ()) -> Books:
-        """See `Ledger.books`. What was noted is read first: entries are noted after they are written."""
+        """See `Ledger.books`. The notes are read first, because entries are noted after they are written."""
         with self._reading() as connection:
             noted = self.noted(connection)
         with self._reading() as connection:
             return self.held_against(chain.read(connection), witnesses, noted)
 
     def unheld(self) -> Books:
-        """The books as they lie here, the chain recomputed: held against nothing else, so for comparing alone."""
+        """Return the books with their chain recomputed but checked against nothing else: only for comparing."""
         with self._reading() as connection:
             return Books(chain.read(connection), self.place, self.witnesses)
 
     def noted(self, connection: Connection) -> list[Head]:
-        """The heads in the owner's files: where they are noted now, and where the ledger says that they were.
+        """Return the heads in the owner's files, both where they are noted now and where the ledger says they were.
 
         Guarantee: on the machine where a data set was registered, neither another PALIMPSEST_WITNESSES nor another home
         leads away from what was noted there, as long as that folder lies there.
@@ -110,7 +110,7 @@ class Store:
         return [head for folder in folders for each in lineages for head in Witnesses(folder).heads(each)]
 
     def held_against(self, known: Chain, witnesses: Collection[str], noted: Collection[Head]) -> Books:
-        """The books of a chain; LedgerError where it lacks some of what was noted elsewhere."""
+        """Return the books of a chain; LedgerError where it lacks an entry that was noted elsewhere."""
         if missing := known.lacks(witnesses, noted):
             raise LedgerError(
                 f"The ledger at {self.place} lacks {missing} of the entries that were noted elsewhere: in the "
@@ -123,9 +123,9 @@ class Store:
 
     @contextmanager
     def write(self) -> Iterator["Transaction"]:
-        """One transaction that no other writer can interleave with; then what it wrote is noted outside the ledger.
+        """Open one transaction that no other writer can interleave with; then note what it wrote outside the ledger.
 
-        Registering, and knowing rows again, is not noted: a ledger that never charged may be removed.
+        Registrations and the likenesses of rows are not noted: a ledger that never charged may be removed.
         """
         with ExitStack() as files:
             with self._writing() as connection:
@@ -138,7 +138,7 @@ class Store:
                 note(last.head)
 
     def _commit(self, connection: Connection, last: Entry | None) -> None:
-        """Commit; where that ends in an error, look whether it was done: the connection may have died behind it.
+        """Commit; after an error, look whether the commit was done: the connection may have died after it.
 
         Guarantee: it ends well where the entries are in the chain, and "nothing was charged" is said where they are
         not. The turn of a transaction that the server is still at is waited for.
@@ -207,16 +207,16 @@ class Transaction:
     connection: Connection
 
     def books(self, witnesses: Collection[str] = ()) -> Books:
-        """The whole ledger as this transaction sees it, checked."""
+        """Return the whole ledger as this transaction sees it, checked."""
         return self.store.held_against(chain.read(self.connection), witnesses, self.store.noted(self.connection))
 
     def exported(self) -> Exported:
-        """All that the ledger holds, checked."""
+        """Return all that the ledger holds, checked."""
         rows = self.connection.execute(sa.select(answers))
         return Exported(self.books().chain, {row.charge: row.body for row in rows})
 
     def take_in(self, ledger: Exported) -> Books:
-        """Write a whole ledger into one that holds nothing; returns its books as they are read back, checked."""
+        """Write a whole ledger into an empty one; return its books as they are read back, checked."""
         if self.connection.scalar(sa.select(sa.func.count()).select_from(assets)) or chain.newest(self.connection):
             raise LedgerError(
                 f"The ledger at {self.store.place} holds entries already; two ledgers are never merged.",
@@ -240,11 +240,11 @@ class Transaction:
         chain.append(self.connection, asset.name, "register", None, books.registration(asset, noted_in))
 
     def amend(self, name: str, body: Mapping[str, Any]) -> None:
-        """Write what is said of an asset from here on."""
+        """Write new terms of an asset, which hold from here on."""
         chain.append(self.connection, name, "amend", None, body)
 
     def rows(self, name: str, body: Mapping[str, Any]) -> None:
-        """Write what is known of an asset's rows, or the owner's word on them."""
+        """Write the likeness of an asset's rows, or the owner's word on them."""
         chain.append(self.connection, name, books.ROWS, None, body)
 
     def reserve(
@@ -265,7 +265,7 @@ class Transaction:
         chain.append(self.connection, name, reader.STRIKE, None, {"entry": seq, "because": because})
 
     def movable(self, charge: Charge, kind: str) -> Standing:
-        """Where a charge stands that may move so; LedgerError where it may not."""
+        """Return where a charge stands; LedgerError where it may not move this way."""
         standing = self.standing(charge)
         check_move(charge, standing, kind)
         return standing
@@ -279,7 +279,7 @@ class Transaction:
         self.connection.execute(answers.insert().values(charge=charge.id, body=text))
 
     def replays(self, charges: Iterable[Charge]) -> dict[str, Any]:
-        """Charge id -> stored answer; LedgerError where one is not that which the chain holds the hash of."""
+        """Return charge id -> stored answer; LedgerError where an answer does not have the hash in the chain."""
         answered = {charge.id: charge for charge in charges if charge.answer_hash is not None}
         rows = self.connection.execute(sa.select(answers).where(answers.c.charge.in_(answered))).all()
         stored = {row.charge: str(row.body) for row in rows}
@@ -311,14 +311,14 @@ def _file_lock(path: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        if descriptor in _held:  # and not in a child that ran out of the block
+        if descriptor in _held:  # not in a forked child that left the block
             _held.remove(descriptor)
             path.unlink(missing_ok=True)
             os.close(descriptor)
 
 
 def _locked(path: Path) -> int:
-    """A descriptor of the file that lies at the path and is locked: one removed meanwhile is opened anew."""
+    """Open and lock the file at the path; return its descriptor. A file removed meanwhile is opened anew."""
     while True:
         descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
         try:
@@ -335,7 +335,7 @@ def _locked(path: Path) -> int:
 
 @contextmanager
 def _server_lock(engine: Engine, place: str, number: int) -> Iterator[None]:
-    """An advisory lock of PostgreSQL, on a connection of its own that ends with it."""
+    """Hold an advisory lock of PostgreSQL, on a connection of its own that ends with it."""
     try:
         connection = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
         free = connection.scalar(sa.select(sa.func.pg_try_advisory_lock(number)))

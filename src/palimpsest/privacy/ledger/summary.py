@@ -1,4 +1,4 @@
-"""What the books say of one asset, for tables, pages and the statement."""
+"""A summary of one asset's books, for tables, pages and the statement."""
 
 import math
 from collections.abc import Mapping
@@ -16,9 +16,9 @@ class ChargeLine:
     """One charge as it is shown.
 
     Attributes:
-        seq: its place among the asset's charges, from 1. The chain's own numbers tell of entries between, some of which
-            are there because rows changed.
-        epsilon: that of its event alone, None where no noise is added.
+        seq: its place among the asset's charges, from 1. The chain's own numbers would show entries in between, some of
+            which are there because rows changed.
+        epsilon: the epsilon of its event only; None where no noise is added.
     """
 
     id: str
@@ -35,7 +35,7 @@ class ChargeLine:
 
     @property
     def released(self) -> bool:
-        """Whether it stands for a release: a reference is outside the total, and what was refunded cost nothing."""
+        """Whether it stands for a release: a reference is outside the total, and a refunded charge cost nothing."""
         return self.purpose == "release" and self.state != "refunded"
 
 
@@ -50,7 +50,7 @@ class UsedOrder:
 
 @dataclass(frozen=True)
 class UsedGaussian:
-    """What a filter in Gaussian DP counts: mu of all that was asked, and the deltas beside it."""
+    """The total of a filter in Gaussian DP: mu of all that was asked, and the deltas beside it."""
 
     mu: float
     beside: float
@@ -67,8 +67,8 @@ class LedgerSummary:
         caps: every cap it has had, oldest first.
         filter: what the filter counts.
         charges: all, oldest first.
-        shown_head: hash of the newest entry about a charge or a cap, which are shown to whoever reads a release.
-        head: hash of the ledger's newest entry. Whether there is one behind `shown_head` may hang on private rows.
+        shown_head: hash of the newest entry about a charge or a cap, which readers of a release are shown.
+        head: hash of the ledger's newest entry. Whether there is one after `shown_head` may depend on private rows.
         entries: how many there are.
         verified: whether the chain of hashes was recomputed and holds.
         after_loss: an earlier ledger of this data set is lost: what it spent is in no total.
@@ -94,26 +94,26 @@ class LedgerSummary:
     milestones: tuple[float, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Its form in a file."""
+        """Return the summary as a file holds it."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class Accounted:
-    """What takes long to work out of an asset's charges: its balance, and the epsilon of each charge by its id."""
+    """The figures of an asset that take long to compute: its balance, and the epsilon of each charge by its id."""
 
     balance: Balance
     epsilons: Mapping[str, float | None]
 
 
 def accounted(books: Books, name: str) -> Accounted:
-    """The balance of one asset's rows, and what each charge to them costs alone."""
+    """Return the balance of one asset's rows, and what each charge to them costs by itself."""
     asset = books.asset(name)
     return Accounted(books.balance(name), {one.id: _epsilon(one, asset.delta) for one in books.charges(name)})
 
 
 def ledger_summary(books: Books, name: str, known: Accounted | None = None) -> LedgerSummary:
-    """What the books say of one asset; `known` is what was worked out of the same books before."""
+    """Return the summary of one asset's books; `known` holds figures computed from the same books before."""
     asset, found = books.asset(name), known or accounted(books, name)
     balance = found.balance
     return LedgerSummary(

@@ -1,8 +1,9 @@
-"""What is proved of everything together that was released from a data set, and where its filter stands.
+"""The epsilon that is proved of all releases of a data set together, and where its filter stands.
 
-A filter holds at the cap that was fixed beforehand. Where a Renyi filter stands is proved as well, whenever one looks.
-Where a Gaussian one stands is not: an owner who stops by what was answered has less of a bound than it says. So an
-owner may register milestones before anything is asked: smaller epsilons, each of which is a filter of its own.
+A filter holds at the cap that was fixed beforehand. The epsilon at which a Renyi filter stands is proved as well,
+whenever one looks. That of a Gaussian filter is not: where an owner stops depending on the answers, the bound is
+weaker than that number. So an owner may register milestones before anything is asked: smaller epsilons, each of which
+is a filter of its own.
 """
 
 import math
@@ -23,11 +24,11 @@ _ROOM = 1.3  # between two milestones that are proposed, at least
 
 
 class Total(NamedTuple):
-    """The total of one data set, as everything says it that leaves or is shown.
+    """The total of one data set, as all released and shown texts state it.
 
     Attributes:
         counted: what its filter counts, "renyi" or "gdp".
-        stands_at: the epsilon of the filter's sums, those of standing reservations included.
+        stands_at: the epsilon of the filter's sums, including standing reservations.
         milestone: the smallest registered epsilon that is not passed; None where there is none.
         cap: the highest cap that the data set has had.
         raised: whether a cap was ever raised.
@@ -59,14 +60,14 @@ class Total(NamedTuple):
 
     @property
     def status(self) -> str:
-        """Whether it is proved: a cap may have been raised because of what was seen, which no theorem covers."""
+        """How far it is proved: a cap may have been raised because of what was seen, which no theorem covers."""
         if not self.holds:
             return "not covered"
         return "assumed" if self.counted == "gdp" and self.milestone is None and self.raised else "proved"
 
     @property
     def sentence(self) -> str:
-        """The total in words, the same wherever it is told."""
+        """The total in words, the same everywhere."""
         if not self.holds:
             return (
                 f"All releases together: no epsilon is proved, because charges went beyond what the budget covers. Its "
@@ -87,7 +88,7 @@ class Total(NamedTuple):
 
 
 def _exact(epsilon: float) -> str:
-    """An epsilon that somebody registered, with all of its digits.
+    """Return a registered epsilon with all of its digits.
 
     >>> _exact(3.0), _exact(3.2), _exact(3.0000004)
     ('3', '3.2', '3.0000004')
@@ -96,11 +97,11 @@ def _exact(epsilon: float) -> str:
 
 
 def total_of(asset: Asset, balance: Balance, caps: Sequence[Cap]) -> Total:
-    """The total of an asset with that balance.
+    """Return the total of an asset with that balance.
 
     Args:
-        asset: with the milestones that count: those registered before anything was asked.
-        caps: every cap that it has had, oldest first; its own alone where there are none.
+        asset: with only the milestones that count: those registered before anything was asked.
+        caps: every cap that it has had, oldest first; where empty, its present one.
     """
     known = [cap.epsilon for cap in caps] or [asset.epsilon]
     raised = any(later > earlier for earlier, later in pairwise(known))
@@ -111,14 +112,14 @@ def total_of(asset: Asset, balance: Balance, caps: Sequence[Cap]) -> Total:
 
 
 def milestone(asset: Asset, stands_at: float) -> float | None:
-    """The smallest of the asset's milestones that its filter has not passed where it stands."""
+    """Return the smallest of the asset's milestones that its filter has not passed."""
     passed_at = stands_at * margin(asset.milestones, asset.filter_delta)
     return next((one for one in asset.milestones if passed_at <= one), None)
 
 
 @lru_cache(maxsize=256)
 def margin(milestones: tuple[float, ...], filter_delta: float) -> float:
-    """How many times where the filter stands a milestone must be, so that it is not passed.
+    """Return the least ratio of a milestone to the filter's present epsilon at which the milestone is not passed.
 
     Guarantee: the sum over milestones of delta_G(e; mu) is at most `filter_delta`, where mu is the most that charges
     add up to before e is passed, and delta_G that of one Gaussian query. The factor is the least one that all
@@ -135,14 +136,14 @@ def margin(milestones: tuple[float, ...], filter_delta: float) -> float:
 
 
 def _deltas(milestones: Sequence[float], filter_delta: float, factor: float) -> float:
-    """What the milestones take of delta together, where each is passed at its epsilon divided by the factor."""
+    """Return the delta that the milestones take together, where each is passed at its epsilon divided by the factor."""
     most = (1.0 / accounting.gdp_sigma(epsilon / factor, filter_delta) for epsilon in milestones)
     return sum(accounting.gdp_delta(mu, epsilon) for mu, epsilon in zip(most, milestones, strict=True))
 
 
 def proposed(first: float, asset: Asset) -> tuple[float, ...]:
-    """Milestones for an asset whose first plan takes its total to `first`: the least of two digits that this leaves
-    standing, and one half way from there to the cap, by factors, where there is room."""
+    """Propose milestones for an asset whose first plan takes its total to `first`: the least one of two digits that the
+    plan does not pass, and the geometric mean of that one and the cap, where there is room."""
     begun = _two_digits(first)
     while begun < asset.epsilon:
         middle = _two_digits(math.sqrt(begun * asset.epsilon))
@@ -154,5 +155,5 @@ def proposed(first: float, asset: Asset) -> tuple[float, ...]:
 
 
 def _two_digits(epsilon: float) -> float:
-    """Rounded up."""
+    """Round up to two digits."""
     return float(Context(prec=2, rounding=ROUND_CEILING).create_decimal_from_float(epsilon))

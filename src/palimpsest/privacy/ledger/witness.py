@@ -1,4 +1,4 @@
-"""What is noted of the ledger outside of it, so that an old copy put back is noticed: the heads of its chain.
+"""Notes of the ledger that lie outside it, so that an old copy put back is noticed: the heads of its chain.
 
 Receipts hold one each. Beside them a file of heads is appended to after every charge, in the folder where the owner's
 keys lie: it is never rewritten, and a stage that writes its receipt anew destroys nothing there.
@@ -33,13 +33,13 @@ class Head:
 
 
 def receipt_heads(folder: Path, asset: str) -> list[str]:
-    """The heads that a workspace's receipts of an asset noted; LedgerError where a file there is no receipt."""
+    """Return the heads that a workspace's receipts of an asset noted; LedgerError where a file there is no receipt."""
     bodies = (_receipt(path) for path in sorted(folder.rglob("*.json")))
     return [body["ledger_head"] for body in bodies if body is not None and body["asset"] == asset]
 
 
 def _receipt(path: Path) -> Mapping[str, Any] | None:
-    """One receipt; None where another stage is just writing it anew."""
+    """Read one receipt; None where another stage is just writing it anew."""
     try:
         body = read_json(path)
         if isinstance(body["ledger_head"], str) and isinstance(body["asset"], str):
@@ -58,8 +58,8 @@ def _receipt(path: Path) -> Mapping[str, Any] | None:
 class Witnesses:
     """The files of heads: one for each data set as it was registered, named by the hash of its random key.
 
-    An old copy of a ledger holds the same key wherever it lies and is held against the same file; what is registered
-    anew has a key and a file of its own.
+    An old copy of a ledger holds the same key wherever it lies, and is checked against the same file. An asset that is
+    registered anew has a key and a file of its own.
 
     Attributes:
         folder: where they lie.
@@ -71,13 +71,14 @@ class Witnesses:
 
     @classmethod
     def beside(cls, ledger: Path | None, environment: Mapping[str, str] = os.environ) -> "Witnesses":
-        """Where the heads of a ledger are noted.
+        """Return where the heads of a ledger are noted.
 
         A ledger inside a workspace is of the invented world (`ledger_url` admits no other) and has them beside it, so
-        that a removed workspace can begin again. Else PALIMPSEST_WITNESSES says where, else they lie beside the keys.
+        that a removed workspace can begin again. Otherwise PALIMPSEST_WITNESSES names the folder; without it, they lie
+        beside the keys.
 
         Raises:
-            LedgerError: that place would be another one in another process, or would be copied with a workspace.
+            LedgerError: the path would mean another place in another process, or would be copied with a workspace.
         """
         if ledger is not None and workspace_of(ledger) is not None:
             return cls(ledger.with_name(f"{ledger.name}.witnesses"), beside_ledger=True)
@@ -93,13 +94,13 @@ class Witnesses:
         return cls(folder)
 
     def heads(self, lineage: str) -> list[Head]:
-        """All heads noted of a data set; LedgerError where the file cannot be read, or a line of it is not whole."""
+        """Return all heads noted of a data set; LedgerError where the file cannot be read or a line is incomplete."""
         return [head for _, head in self._lines(self._path(lineage))]
 
     def others(self, asset: str, lineages: Collection[str]) -> int:
-        """How many other data sets of this name were charged on ledgers that are not this one.
+        """Count the other data sets of this name that were charged on other ledgers.
 
-        A file is of one data set, so that its first line says of which.
+        A file belongs to one data set, which its first line names.
         """
         known = {self._path(lineage) for lineage in lineages}
         first = [next(self._lines(path), None) for path in self.folder.glob("*.jsonl") if path not in known]
@@ -113,7 +114,7 @@ class Witnesses:
         the head is written and synced after it, as one short line, so that no head is noted that is not in the chain.
 
         Raises:
-            LedgerError: the file cannot be opened: nothing is charged then; or written: the charge stands then.
+            LedgerError: the file cannot be opened: nothing is charged then; or not written: the charge stands then.
         """
         path = self._path(lineage)
         try:
@@ -160,7 +161,7 @@ class Witnesses:
 
 
 def _exists(path: Path) -> bool:
-    """Whether the file is there, for this user: a folder of another one may be closed."""
+    """Return whether this user can see the file: another user's folder may be closed."""
     try:
         return path.exists()
     except PermissionError:
@@ -168,6 +169,6 @@ def _exists(path: Path) -> bool:
 
 
 def _cut(descriptor: int) -> bool:
-    """Whether the file's last line has no end, which a full disk took: what is glued to it would be lost with it."""
+    """Return whether a full disk cut off the end of the file's last line: a line glued to it would be lost with it."""
     size = os.fstat(descriptor).st_size
     return size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"

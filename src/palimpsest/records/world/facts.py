@@ -14,7 +14,7 @@ from palimpsest.errors import DataError
 from palimpsest.files import read_json
 from palimpsest.plain import Plain
 
-# A canary is so many words of these.
+# A canary is CODE_LENGTH of these words.
 CODE_WORDS = (
     "amber", "basket", "candle", "desert", "ember", "falcon", "ginger", "hammer", "island", "jacket", "kitten",
     "ladder", "marble", "needle", "orange", "pepper", "quartz", "ribbon", "saddle", "tiger", "umbrella", "velvet",
@@ -36,7 +36,7 @@ _WORDS_BEFORE_REVERSED = 1  # how far from the start of its sentence it may then
 
 
 def words(text: str) -> list[str]:
-    """The text's words in lower case; case, punctuation and spacing are normalised away.
+    """Return the text's words in lower case; case, punctuation and spacing are normalised away.
 
     >>> words("Order KX-4829: it hums.")
     ['order', 'kx', '4829', 'it', 'hums']
@@ -45,14 +45,14 @@ def words(text: str) -> list[str]:
 
 
 def sentences(text: str) -> list[list[str]]:
-    """The words of each sentence."""
+    """Return the words of each sentence."""
     groups = groupby(_WORD.findall(text.lower()), key=_BREAKS.__contains__)
     return [list(own) for breaks, own in groups if not breaks]
 
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """A known phrase in a list of words: `key` says which, `start` and `end` where (end excluded)."""
+    """A known phrase in a list of words: `key` names it, `start` and `end` say where it is (end excluded)."""
 
     key: str
     start: int
@@ -69,7 +69,7 @@ class PhraseIndex:
             self._lengths.setdefault(phrase[0], set()).add(len(phrase))
 
     def find(self, tokens: list[str]) -> list[Mention]:
-        """The longest phrase at every position, from left to right; mentions do not overlap."""
+        """Find the longest phrase at every position, from left to right; mentions do not overlap."""
         mentions: list[Mention] = []
         for start in range(len(tokens)):
             if (not mentions or start >= mentions[-1].end) and (mention := self._longest(tokens, start)):
@@ -86,7 +86,7 @@ class PhraseIndex:
 
 @dataclass(frozen=True, slots=True)
 class PopulationFact(Plain):
-    """A fact that many private records agree on, each of somebody else.
+    """A fact that many private records state, each by somebody else.
 
     Attributes:
         id: its name in reports.
@@ -105,7 +105,7 @@ class PopulationFact(Plain):
 
 @dataclass(frozen=True, slots=True)
 class IndividualFact(Plain):
-    """A value that belongs to one private record alone, or to one author's, and its kind."""
+    """A value that belongs to only one private record, or to one author's, and its kind."""
 
     id: str
     kind: str
@@ -123,7 +123,7 @@ class Canary(Plain):
 
 @dataclass(frozen=True)
 class Leaks:
-    """Which of the values that must not come out did: id -> number of texts."""
+    """The values that came out and must not: id -> number of texts."""
 
     individual: dict[str, int]
     canaries: dict[str, int]
@@ -172,7 +172,7 @@ class Facts(Plain):
         return PhraseIndex({canary.id: [canary.value] for canary in self.canaries})
 
     def statements(self, text: str) -> set[tuple[str, str]]:
-        """The (subject, predicate) pairs that the text states, true or not.
+        """Return the (subject, predicate) pairs that the text states, true or not.
 
         A predicate belongs to the nearest product in front of it in its sentence, if at most a few words, no negation
         and no other model ("3", "Lite": the end of a name the world does not know) stand between. A predicate that
@@ -190,23 +190,23 @@ class Facts(Plain):
         return stated
 
     def find_population(self, text: str) -> set[str]:
-        """Ids of the population facts that the text states, in time linear in the text."""
+        """Return the ids of the population facts that the text states, in time linear in the text."""
         return {self._pairs[pair] for pair in self.statements(text) if pair in self._pairs}
 
     def find_individual(self, text: str) -> set[str]:
-        """Ids of the individual facts whose exact value is in the text, whatever its case and spacing."""
+        """Return the ids of the individual facts whose exact value is in the text, whatever its case and spacing."""
         return {mention.key for mention in self._individual.find(words(text))}
 
     def find_canaries(self, text: str) -> set[str]:
-        """Ids of the canaries whose exact value is in the text, whatever its case and spacing."""
+        """Return the ids of the canaries whose exact value is in the text, whatever its case and spacing."""
         return {mention.key for mention in self._canaries.find(words(text))}
 
     def carried(self, texts: Iterable[str]) -> dict[str, int]:
-        """Fact id -> number of texts that state it; facts that no text states are left out."""
+        """Return fact id -> number of texts that state it; facts that no text states are left out."""
         return dict(Counter(fact for text in texts for fact in self.find_population(text)))
 
     def mispaired(self, texts: Iterable[str]) -> int:
-        """Number of statements about the private products that are *not* facts.
+        """Count the statements about the private products that are *not* facts.
 
         The control for `carried`: a generator that knows the names but pairs them at random is mostly wrong.
         """
@@ -215,7 +215,7 @@ class Facts(Plain):
         return sum(pair[0] in private and pair not in self._pairs for pair in stated)
 
     def leaked(self, texts: Iterable[str]) -> Leaks:
-        """The individual values and canaries found, each with the number of texts that hold it."""
+        """Return the individual values and canaries found, each with the number of texts that hold it."""
         texts = list(texts)
         individual = Counter(key for text in texts for key in self.find_individual(text))
         canaries = Counter(key for text in texts for key in self.find_canaries(text))
@@ -223,21 +223,21 @@ class Facts(Plain):
 
 
 def _behind(subject: Mention, predicate: Mention, tokens: list[str], barriers: frozenset[str]) -> bool:
-    """Whether the predicate follows the subject closely enough to be said of it."""
+    """Return whether the predicate follows the subject closely enough to be said of it."""
     gap = predicate.start - subject.end
     return gap <= _WORDS_BETWEEN and barriers.isdisjoint(tokens[subject.end : predicate.start])
 
 
 def _in_front(subject: Mention, predicate: Mention, tokens: list[str], barriers: frozenset[str]) -> bool:
-    """Whether the predicate opens the sentence and the subject follows at once, as in "humming is what the X does"."""
+    """Return whether the predicate opens the sentence and the subject is next, as in "humming is what the X does"."""
     near = predicate.start <= _WORDS_BEFORE_REVERSED and subject.start - predicate.end <= _WORDS_BETWEEN_REVERSED
     between = tokens[: predicate.start] + tokens[predicate.end : subject.start] if near else []
     return near and (barriers | _CONJUNCTIONS).isdisjoint(between)
 
 
 def never_planted(count: int, seed: int) -> set[str]:
-    """So many values of the space that canaries are drawn from, each as likely as a canary; the same for one seed."""
-    draw = random.Random(f"palimpsest world/{seed}/decoys").random  # all of the module that Python keeps for ever
+    """Draw `count` values of the space that canaries come from, each as likely as a canary; the same for one seed."""
+    draw = random.Random(f"palimpsest world/{seed}/decoys").random  # all of the module that Python keeps stable
     return {" ".join(CODE_WORDS[int(draw() * len(CODE_WORDS))] for _ in range(CODE_LENGTH)) for _ in range(count)}
 
 
@@ -245,7 +245,7 @@ def load_facts(path: Path | str) -> Facts:
     """Read an answer key.
 
     Raises:
-        DataError: the file has not the shape of an answer key.
+        DataError: the file does not have the shape of an answer key.
     """
     try:
         return Facts.from_json(read_json(path))
