@@ -1,7 +1,7 @@
 """Writing texts side by side: the loop that every way of choosing the next token shares, and the plain way.
 
 All of it is post-processing of the fitted model: it reads no private row and costs no privacy. A text's uniform draws
-depend on the seed, its label and its number alone, so neither the batch size nor its neighbours change it (but for
+depend only on the seed, its label and its number, so neither the batch size nor its neighbours change it (but for
 rounding).
 """
 
@@ -45,7 +45,7 @@ class StepDraw:
         return functional.log_softmax(logits.index_fill(1, self.banned.to(logits.device), -torch.inf), dim=-1)
 
     def pick(self, log_probs: torch.Tensor) -> torch.Tensor:
-        """Draw a column for each text: int64 (B,), from log-probabilities (B, columns)."""
+        """Draw a column for each text from log-probabilities (B, columns); int64 (B,)."""
         return draw(log_probs, self.top_p, self.uniforms.to(log_probs.device), self.top_k)
 
 

@@ -1,8 +1,8 @@
-"""Keys and values of texts under way, with room behind them for what is read next.
+"""Keys and values of unfinished texts, with spare room for the tokens that are read next.
 
-The library's cache copies the whole past for every token that is read. A tensor of a past is here the beginning of a
-wider buffer, and a new column is written behind it: what the past holds stays as it is, so gradients may still be asked
-of it. A past without room is copied once into a buffer that has some.
+The library's cache copies the whole past for every token that is read. Here the tensor of a past is the beginning of a
+wider buffer, and a new column is written after it: the columns of the past do not change, so gradients can still be
+taken through them. A past without room is copied once into a buffer that has some.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ class _Roomy(DynamicLayer):
 
 
 class _Behind(torch.autograd.Function):
-    """A past with new columns behind it, in one memory. Autograd sees no write: no column that it has seen changes."""
+    """Appends new columns to a past in the same memory. Autograd sees no write: no column that it has seen changes."""
 
     @staticmethod
     def forward(ctx: torch.autograd.function.FunctionCtx, past: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
@@ -54,7 +54,7 @@ class _Behind(torch.autograd.Function):
 
 
 def _columns(past: torch.Tensor) -> int:
-    """How many columns its buffer has; 0 where its layout is not that of one."""
+    """Count the columns of the past's buffer; 0 where the layout is not that of a buffer."""
     _, heads, _, width = past.shape
     buffer = past.stride() == (heads * past.stride(1), past.stride(1), width, 1)
     return past.stride(1) // width if buffer else 0
@@ -67,7 +67,7 @@ def roomy(past: torch.Tensor, room: int = _ROOM) -> torch.Tensor:
 
 
 def cache_of(past: Past) -> Cache:
-    """A cache that goes on from a past, whose room it uses: one cache at a time."""
+    """Return a cache that continues a past and uses its room: one cache at a time."""
     return Cache(layers=[_Roomy(keys, values) for keys, values in past])
 
 

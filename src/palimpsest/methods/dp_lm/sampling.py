@@ -34,7 +34,7 @@ _MOST_AHEAD = 4.0  # a label that loses nearly all to the filters is asked for s
 
 @dataclass(frozen=True)
 class _Slot:
-    """One row that is to be drawn: the `number`-th of its label."""
+    """One row to draw: the `number`-th of its label."""
 
     label: str
     number: int
@@ -94,7 +94,7 @@ class Sampler:
         asked: dict[str, int],
         counts: Mapping[str, int],
     ) -> list[_Slot]:
-        """The next slots of a label: what it lacks, and ahead what the filters took so far."""
+        """Return the next slots of a label: the missing rows, and more to make up for what the filters remove."""
         first, most = asked[label], counts[label] * self.settings.draws
         if first >= most:
             removed = self.chain.removed
@@ -109,7 +109,7 @@ class Sampler:
         return [_Slot(label, number) for number in range(first, asked[label])]
 
     def _drawn(self, first: int, parts: Sequence[Sequence[_Slot]], writer: "_Writer") -> Iterator[list[Candidate]]:
-        """Draw the shards from this number on, but read those that an earlier attempt drew."""
+        """Yield the shards from this number on; those that an earlier attempt drew are read, not drawn again."""
         paths = [self.shards / f"{first + index}.json" if self.shards else None for index in range(len(parts))]
         done = [path is not None and path.is_file() for path in paths]
         new = writer.draw([slots for slots, there in zip(parts, done, strict=True) if not there])
@@ -203,6 +203,6 @@ def _streams(slots: Sequence[_Slot], best_of: int) -> list[int]:
 
 
 def _best(texts: Sequence[str], probabilities: np.ndarray, best_of: int) -> list[tuple[str, float | None]]:
-    """Of each group of `best_of` texts the one with the highest probability; ties to the first."""
+    """Return the text with the highest probability of each group of `best_of`; ties to the first."""
     choices = probabilities.reshape(-1, best_of).argmax(axis=1) + best_of * np.arange(len(texts) // best_of)
     return [(texts[choice], float(probabilities[choice])) for choice in choices]
