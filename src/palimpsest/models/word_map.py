@@ -1,4 +1,4 @@
-"""A public map of words to their neighbours, made of public texts alone. Free."""
+"""A public map of words to their neighbours, made only of public texts. Free."""
 
 from collections import Counter
 from collections.abc import Iterable
