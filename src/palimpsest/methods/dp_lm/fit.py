@@ -85,7 +85,7 @@ class DpLm:
         )
 
     def assumptions(self) -> tuple[str, ...]:
-        """What the training has to assume of this machine, ids of `privacy.assumptions`; public records alone decide.
+        """Return the ids of `privacy.assumptions` that the training relies on; only public records decide.
 
         Raises:
             ModelError: the base model cannot be used with these settings.

@@ -25,7 +25,7 @@ from palimpsest.models.tokens import Specials
 
 
 class _CandidatesWalk:
-    """Texts behind their prompts, whose next tokens are drawn from a few candidates for a target label each."""
+    """Texts after their prompts, whose next tokens are drawn from a few candidates for a target label each."""
 
     def __init__(
         self,

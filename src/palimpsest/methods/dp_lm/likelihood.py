@@ -79,7 +79,7 @@ def judge_of(model: ConditionalLm, rows: Serialiser, encode: Encode | None) -> J
 
 @torch.no_grad()
 def state_probabilities(model: ConditionalLm, rows: Serialiser, texts: Sequence[str]) -> np.ndarray:
-    """Probabilities of the labels, (texts, labels), from the texts behind a prompt that names no label."""
+    """Probabilities of the labels, (texts, labels), from the texts after a prompt that names no label."""
     names = list(rows.prompts)
     blind = replace(rows, entropy=bytes)  # always the same token in the label's place
     batch = blind.batch([Record(text, names[0] or None) for text in texts]).to(model.embedding.device)

@@ -26,7 +26,7 @@ def lm_loss(model: ConditionalLm, batch: Batch, frozen_head: bool = False) -> to
 def discriminator_loss(model: ConditionalLm, batch: Batch, prefix_step: int) -> torch.Tensor:
     """Mean cross entropy in nats of each record's label given prefixes of its text, shape (B,).
 
-    The text stands behind a random token in place of the label. Prefixes end at every `prefix_step`-th text token and
+    The text follows a random token in place of the label. Prefixes end at every `prefix_step`-th text token and
     weigh in proportion to their length (section 5.1.3 of the paper). A text shorter than `prefix_step` is classified
     once, whole, so that each record with a text has a loss.
     """

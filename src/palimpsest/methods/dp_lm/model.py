@@ -26,11 +26,11 @@ class HeadShape:
     """A discriminator's input and size.
 
     Attributes:
-        reads: "hidden" (the mean last hidden state of the text), "last" (that of its last token alone), "both" (the
+        reads: "hidden" (the mean last hidden state of the text), "last" (the state of its last token), "both" (the
             mean token embedding beside the mean state) or "encoder" (a sentence encoder's embedding of the text).
-        inputs: width of what it reads.
+        inputs: width of its input.
         width: hidden units; 0 makes it linear.
-        labels: how many it tells apart.
+        labels: number of labels that it separates.
     """
 
     reads: str
@@ -52,7 +52,7 @@ class HeadShape:
     def prefixes(self, features: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
         """Return the head's input for every prefix (batch, time, inputs), from features and bool `text` (batch, time).
 
-        Positions that are no text add nothing. A prefix without text has zeros.
+        Positions outside the text add nothing. A prefix without text has zeros.
         """
         kept = text.unsqueeze(-1).to(features.dtype)
         read = features * kept
@@ -111,7 +111,7 @@ class ConditionalLm(nn.Module):
         return _table(self.lm)
 
     def hidden(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Last hidden states (batch, time, width) of right-padded tokens (batch, time), behind the soft prompt."""
+        """Last hidden states (batch, time, width) of right-padded tokens (batch, time), after the soft prompt."""
         return states(self.lm, tokens, self.front(len(tokens)))
 
     def front(self, rows: int) -> torch.Tensor | None:
@@ -337,7 +337,7 @@ def merge_adapters(model: ConditionalLm) -> None:
 
 
 def require_context(model: ConditionalLm, tokens: int) -> None:
-    """Raise ModelError unless a sequence of `tokens` fits the model behind its soft prompt."""
+    """Raise ModelError unless a sequence of `tokens` fits the model after its soft prompt."""
     context = model.lm.config.get_text_config().max_position_embeddings
     needed = tokens + (0 if model.soft is None else model.soft.num_embeddings)
     if needed > context:

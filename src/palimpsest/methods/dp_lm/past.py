@@ -28,7 +28,7 @@ class _Roomy(DynamicLayer):
     def update(  # type: ignore[override]
         self, key_states: torch.Tensor, value_states: torch.Tensor, *_args: object, **_kwargs: object
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write the new columns behind those that are there."""
+        """Write the new columns after the present ones."""
         self.keys, self.values = _Behind.apply(self.keys, key_states), _Behind.apply(self.values, value_states)
         return self.keys, self.values
 
@@ -61,7 +61,7 @@ def _columns(past: torch.Tensor) -> int:
 
 
 def roomy(past: torch.Tensor, room: int = _ROOM) -> torch.Tensor:
-    """An empty tensor of the past's shape, with room for so many columns behind it."""
+    """Return an uninitialised tensor of the past's shape, with room for so many more columns."""
     rows, heads, time, width = past.shape
     return past.new_empty(rows, heads, time + room, width)[:, :, :time]
 

@@ -1,7 +1,7 @@
 """Drawing synthetic rows from a fitted model: steered, the best of a few, filtered, until each label has its count.
 
 Post-processing of the fitted model and of public models: it reads no private row and costs no privacy. Rows are drawn
-in shards; a finished shard is kept, so a run that was stopped goes on behind it and ends with the same rows.
+in shards; a finished shard is kept, so a stopped run continues after it and ends with the same rows.
 """
 
 import math
@@ -62,8 +62,8 @@ class Sampler:
     def sample(self, artifact: DpLmArtifact, counts: Mapping[str, int]) -> Iterator[Record]:
         """Draw exactly `counts[label]` records of each label, in that order.
 
-        The rows depend on the seed, the artifact, the settings and the counts; not on the batch size, but for rounding,
-        and not on where a run was stopped.
+        The rows depend on the seed, the artifact, the settings and the counts; not on the batch size, except for
+        rounding, and not on where a run was stopped.
 
         Raises:
             ModelError: the filters leave a label short of its count after `settings.draws` draws per row, or a text
@@ -188,7 +188,7 @@ def walk_of(
     ids: Specials,
     settings: DpLmGenerate,
 ) -> Walk:
-    """Texts behind their prompts, steered as the variant is: `targets` are the indices of their labels."""
+    """Return texts after their prompts, steered as the variant says: `targets` are the indices of their labels."""
     steering = VARIANTS[variant].steering
     if steering == "plain":
         return PlainWalk(model, prompts, ids.pad, settings.temperature)

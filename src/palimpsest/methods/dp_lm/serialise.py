@@ -154,7 +154,7 @@ def serialiser(
     loss_on: str,
     template: str = BARE,
 ) -> Serialiser:
-    """A serialiser for public labels; none stands for a task without labels.
+    """Return a serialiser for public labels; an empty list is a task without labels.
 
     Args:
         labels: their names, or label -> public description, where the template tells it.

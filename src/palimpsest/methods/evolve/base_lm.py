@@ -46,7 +46,7 @@ class _Draft:
         source: the text that it comes from; "" where there is none.
         head: tokens that come before the text.
         words: the source's words as tokens, as many as there is room for; None where there is no source.
-        stream: coins of its own.
+        stream: its own random draws.
     """
 
     label: str | None
@@ -94,9 +94,9 @@ class BaseAuthor:
     ) -> None:
         """Load the model and its tokenizer.
 
-        With `start: prompt` every text stands behind `prompt`: `BOS label SEP`, which `learn_prompts` teaches, or
-        words; with `start: corpus` behind BOS alone, and no label is told to the model. `corpus` gives the texts
-        whose first words new texts begin with, and the examples. `labels` has their public descriptions.
+        With `start: prompt` every text follows `prompt`: `BOS label SEP`, which `learn_prompts` teaches, or words; with
+        `start: corpus` it follows only BOS, and the model gets no label. `corpus` gives the texts whose first words new
+        texts begin with, and the examples. `labels` has their public descriptions.
 
         Raises:
             ModelError: the folder holds no causal language model.
@@ -119,8 +119,8 @@ class BaseAuthor:
     def random(self, counts: Mapping[str, int]) -> list[Record]:
         """New texts, label by label in the order of `counts`.
 
-        Empty texts, and those that are there already, are dropped; behind prompts others are drawn for them. Where
-        public texts are too few to begin with, each is used again.
+        Empty and repeated texts are dropped; after prompts others are drawn in their place. Where public texts are too
+        few to begin with, each is used again.
 
         Raises:
             ModelError: a label leaves no room for a text.
@@ -170,7 +170,7 @@ class BaseAuthor:
         return varied or [[] for _ in records]
 
     def _drafts(self, records: Sequence[Record], times: int, turn: int | str) -> list[_Draft]:
-        """`times` drafts for each record, one behind another."""
+        """`times` drafts for each record, one after another."""
         words = {text: self._words(text) for text in dict.fromkeys(record.text for record in records)}
         drafts = []
         for record, before in zip(records, occurrences(records), strict=True):
@@ -180,7 +180,7 @@ class BaseAuthor:
         return drafts
 
     def _draft(self, record: Record, words: Sequence[list[int]], stream: np.random.Generator) -> _Draft:
-        """The text behind its label's prompt, or behind the prompt that shows it whole or with blanks."""
+        """The text after its label's prompt, or after the prompt that shows it whole or with blanks."""
         label = record.label or ""
         template = self._shows
         if template is None:
@@ -317,7 +317,7 @@ class BaseAuthor:
         return {label: self._labels.get(label, "")}
 
     def _room(self, head: Sequence[int], parts: int = 1) -> int:
-        """Tokens that a text may have behind its head, or each of so many texts."""
+        """Tokens that a text may have after its head, or each of so many texts."""
         return self._writer.room(head, self._settings.max_tokens, parts)
 
     def _words(self, text: str) -> list[list[int]]:

@@ -65,8 +65,8 @@ class Evolve:
         """Write the first population, then let records vote and the author vary, round by round.
 
         Raises:
-            BackendError: the author wrote too little, cannot be reached, or its budget would be passed; finished
-                rounds are kept, and running again goes on with them.
+            BackendError: the author wrote too little, cannot be reached, or its budget would be passed; finished rounds
+            are kept, and running again continues with them.
             LedgerError: every round was begun by stopped attempts and none was finished.
         """
         settings, schema, encoders = self.settings, self.schema, self.encoders

@@ -48,8 +48,8 @@ class InstructedAuthor:
         """Take public inputs. `labels` is label -> description; {} for a task without labels, whose one label is "".
 
         Raises:
-            ParamsError: keywords or examples stand under what is no label, or a label has none; or a prompt names
-                labels that the task has not.
+            ParamsError: keywords or examples are given for an unknown label, or a label has none; or a prompt names
+            labels in a task without labels.
         """
         self.counts = _Counts()
         self._prompter = Requester(settings, labels, seed)

@@ -48,8 +48,8 @@ class Requester:
         """Take public inputs. `labels` is label -> description; {} for a task without labels.
 
         Raises:
-            ParamsError: keywords or examples stand under what is no label, or a label has none; or a prompt names
-                labels that the task has not.
+            ParamsError: keywords or examples are given for an unknown label, or a label has none; or a prompt names
+            labels in a task without labels.
         """
         _require_named("keywords", settings.prompts.keywords, labels)
         _require_named("examples", settings.prompts.examples, labels)

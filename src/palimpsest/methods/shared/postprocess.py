@@ -117,7 +117,7 @@ def noted_in(document: Mapping[str, Any]) -> dict[str, list[Record]]:
 class _Reservoir:
     """Some of a sequence of rows, each as likely as another (Vitter 1985, algorithm R).
 
-    The draws have a seed of their own: which rows are kept follows from the sequence alone.
+    The draws have their own seed: the kept rows are a function of the sequence only.
     """
 
     def __init__(self) -> None:

@@ -25,7 +25,7 @@ class Voice:
     is given: post-processing of that shift.
 
     Attributes:
-        reader: texts to hidden states behind the block that is moved, each behind BOS alone, whatever its label.
+        reader: texts to hidden states after the block that is moved, each text after only BOS, whatever its label.
         told: everything that these states depend on besides the model.
     """
 
