@@ -250,7 +250,7 @@ def draw(log_probs: torch.Tensor, top_p: float, uniforms: torch.Tensor, top_k: i
     Args:
         log_probs: shape (B, vocabulary), of full probability.
         uniforms: one draw in [0, 1) per row, (B,).
-        top_k: if not 0, `top_p` is a share of so many likeliest tokens, and no other may come.
+        top_k: if not 0, `top_p` is a share of so many likeliest tokens, and no other is drawn.
 
     Returns:
         Token ids, int64 (B,).
@@ -295,7 +295,7 @@ def _by_coin(weights: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
 
 
 def _kept_places(alive: Sequence[int], open_rows: set[int]) -> list[int]:
-    """Places of `alive` to go on with: the open ones, or all while nearly all are open."""
+    """Places of `alive` to continue with: the open ones, or all while nearly all are open."""
     if len(open_rows) > _ROOMY * len(alive):
         return list(range(len(alive)))
     return [place for place, row in enumerate(alive) if row in open_rows]
@@ -309,7 +309,7 @@ def _unwritable(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, ids:
 
 
 def _sentence_ends(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """Tokens that end in a full stop, an exclamation or a question mark, quotes and brackets behind it or not."""
+    """Tokens that end in a full stop, an exclamation or question mark, with or without closing quotes and brackets."""
     spelt: Iterable[str] = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
     return frozenset(number for number, token in enumerate(spelt) if token and _SENTENCE_END.search(token))
 

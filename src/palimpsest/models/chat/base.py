@@ -17,7 +17,7 @@ class Ask:
 
     Attributes:
         messages: (role, words) pairs; roles are system, user and assistant. The one message of role text is a text to
-            go on with, for a model that knows no chat.
+            continue, for a model without chat.
         max_tokens: tokens that the answer may have.
         temperature: sampling temperature; 0 takes the likeliest token.
         top_p: nucleus of sampling.

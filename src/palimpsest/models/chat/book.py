@@ -100,9 +100,9 @@ class Book:
 class Till:
     """The budget of tokens and money of one run: no request is sent that could pass it.
 
-    A request under way counts as the most that it can use, until it has ended. So what is used stays within the limits
-    however many requests are under way, as long as the server writes no more than it is asked for and a prompt has no
-    more tokens than `most_read` says.
+    An unfinished request counts as the most that it can use. So usage stays within the limits however many requests are
+    unfinished, as long as the server writes no more than it is asked for and a prompt has no more tokens than
+    `most_read` says.
 
     Attributes:
         sent: usage so far, over all attempts.

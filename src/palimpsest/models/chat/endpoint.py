@@ -26,9 +26,10 @@ class EndpointChat:
     """Asks an endpoint, several requests at once, within a rate and a budget.
 
     The budget holds over all attempts that share a book, killed ones too: a request is written down before it is sent,
-    and only sent where what is spent and the most that it and all others under way can use is within the budget. A
-    request that is lost, or whose reply says nothing of tokens, counts as the most that it can have used: a token for
-    each byte of the prompt, some for the chat template, and `max_tokens`. One that the server turns away costs nothing.
+    and only sent where the amount spent plus the most that it and all other unfinished requests can use is within the
+    budget. A request that is lost, or whose reply does not count tokens, counts as the most that it can have used: a
+    token for each byte of the prompt, some for the chat template, and `max_tokens`. One that the server turns away
+    costs nothing.
     """
 
     def __init__(self, settings: Connection, key: str | None, *, book: Path | None = None, pause: float = 0.5) -> None:
@@ -118,7 +119,7 @@ class _Call:
         self._show = counter(name="ask", total=len(asks), private=True)
 
     async def run(self) -> list[Answer]:
-        """Every answer in the asks' order, or the first error once the requests under way have ended."""
+        """Every answer in the asks' order, or the first error once the unfinished requests have ended."""
         async with self._desk.wire.connect() as client:
             workers = min(self._desk.settings.concurrency, len(self._asks))
             await asyncio.gather(*(self._work(client) for _ in range(workers)))

@@ -28,7 +28,7 @@ def open_chat(settings: LocalChatSettings | Endpoint, path: Path, seed: int, fol
     Raises:
         BackendError: the endpoint's key is not found.
         ModelError: the model cannot be loaded, or the client for endpoints is not installed.
-        DataError: the file is no such database.
+        DataError: the file is not such a database.
     """
     if isinstance(settings, Endpoint):
         return open_endpoint(settings, path, f"{settings.url} {settings.model} {seed}")
@@ -93,7 +93,7 @@ class KeptChat:
             model_id: all that an answer depends on besides the ask: the model, its seed.
 
         Raises:
-            DataError: the file is no such database.
+            DataError: the file is not such a database.
         """
         self._inner, self._book, self._model_id = inner, Book(path), model_id
 

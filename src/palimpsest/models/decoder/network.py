@@ -154,7 +154,7 @@ class Network(nn.Module):
         settings: DecodeSettings,
         earlier: Sequence[Sequence[int]] = (),
     ) -> list[list[int]]:
-        """A text, as token ids, for each embedding; one does not depend on the others but for rounding.
+        """Write a text, as token ids, for each embedding; no text depends on the others, except by rounding.
 
         Args:
             embeddings: the input, shape (B, r).

@@ -185,8 +185,8 @@ def learn(
     """Fit the whole network; the loss of each step.
 
     Args:
-        vectors: the wanted embeddings (n, d), behind which those of earlier texts stand where they are read: (n, 2 d).
-        earlier: their tokens.
+        vectors: the wanted embeddings (n, d), followed by those of earlier texts where they are read: (n, 2 d).
+        earlier: tokens of the earlier texts.
         kept: the folder of a long training's states; None keeps none.
     """
     steps = max(1, round(settings.epochs * len(texts) / settings.batch))
