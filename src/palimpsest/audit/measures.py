@@ -196,7 +196,7 @@ class Manifold:
 def manifold(written: np.ndarray, real: np.ndarray) -> Manifold:
     """Measure all five: whether written texts lie where the real ones do, and cover them.
 
-    A real row's ball reaches to its k-th nearest real row; together the balls stand for where real texts are.
+    A real row's ball reaches to its k-th nearest real row; together the balls mark the region of real texts.
 
     Raises:
         DataError: a set has no more than five rows.
