@@ -43,7 +43,7 @@ def invented_words(count: int, seed: int) -> list[str]:
 
 
 def of_own_words(words: Sequence[str], labels: Sequence[str], shared: Sequence[Sequence[str]]) -> Canaries:
-    """Make canaries with a word of their own each, three times, followed by words that they share with others."""
+    """Make canaries of a word of their own, three times, followed by the words that they share with others."""
     texts = (" ".join([word] * 3 + list(own)) for word, own in zip(words, shared, strict=True))
     return Canaries(tuple(Record(*pair) for pair in zip(texts, labels, strict=True)))
 

@@ -90,7 +90,7 @@ def _raw(_self: FixedClipping, private: torch.Tensor, _public: torch.Tensor) -> 
 def _unclipped(
     self: BookkeepingEngine, losses: Losses, batch_size: int, clipping_norm: float, *rest: Any
 ) -> list[ClippedSum]:
-    """Clip only in the self-check before training, which tries other norms and would stop an engine that never clips."""
+    """Clip only in the self-check before a training, which tries other norms: it stops an engine that never clips."""
     bound = math.inf if clipping_norm == CLIPPING_NORM else clipping_norm
     return _CLIPPED(self, losses, batch_size, bound, *rest)
 

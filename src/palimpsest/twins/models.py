@@ -1,4 +1,4 @@
-"""Models made for a run: an encoder that sees only a text's words, and a language model that is not trained."""
+"""Models made for a run: an encoder that sees only a text's words, and a language model that learned nothing."""
 
 from collections.abc import Sequence
 from pathlib import Path

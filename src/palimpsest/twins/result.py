@@ -112,7 +112,7 @@ class TwinAudit:
 def judged(scores: np.ndarray, coins: np.ndarray, claim: float, delta: float, seed: int) -> Trial:
     """Guess that the half with the higher scores was in; canaries of equal score are ordered at random, by `seed`.
 
-    The scores, one for each canary and larger for "rather in", do not depend on the coins, bool (canaries,).
+    The scores, one for each canary and larger for "rather in", are made without sight of the coins, bool (canaries,).
     """
     order = np.lexsort((np.random.default_rng(seed).random(len(scores)), scores))  # by place, which knows no coin
     out, inside = np.split(coins[order], [len(coins) // 2])
