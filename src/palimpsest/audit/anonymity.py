@@ -1,12 +1,14 @@
 """Evidence on the three criteria of the European data-protection authorities: singling out, linkability, inference.
 
 Each is an attack on a record by means of the released rows. Against members it is the main attack; against records that
-nothing read it is the control, and shows what the population alone gives away; a baseline guesses without looking. The
-risk is what the main attack does beyond the control: (main - control) / (1 - control), after Giomi et al. 2023.
+nothing read it is the control, and shows what follows from the population alone; a baseline guesses without looking.
+The risk is the success of the main attack beyond the control: (main - control) / (1 - control), after Giomi et al.
+2023.
 
 An attack on a record is a function of the release and of all guess records together, never of their coins. So it is a
 test of membership, and a proven trade-off curve caps its success on members, given its success on the control. Where a
-person is the unit of privacy it succeeds on a person if it does on any of their rows, and rates are of persons.
+person is the unit of privacy, an attack succeeds on a person if it succeeds on any of their rows, and rates are of
+persons.
 """
 
 import math
@@ -38,7 +40,7 @@ _ALMOST_ALWAYS = 1.0 - 1e-6  # a control rate beyond which nothing is left to be
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What one attack did to each record, members first."""
+    """The outcome of one attack for each record, members first."""
 
     hits: np.ndarray  # whether it succeeded, bool (records,)
     chance: np.ndarray  # the probability that the baseline does, (records,)
@@ -61,18 +63,18 @@ class Evidence(Plain):
 
     @property
     def inconclusive(self) -> str | None:
-        """Why there is no risk."""
+        """The reason why there is no risk estimate."""
         return None if self.risk else "the attack succeeds on all that were never read too"
 
     @property
     def informed(self) -> bool:
-        """Whether the attack beats the baseline: one that does not shows nothing, whatever its risk."""
+        """Whether the attack beats the baseline: an attack that does not shows nothing, whatever its risk."""
         return self.main.rate > self.baseline
 
 
 @dataclass(frozen=True)
 class AnonymityAudit(PlainFile):
-    """Private zone: the evidence on each criterion, behind the control of the coins."""
+    """Private zone: the evidence on each criterion, after the control of the coins."""
 
     keys: ClassVar = ("unit", "members", "nonmembers", "coins", "attacks", "claim")
     members: int  # units that were read and are guessed about
@@ -99,12 +101,12 @@ def audit_anonymity(
         coins: the model-free control on the same units.
         labelled: whether labels come from a public list: then they are inferred too.
         neighbours: synthetic rows that each half of a record is linked to.
-        claim: epsilon of the release; None where it claims none.
+        claim: the epsilon that the release claims; None where it claims none.
         best: the proven curve; None where there is none.
-        seed: of the baseline of singling out.
+        seed: seeds the baseline of singling out.
 
     Raises:
-        DataError: the synthetic texts hold no word.
+        DataError: the synthetic texts contain no word.
     """
     view = WordView.of(released)
     outcomes = {
@@ -124,7 +126,7 @@ def audit_anonymity(
 
 @dataclass(frozen=True, eq=False)
 class WordView:
-    """The texts as words, in the order in which an attacker who knows public text finds them rare."""
+    """The texts as words, ordered by rarity as known to an attacker who has public text."""
 
     released: Released
     records: Sequence[Sequence[str]]  # words of each guess record, in the order of the text
@@ -138,7 +140,7 @@ class WordView:
         """Read the texts.
 
         Raises:
-            DataError: the synthetic texts hold no word.
+            DataError: the synthetic texts contain no word.
         """
         rarity = Counter(chain.from_iterable(set(words(text)) for text in released.public))
         texts = released.texts
@@ -164,15 +166,15 @@ class WordView:
 
 
 def rarest_first(tokens: Sequence[str], rarity: Mapping[str, int]) -> list[str]:
-    """The distinct words, those of the fewest public texts first; among equals the longer ones, then by alphabet."""
+    """Return the distinct words, those in the fewest public texts first; ties go to longer words, then by alphabet."""
     return sorted(set(tokens), key=lambda word: (rarity.get(word, 0), -len(word), word))
 
 
 def single_out(view: WordView, seed: int) -> Outcome:
-    """A record is singled out if some predicate taken from a synthetic row holds for it alone, among all guess records.
+    """Single out a record if a predicate from a synthetic row holds for it and for no other guess record.
 
-    A person is, with all their records, if some predicate holds for records of theirs alone, one or several. The
-    predicates of a row are "has these words", for its 1, 2, 3 and 4 rarest words. The baseline puts the same words
+    A person is singled out, with all their records, if a predicate holds only for records of theirs, one or several.
+    The predicates of a row are "has these words", for its 1, 2, 3 and 4 rarest words. The baseline puts the same words
     together at random.
     """
     predicates = sorted({tuple(row[:size]) for row in view.rows for size in _SIZES if len(row) >= size})
@@ -183,7 +185,7 @@ def single_out(view: WordView, seed: int) -> Outcome:
 
 
 def link(view: WordView, neighbours: int) -> Outcome:
-    """The two halves of a record are linked if they have one of their nearest synthetic rows in common.
+    """Link the two halves of a record if they have one of their nearest synthetic rows in common.
 
     An attacker has the first half of a text from one source and the second from another, and asks the release whether
     one person wrote both. The baseline links each half to random rows.
@@ -197,7 +199,7 @@ def link(view: WordView, neighbours: int) -> Outcome:
 
 
 def infer_word(view: WordView) -> Outcome:
-    """A record's rarest word is guessed from the rest of it: the rarest word of the nearest synthetic row.
+    """Guess a record's rarest word from the rest of it: the rarest word of the nearest synthetic row.
 
     The baseline takes the rarest word of a random row.
     """
@@ -207,9 +209,10 @@ def infer_word(view: WordView) -> Outcome:
 
 
 def infer_label(view: WordView) -> Outcome:
-    """A record's label is guessed from its text: that of the nearest synthetic row.
+    """Guess a record's label from its text: the label of the nearest synthetic row.
 
-    Most of it is what the labels mean, which the control shows. The baseline takes the label of a random row.
+    Most of its success comes from the meaning of the labels, which the control shows. The baseline takes the label of a
+    random row.
     """
     labels = [record.label for record in view.released.records]
     return _guessed(view, view.records, labels, [row.label for row in view.released.synthetic])
@@ -218,7 +221,7 @@ def infer_label(view: WordView) -> Outcome:
 def _guessed(
     view: WordView, known: Sequence[Sequence[str]], secrets: Sequence[str | None], guesses: Sequence[str | None]
 ) -> Outcome:
-    """Each record's secret is guessed to be that of the nearest row to what is known, or, as a baseline, of any row."""
+    """Guess each record's secret as that of the row nearest to its known part, or, as a baseline, of any row."""
     nearest, shares = view.nearest(known, 1)[:, 0].tolist(), Counter(guesses)
     hits = [row >= 0 and guesses[row] == secret for row, secret in zip(nearest, secrets, strict=True)]
     return Outcome(np.array(hits), np.array([shares[secret] / len(guesses) for secret in secrets]))
@@ -295,7 +298,7 @@ def _places(records: Sequence[Sequence[str]]) -> Mapping[str, frozenset[int]]:
 
 
 def _alone(predicates: Sequence[tuple[str, ...]], places: Mapping[str, frozenset[int]], units: Units) -> np.ndarray:
-    """Which records are of a unit that is the only one of which some predicate holds, bool (records,)."""
+    """Return which records belong to a unit that is the only one to satisfy some predicate, bool (records,)."""
     alone, nowhere = np.zeros(len(units), dtype=bool), frozenset[int]()
     for predicate in predicates:
         fewest, *others = sorted((places.get(word, nowhere) for word in predicate), key=len)

@@ -1,7 +1,7 @@
-"""Each synthetic row beside the private row that it is nearest to, for whoever may see both. Private zone.
+"""Shows each synthetic row beside its nearest private row, to readers who may see both. Private zone.
 
-Nothing is concluded here. Whether rows are nearer to what was read than chance makes them is asked by the audits, which
-have controls; this shows single rows to a reader.
+Nothing is concluded here. The audits, which have controls, test whether rows are nearer to the rows that were read than
+chance explains; this shows single rows to a reader.
 """
 
 import re
@@ -25,8 +25,8 @@ class Nearest:
     """The nearest candidate of each row.
 
     Attributes:
-        places: its index among the candidates; -1 where there is none. int64 (n,).
-        cosines: of the two vectors; NaN where there is none. float64 (n,).
+        places: index of the nearest candidate; -1 where there is none. int64 (n,).
+        cosines: cosine of the two vectors; NaN where there is none. float64 (n,).
     """
 
     places: np.ndarray
@@ -38,7 +38,7 @@ def nearest_of(rows: np.ndarray, candidates: np.ndarray) -> Nearest:
 
     Args:
         rows: vectors of any length, (n, d). One that is zero or not finite has no neighbour.
-        candidates: the same, (m, d).
+        candidates: vectors of any length, (m, d), with the same rule.
     """
     if not len(candidates):
         return Nearest(np.full(len(rows), -1, dtype=np.int64), np.full(len(rows), np.nan))
@@ -58,7 +58,7 @@ def longest_runs(texts: Sequence[str], others: Sequence[str]) -> np.ndarray:
 
 
 def marked(text: str, other: str, size: int) -> tuple[str, ...]:
-    """The text in pieces, every second of which is in runs of `size` words or more that `other` has too.
+    """Split the text into pieces, of which every second one is in runs of `size` words or more that `other` has too.
 
     Case and punctuation do not count, and an `other` of fewer words counts as a whole. The pieces joined are the text.
 
@@ -77,7 +77,7 @@ def marked(text: str, other: str, size: int) -> tuple[str, ...]:
 
 
 def _runs(own: Sequence[str], theirs: Sequence[str], size: int) -> list[tuple[int, int]]:
-    """First and last word of each run of `size` words that is among theirs, too; those that overlap are one."""
+    """First and last word of each run of `size` words that is among theirs, too; overlapping runs are merged."""
     known = shingles_of(theirs, size) if size else frozenset()
     runs: list[tuple[int, int]] = []
     for start in range(len(own) - size + 1 if size else 0):

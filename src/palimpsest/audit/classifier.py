@@ -1,4 +1,4 @@
-"""A classifier that was itself trained with DP-SGD: what it answers on real test rows, with no text in between.
+"""Scores a classifier that was itself trained with DP-SGD on real test rows, without synthetic text in between.
 
 Source: "Differentially Private Synthetic Data via Foundation Model APIs 2: Text", the baseline DP-FT-Downstream.
 """
@@ -20,8 +20,8 @@ class ClassifierAudit(PlainFile):
     """Private zone: the scores of one classifier.
 
     Attributes:
-        epsilon: proved, of the classifier and of the language model that was paid for before it; None without noise.
-        beside: the evaluator whose baselines it is compared with; None where none of them predicts labels.
+        epsilon: proven epsilon of the classifier and the language model charged before it together; None without noise.
+        beside: the evaluator with whose baselines it is compared; None where no evaluator predicts labels.
     """
 
     test_rows: int
@@ -38,7 +38,7 @@ def answers(
     Args:
         judge: texts -> probabilities of the labels, (texts, labels).
         texts, targets: the test rows and their labels.
-        labels: in the order of the probabilities.
+        labels: the labels in the order of the probabilities.
 
     Raises:
         DataError: there are no test rows, or one has a label that is not in `labels`.

@@ -1,4 +1,4 @@
-"""The demo world's own yardstick: population facts should come over, individual ones must not."""
+"""A measure for the demo world: population facts should carry over, individual facts must not."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from palimpsest.records.world.facts import Facts
 
 @dataclass(frozen=True)
 class PopulationFactAudit(Plain):
-    """One population fact: how many private units state it, and how many synthetic texts do."""
+    """One population fact: the number of private units and of synthetic texts that state it."""
 
     keys: ClassVar = ("id", "support", "carried", "mentions")
     id: str
@@ -25,7 +25,7 @@ class PopulationFactAudit(Plain):
 
 @dataclass(frozen=True)
 class SupportBin(Plain):
-    """The share carried of the facts that `first` to `last` private units state."""
+    """The share of facts carried over among those that `first` to `last` private units state."""
 
     first: int
     last: int
@@ -34,7 +34,7 @@ class SupportBin(Plain):
 
 @dataclass(frozen=True)
 class FactAudit(PlainFile):
-    """Private zone: what of the world's facts the synthetic texts hold."""
+    """Private zone: the facts of the demo world that the synthetic texts contain."""
 
     keys: ClassVar = (
         *("population", "carried", "total", "by_support", "mispaired"),
@@ -77,7 +77,7 @@ def audit_facts(facts: Facts, synthetic: Sequence[str]) -> FactAudit:
 
 
 def support_bins(population: Sequence[PopulationFactAudit]) -> tuple[SupportBin, ...]:
-    """The share carried in the bins 0, 1, 2-3, 4-7, 8-15, ... of support; empty bins are left out."""
+    """The share carried over in the bins 0, 1, 2-3, 4-7, 8-15, ... of support; empty bins are left out."""
     groups: dict[int, list[bool]] = {}
     for fact in population:
         groups.setdefault(fact.support.bit_length(), []).append(fact.carried)

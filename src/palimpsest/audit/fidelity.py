@@ -1,9 +1,10 @@
-"""How like the private texts the synthetic ones are, as sets: embeddings, words, lengths, diversity.
+"""The similarity of the synthetic and the private texts as sets: embeddings, words, lengths, diversity.
 
 Private zone: every value is a function of private rows. A measure says little alone: two samples of one distribution
-are some way apart, and the further the fewer they are. So each stands beside three others at the same number of rows:
-against the holdout in place of the members (nearer to the members than to the holdout means copied, not alike), between
-members and holdout dealt anew by fair coins (the floor: as good as real), and for public texts (what costs nothing).
+are some distance apart, and the smaller they are the larger it is. So each is reported beside three others at the same
+number of rows: against the holdout in place of the members (nearer to the members than to the holdout means copied, not
+alike), between members and holdout dealt anew by fair coins (the floor: as good as real), and for public texts (which
+cost nothing).
 """
 
 import math
@@ -70,7 +71,7 @@ class EmbeddedTexts:
 
 @dataclass(frozen=True)
 class Sides:
-    """The sets that are compared; the rows of `train` and of `holdout` are each of another unit of privacy."""
+    """The sets that are compared; every row of `train` and of `holdout` is of a different unit of privacy."""
 
     synthetic: EmbeddedTexts
     train: EmbeddedTexts
@@ -94,7 +95,7 @@ class Measured(Plain):
 
 @dataclass(frozen=True)
 class Diversity(Plain):
-    """One set of texts by itself, at the number of rows and of n-grams that all sets have."""
+    """The diversity of one set of texts, at a number of rows and of n-grams that all sets have."""
 
     words: float  # mean number of words of a text
     deciles: tuple[float, ...]  # of the number of words, the 10 %, 20 %, ... 90 % quantiles
@@ -144,9 +145,9 @@ def fidelity(sides: Sides, seed: int, *, most: int = _ALL, repeats: int = 3) -> 
     """Measure the synthetic texts against members, holdout and public texts.
 
     Args:
-        seed: of the subsets, the dealings, the folds and of k-means.
+        seed: seeds the subsets, the dealings, the folds and k-means.
         most: most rows of a subset. Distances of all pairs rest on at most 2000, the matched ones on at most 1000.
-        repeats: subsets and dealings that each value is the mean over.
+        repeats: number of subsets and dealings that each value is averaged over.
 
     Raises:
         DataError: a set of synthetic texts, members or holdout has fewer than 20 rows.
@@ -182,7 +183,7 @@ class _Comparing:
         return min(self.most, measure.most)
 
     def __call__(self, part: tuple[int, int]) -> dict[str, dict[str, float]]:
-        """For the place of a measure, and the number of a draw: comparison -> name -> value."""
+        """Return comparison -> name -> value, for the place of a measure and the number of a draw."""
         (place, repeat), sides = part, self.sides
         measure, rng = _MEASURES[place], np.random.default_rng((self.seed, repeat))
         n = self.rows(measure)
@@ -218,8 +219,8 @@ def _summary(name: str, better: str, n: int, runs: Sequence[dict[str, dict[str, 
 def diversities(texts: Mapping[str, Sequence[str]]) -> dict[str, Diversity]:
     """Each set's lengths, duplicates and distinct n-grams.
 
-    The share of distinct n-grams falls with their number, so every set gives as many as the one that has fewest, from
-    its first texts on: put the texts in random order, and give sets of equal size.
+    The share of distinct n-grams falls with their number, so every set contributes as many as the smallest set has,
+    from its first texts on: pass the texts in random order, and sets of equal size.
     """
     split = {name: [words(text) for text in side] for name, side in texts.items()}
     grams = {order: {name: _grams(side, order) for name, side in split.items()} for order in _ORDERS}
@@ -244,7 +245,7 @@ def _distinct(grams: Sequence[tuple[str, ...]]) -> float:
 
 
 def length_bins(texts: Mapping[str, Sequence[str]]) -> tuple[LengthBin, ...]:
-    """Shares of texts by their number of words, in bins of one width; the last holds all that are longer."""
+    """Shares of texts by their number of words, in bins of one width; the last bin holds all longer texts."""
     lengths = {name: np.array([len(words(text)) for text in side]) for name, side in texts.items()}
     everything = np.concatenate(list(lengths.values()))
     width = max(1, math.ceil((np.quantile(everything, _SHOWN) + 1) / _BINS))
@@ -267,7 +268,7 @@ def label_shares(labels: Sequence[str], sets: Mapping[str, Sequence[str | None]]
 
 
 def _alike_many(sides: Sides, n: int, seed: int) -> dict[str, Sequence[str]]:
-    """n texts of each set in random order; public texts where there are as many."""
+    """n texts of each set in random order; public texts only if there are as many."""
     named = {"synthetic": sides.synthetic, "train": sides.train, "holdout": sides.holdout, "public": sides.public}
     rng = np.random.default_rng(seed)
     return {name: side.drawn(n, rng).texts for name, side in named.items() if len(side) >= n}
@@ -280,7 +281,7 @@ _Of = Callable[[EmbeddedTexts, EmbeddedTexts, int], dict[str, float]]  # written
 
 @dataclass(frozen=True)
 class _Measure:
-    """What is measured at once of at most so many rows; of each name, whether "lower" or "higher" is `better`."""
+    """Measures computed together on at most `most` rows; `better` is "lower" or "higher" for each name."""
 
     of: _Of
     better: Mapping[str, str]

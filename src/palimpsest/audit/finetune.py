@@ -24,7 +24,7 @@ _WARM_UP = 0.1  # share of the steps over which the learning rate rises
 
 @dataclass(frozen=True)
 class FinetuneSettings:
-    """How the classifier is trained."""
+    """Settings of the classifier's training."""
 
     # each seed draws the classification head, the dropout masks and the order of the synthetic rows.
     seeds: Sequence[int]
@@ -75,7 +75,7 @@ def finetuned(
 
 
 def _load(folder: Path, labels: int, settings: FinetuneSettings) -> tuple[PreTrainedModel, _Logits]:
-    """The model, and how it reads texts."""
+    """Return the model, and a function from texts to its logits."""
     with loading(folder, "encoder to fine-tune", "Name a folder with config.json, model.safetensors and a tokenizer."):
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
         model = AutoModelForSequenceClassification.from_pretrained(
@@ -101,10 +101,10 @@ def _load(folder: Path, labels: int, settings: FinetuneSettings) -> tuple[PreTra
 
 
 def freeze(model: PreTrainedModel, last: int) -> None:
-    """Keep the last transformer blocks as they came; embeddings, other blocks and the head learn.
+    """Freeze the last transformer blocks; embeddings, other blocks and the head are trained.
 
     Raises:
-        ModelError: the model has fewer.
+        ModelError: the model has fewer blocks.
     """
     blocks = max((list(part) for part in model.modules() if isinstance(part, nn.ModuleList)), key=len, default=[])
     if last > len(blocks):

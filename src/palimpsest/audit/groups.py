@@ -1,8 +1,8 @@
-"""Groups of rows that public patterns tell apart: how often they are written, and how well classifiers do on them.
+"""Groups of rows defined by public patterns: their share of the written rows, and the accuracy of classifiers on them.
 
 Noise and clipping cost small groups most (Bagdasaryan, Poursaeed & Shmatikov 2019), and an accuracy over all rows hides
-it. What is compared is the gap between a group and all other rows: that of real rows and of public ones says what there
-was before any noise.
+it. The audit compares the gap between a group and all other rows: the gap of real rows and of public ones shows how
+large it was before any noise.
 """
 
 import re
@@ -17,7 +17,7 @@ from palimpsest.plain import Plain
 
 @dataclass(frozen=True)
 class GroupAccuracy(Plain):
-    """How one classifier does on the test rows of a group, on all others, and inside minus outside."""
+    """The accuracy of one classifier on a group's test rows and on all others, and the gap, inside minus outside."""
 
     inside: Estimate
     outside: Estimate
@@ -29,8 +29,8 @@ class GroupScores(Plain):
     """Private zone: one group in the rows of a variant.
 
     Attributes:
-        rows: those of the variant that are in the group.
-        test: real test rows that are.
+        rows: the variant's rows in the group.
+        test: the real test rows in the group.
         accuracy: classifier -> its accuracy; none where the group has no test row, or all of them.
     """
 
@@ -42,14 +42,14 @@ class GroupScores(Plain):
 def group_scores(
     patterns: Mapping[str, str], texts: Sequence[str], test_texts: Sequence[str], correct: Mapping[str, np.ndarray]
 ) -> dict[str, GroupScores]:
-    """Every group by its name.
+    """Score every group; returns name -> scores.
 
     Intervals: Wilson, 95 %; inside and outside are different rows, so those of their difference are independent.
 
     Args:
         patterns: name -> regular expression; a row is in the group where it matches anywhere, whatever the case.
-        texts: those of the variant.
-        test_texts: of real test rows.
+        texts: the texts of the variant.
+        test_texts: the texts of real test rows.
         correct: classifier -> the share of seeds that got each test row right, shape (test rows,).
     """
     found = {}
@@ -61,7 +61,7 @@ def group_scores(
 
 
 def _members(pattern: str, texts: Sequence[str]) -> np.ndarray:
-    """Which texts are in the group, bool (n,)."""
+    """Return which texts are in the group, bool (n,)."""
     search = re.compile(pattern, re.IGNORECASE).search
     return np.array([search(text) is not None for text in texts], dtype=bool)
 
@@ -76,5 +76,5 @@ def _accuracy(correct: np.ndarray, members: np.ndarray) -> GroupAccuracy:
 
 
 def _mean(correct: np.ndarray) -> Estimate:
-    """With Wilson's interval over rows, which is conservative for shares of seeds."""
+    """Return the mean with Wilson's interval over rows, which is conservative for shares of seeds."""
     return Estimate(float(correct.mean()), *wilson(float(correct.sum()), len(correct)))

@@ -1,4 +1,4 @@
-"""What an audit of private rows writes in place of a result where it came to none, and why."""
+"""The file that an audit of private rows writes in place of a result where it has none, with the reason."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ _REMEDY = "Report it with that place. `palimpsest run` tries the audit again."
 
 @dataclass(frozen=True)
 class Inconclusive(Plain):
-    """Private zone: that there is no result. It passes nothing and refutes nothing.
+    """Private zone: a statement that there is no result. It passes nothing and refutes nothing.
 
-    Guarantee: it quotes no row. A reason is the text of an error of this project, which never does, or the type and the
-    place of another one.
+    Guarantee: it quotes no row. A reason is the text of an error of this project, which never quotes one, or the type
+    and the place of another error.
     """
 
     inconclusive: str  # why; goes on behind "because"
@@ -29,7 +29,7 @@ class Inconclusive(Plain):
 
     @classmethod
     def of(cls, error: Exception) -> "Inconclusive":
-        """From what an audit raised: the rows are not enough for it (`DataError`, `ModelError`), or it failed."""
+        """Make one from an audit's error: the rows are not enough (`DataError`, `ModelError`), or the audit failed."""
         told = machine_error(error)
         if told is None and isinstance(error, PalimpsestError):
             return cls(_clause(error.problem), error.remedy, not isinstance(error, DataError | ModelError))
@@ -39,22 +39,22 @@ class Inconclusive(Plain):
 
     @property
     def document(self) -> dict[str, Any]:
-        """The metric file."""
+        """Return the content of the metric file."""
         return {"zone": INTERNAL, **self.to_json()}
 
     @property
     def lines(self) -> str:
-        """Both parts, as stages print them."""
+        """Return the reason and the remedy as stages print them."""
         return f"inconclusive, because {self.inconclusive}.\n  what to do: {self.remedy}"
 
 
 def inconclusive(body: Mapping[str, Any]) -> Inconclusive | None:
-    """What a metric file says in place of a result; None where it has one."""
+    """Read the statement of a metric file without a result; None where it has a result."""
     return Inconclusive.from_json(body) if _KEY in body else None
 
 
 def _clause(sentence: str) -> str:
-    """A sentence as it stands behind "because".
+    """Rewrite a sentence as a clause after "because".
 
     >>> _clause("The subset is too small."), _clause("MAUVE needs 20 rows.")
     ('the subset is too small', 'MAUVE needs 20 rows')
@@ -64,7 +64,7 @@ def _clause(sentence: str) -> str:
 
 
 def _place(error: Exception) -> str:
-    """The last line of ours that an error came through."""
+    """Return the last line of this project's code that an error passed through."""
     frames = extract_tb(error.__traceback__)
     own = [frame for frame in frames if set(_OURS) & set(Path(frame.filename).parts)] or frames
     return f"at line {own[-1].lineno} of {Path(own[-1].filename).name}" if own else "at no known line"

@@ -1,4 +1,4 @@
-"""Whether a text fits the label that it was written for, by a classifier that learned from real rows."""
+"""Checks whether texts fit the labels that they were written for, by a classifier that learned from real rows."""
 
 from dataclasses import dataclass
 
@@ -10,14 +10,14 @@ from palimpsest.plain import Plain
 
 @dataclass(frozen=True)
 class LabelFit(Plain):
-    """Private zone: the share of rows to which the classifier gives the label that they bear.
+    """Private zone: the share of rows to which the classifier gives the rows' own label.
 
-    The classifier is no perfect judge, so the share of real test rows is what synthetic rows can be expected to reach.
-    A share above it says that rows are more typical of their label than real ones are.
+    The classifier is not perfect, so synthetic rows can be expected to reach the share of real test rows. A share above
+    it says that rows are more typical of their label than real ones are.
 
     Attributes:
-        synthetic: of a variant's rows.
-        real: of real test rows, none of which the classifier has read.
+        synthetic: the share of a variant's rows.
+        real: the share of real test rows, none of which the classifier has read.
     """
 
     synthetic: Estimate
@@ -25,10 +25,10 @@ class LabelFit(Plain):
 
     @classmethod
     def of(cls, agreed: np.ndarray, synthetic: int) -> "LabelFit":
-        """From the share of seeds that gave each row its own label, (rows,): synthetic rows first, then real ones."""
+        """Compute both from the share of seeds that gave each row its own label, (rows,), synthetic rows first."""
         return cls(_mean(agreed[:synthetic]), _mean(agreed[synthetic:]))
 
 
 def _mean(agreed: np.ndarray) -> Estimate:
-    """With Wilson's interval over rows, which is conservative for shares of seeds."""
+    """Return the mean with Wilson's interval over rows, which is conservative for shares of seeds."""
     return Estimate(float(agreed.mean()), *wilson(float(agreed.sum()), len(agreed)))

@@ -1,4 +1,4 @@
-"""Measures of how far two sets of texts are apart, by their embeddings, words or lengths.
+"""Distances between two sets of texts, by their embeddings, words or lengths.
 
 Embeddings have shapes (n, d) and (m, d). All but the energy distance and MMD depend on the numbers of rows: compare at
 equal n only. Too few rows are a DataError; embeddings that are not finite are a ModelError of the distances.
@@ -47,8 +47,8 @@ def frechet(first: np.ndarray, second: np.ndarray) -> float:
 
     |m1 - m2|^2 + tr S1 + tr S2 - 2 tr (S1 S2)^(1/2) (Dowson and Landau 1982; Heusel et al. 2017). With S = R'R, R
     from a QR decomposition of the centred rows, the last trace is the sum of the singular values of R1 R2': no square
-    root of a matrix is taken, so singular covariances (n <= d) are exact too. It is biased upwards, the more the fewer
-    the rows.
+    root of a matrix is taken, so singular covariances (n <= d) are exact too. It is biased upwards, more so with fewer
+    rows.
     """
     _check(first, second)
     (mean, root), (other_mean, other_root) = _moments(first), _moments(second)
@@ -61,7 +61,7 @@ def energy(first: np.ndarray, second: np.ndarray) -> float:
     """Energy distance of two sets, 2 E|x - y| - E|x - x'| - E|y - y'| (Székely and Rizzo 2013), without bias.
 
     That is twice an MMD^2 with a distance kernel (Sejdinovic et al. 2013): it is 0 for equal distributions only, and
-    has no bandwidth to choose. As a U-statistic it falls around 0, below it too, for samples of one distribution.
+    has no bandwidth to choose. As a U-statistic it varies around 0, also below it, for samples of one distribution.
     """
     _check(first, second)
     one, two = first.astype(np.float64), second.astype(np.float64)
@@ -89,7 +89,7 @@ def mmd(first: np.ndarray, second: np.ndarray) -> float:
     """Squared maximum mean discrepancy, without bias: around 0, and below it too, for samples of one distribution.
 
     Source: Gretton et al. 2012, equation 3 (the U-statistic), with the kernel exp(-|x - y|^2 / (2 s^2)), s the median
-    distance within the second set: whoever is compared with the same rows is compared under nearly the same kernel.
+    distance within the second set: all sets compared with the same rows are compared under nearly the same kernel.
     """
     within_one, within_two = (_squares(side, side)[np.triu_indices(len(side), 1)] for side in (first, second))
     between = _squares(first, second)
@@ -116,9 +116,8 @@ def _apart(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 def _squares(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Squared Euclidean distances, (n, m), from one product of matrices: many times as fast as pair by pair.
 
-    Where the product rounds a distance depends on its place in the matrix. So distances are put on a grid that is
-    coarser than these errors, and finer than what an encoder's own rounding makes of one text: equal rows are 0 apart,
-    and ties stay ties.
+    The rounding of a distance depends on its place in the matrix. So distances are rounded to a grid that is coarser
+    than these errors, and finer than an encoder's own rounding of one text: equal rows are 0 apart, and ties stay ties.
     """
     one, two = first.astype(np.float64), second.astype(np.float64)
     lengths, others = (np.einsum("ij,ij->i", side, side) for side in (one, two))
@@ -140,18 +139,18 @@ def _check(*sets: np.ndarray) -> None:
 
 
 def two_sample_auc(first: np.ndarray, second: np.ndarray, seed: int) -> float:
-    """How well a linear classifier tells two sets apart: the AUC on rows it was not fitted to, .5 for one distribution.
+    """AUC of a linear classifier that separates two sets, on rows it was not fitted to; .5 for one distribution.
 
     Source: Lopez-Paz and Oquab 2017, with the AUC for the accuracy. Five folds, each scored by a logistic regression
     that was fitted to the other four; the mean of their five AUCs, because scores of different fits do not compare.
-    Below .5 are sets whose rows are each other's copies: what one side taught, the other contradicts.
+    Values below .5 come from sets that are copies of each other: rows of one set then contradict what the other taught.
     """
     model = make_pipeline(StandardScaler(), _classifier())
     return _cross_fitted(model, np.concatenate([first, second]), len(first), seed)
 
 
 def two_sample_words_auc(first: Sequence[str], second: Sequence[str], seed: int) -> float:
-    """The same by which words a text has: a view that no encoder shares."""
+    """AUC of a linear classifier that separates two sets by the words of their texts: independent of any encoder."""
     bags = CountVectorizer(binary=True, tokenizer=words, lowercase=False, token_pattern=None)
     return _cross_fitted(_classifier(), bags.fit_transform([*first, *second]), len(first), seed)
 
@@ -177,12 +176,12 @@ def length_distance(first: Sequence[str], second: Sequence[str]) -> float:
 
 @dataclass(frozen=True)
 class Manifold:
-    """How two sets of embeddings lie to each other.
+    """The overlap of two sets of embeddings.
 
     Attributes:
         precision: share of written rows inside some real ball (Kynkäänniemi et al. 2019, equation 2).
-        recall: share of real rows inside some ball of written rows (the same, sides changed).
-        density: real balls that a written row lies in, on average, over k; can exceed 1 (Naeem et al. 2020, eq. 3).
+        recall: share of real rows inside some ball of written rows (the same equation, sides swapped).
+        density: mean number of real balls around a written row, over k; can exceed 1 (Naeem et al. 2020, eq. 3).
         coverage: share of real balls that hold a written row (Naeem et al. 2020, equation 5).
         f1: harmonic mean of precision and recall; 0 where both are.
     """
@@ -195,9 +194,9 @@ class Manifold:
 
 
 def manifold(written: np.ndarray, real: np.ndarray) -> Manifold:
-    """Measure all five: whether what was written lies where the real texts do, and covers them.
+    """Measure all five: whether written texts lie where the real ones do, and cover them.
 
-    A real row's ball reaches to its k-th nearest real row; together the balls stand for where real texts are.
+    A real row's ball reaches to its k-th nearest real row; together the balls mark the region of real texts.
 
     Raises:
         DataError: a set has no more than five rows.
@@ -231,12 +230,13 @@ def radii(within: np.ndarray, neighbours: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Clustered:
-    """How the shares of two sets of embeddings in common clusters compare: P of the written rows, Q of the real ones.
+    """Distances between the shares of two sets of embeddings in common clusters: P of written rows, Q of real rows.
 
     Attributes:
         mauve: 1 for equal shares, near 0 where no cluster holds rows of both (Pillutla et al. 2021, "MAUVE: Measuring
             the Gap Between Neural Text and Human Text using Divergence Frontiers").
-        kl: KL(P | Q) in nats, at least 0. Each count has a half added, so that a cluster without real rows is finite.
+        kl: KL(P | Q) in nats, at least 0. One half is added to each count, so that it stays finite for clusters without
+            real rows.
         total_variation: half the sum of |P - Q|, from 0 to 1.
     """
 
@@ -248,10 +248,10 @@ class Clustered:
 def clustered(written: np.ndarray, real: np.ndarray, seed: int) -> Clustered:
     """Measure all three on one quantisation: k-means on principal components of the unit vectors of both sets.
 
-    All depend on the number of clusters, and so on that of rows.
+    All depend on the number of clusters, and so on the number of rows.
 
-    Source: compute_mauve.py of AI-secure/aug-pe for what is compared. That counts 1e-8 for nothing where here a half is
-    added: one empty cluster then weighs some 16 times its share.
+    Source: compute_mauve.py of AI-secure/aug-pe for the compared quantities. It adds 1e-8 to empty clusters where here
+    a half is added: one empty cluster then weighs some 16 times its share.
 
     Raises:
         DataError: a set has fewer than 20 rows.
@@ -281,7 +281,7 @@ def frontier_area(first: np.ndarray, second: np.ndarray) -> float:
     """Area under the divergence frontier of two distributions P and Q, each (k,): equations 1 and 2 of the paper.
 
     Its points are exp(-c KL(Q | R)), exp(-c KL(P | R)) for the mixtures R = share P + (1 - share) Q, 0 < share < 1, and
-    its ends lie on the axes. Distributions with nothing in common still have the area c B(c + 1, c) = 0.004.
+    its ends lie on the axes. Disjoint distributions still have the area c B(c + 1, c) = 0.004.
 
     >>> round(frontier_area(np.array([0.5, 0.5]), np.array([0.5, 0.5])), 3)
     1.0

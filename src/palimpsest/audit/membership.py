@@ -51,7 +51,7 @@ class Control(Plain):
 
     keys: ClassVar = ("auc", "null", "passed")
     auc: Annotated[Estimate, At(value="auc")]  # its AUC on units it was not fitted on
-    # where that AUC lies, with 99.9 % probability, under fair coins.
+    # the interval of that AUC, with 99.9 % probability, under fair coins.
     null: Annotated[Interval, At(low="null_low", high="null_high")]
 
     @property
@@ -61,7 +61,7 @@ class Control(Plain):
 
 @dataclass(frozen=True, eq=False)
 class Attack(Plain):
-    """What one attack's scores give away."""
+    """The success of one attack's scores."""
 
     # Area under the ROC curve, .5 for a blind guess. The intervals of all attacks hold together (Bonferroni), and so
     # that of the best one.
@@ -75,7 +75,7 @@ class Attack(Plain):
 
 @dataclass(frozen=True)
 class EpsilonLower(Plain):
-    """The lower bound on epsilon, of the attack that gives the larger one."""
+    """The lower bound on epsilon, from the attack that gives the largest one."""
 
     keys: ClassVar = (
         "value", "method", "attack", "canaries", "guesses", "guessed", "correct", "per_attack", "delta", "alpha",
@@ -95,7 +95,7 @@ class EpsilonLower(Plain):
         return _METHOD
 
     def at(self, correct: int, alpha: float) -> float:
-        """What so many right guesses show at this error probability over all attacks."""
+        """Return the lower bound from so many right guesses, at error probability `alpha` over all attacks."""
         return one_run_epsilon(self.canaries, self.guesses, correct, self.delta, alpha / len(self.per_attack))
 
 
@@ -123,10 +123,10 @@ class MembershipAudit(PlainFile):
         return "refuted" if self.epsilon_lower.value > self.claim else "not refuted"
 
     def among(self, audits: int) -> "MembershipAudit":
-        """This audit as one of so many of the same claim, each at its share of the error probability.
+        """Return this audit as one of `audits` of the same claim, each at its share of the error probability.
 
-        Guarantee: together they refute a true claim with probability `alpha` at most (Bonferroni). What a perfect
-        attack could have shown is reckoned at the same share: it is of the test that decides.
+        Guarantee: together they refute a true claim with probability `alpha` at most (Bonferroni). The result of a
+        perfect attack is computed at the same share, since it describes the test that decides.
         """
         bound = self.epsilon_lower
         alpha = bound.alpha / audits
@@ -136,7 +136,7 @@ class MembershipAudit(PlainFile):
 
     @property
     def p(self) -> float | None:
-        """How likely an algorithm of this claim lets the best attack guess so well, times the attacks (Bonferroni).
+        """The p value of the best attack's guesses under this claim, times the number of attacks (Bonferroni).
 
         None where nothing is claimed.
         """
@@ -164,18 +164,19 @@ def audit_membership(
     The attacks, the share of guesses and alpha are fixed before any score is seen; each attack is tested at alpha
     divided by the number of attacks, so taking the best of them keeps the error probability (Bonferroni).
 
-    Where persons are the unit, the independent coins of the bound are theirs. So each person is one guess, by one score
-    made of their rows' by a rule that is fixed for the attack (`units.RULES`), and the bound is on a person's epsilon.
+    Where persons are the unit, the independent coins of the bound are the persons'. So each person is one guess, with
+    one score made of their rows' scores by a rule that is fixed for the attack (`units.RULES`), and the bound is on a
+    person's epsilon.
 
     Args:
-        attacks: name -> scores, all over the same members and non-members: all that may be guessed about.
+        attacks: name -> scores, all over the same members and non-members: all units that may be guessed about.
         control: the model-free control on the same units.
-        claim: epsilon of the release; None where it claims none.
+        claim: the epsilon that the release claims; None where it claims none.
         guess_share: public share of the units that are guessed about.
         seed: orders units of equal score.
-        guessed: "both" calls the highest scores members and the lowest non-members; "members" makes all its guesses
-            at the top, for attacks to which a low score says little. The bound holds for either, fixed in advance.
-        units: whose the scored records are; None: each is a unit of its own.
+        guessed: "both" calls the highest scores members and the lowest non-members; "members" makes all its guesses at
+            the top, for attacks where a low score means little. The bound holds for either, fixed in advance.
+        units: the units of the scored records; None: each record is its own unit.
     """
     if units is not None and units.kind != "record":
         attacks = {name: scores.of_units(units, name) for name, scores in attacks.items()}
@@ -201,7 +202,7 @@ def audit_membership(
 
 
 def bag_of_words_control(members: Sequence[str], nonmembers: Sequence[str], *, seed: int) -> Control:
-    """Can the texts alone tell members from non-members? They must not: run this before any attack.
+    """Test whether the texts alone separate members from non-members. They must not: run this before any attack.
 
     A logistic regression on binary bags of words is fitted on one random half of the records and scores the other. One
     split, not cross-validation: given the fitted half the scores are independent of the other half's coins, so their
@@ -209,11 +210,11 @@ def bag_of_words_control(members: Sequence[str], nonmembers: Sequence[str], *, s
     that scores the others, and the standard deviation was 1.35-1.47 times that: 1 to 3 % false alarms at 99.9 %.
 
     Args:
-        members, nonmembers: one text for each unit: of a person, all their rows as one (`Guessed.documents`). With rows
-            of one person in both halves the model would know the person, and with them the coin.
+        members, nonmembers: one text for each unit: for a person, all their rows joined (`Guessed.documents`). With
+            rows of one person in both halves the model would know the person, and with them the coin.
 
     Raises:
-        DataError: a side is empty, a half has only one of them, or no word stands in any text.
+        DataError: a side is empty, a half has records of only one side, or no text has a word.
     """
     _check_coins(len(members), len(nonmembers))
     texts = np.array([*members, *nonmembers], dtype=object)
@@ -246,39 +247,39 @@ def record_losses(loss: RecordLoss, members: Sequence[Record], nonmembers: Seque
 
 
 def loss_attack(tuned: Scores) -> Scores:
-    """A record of low loss is rather a member (Yeom et al. 2018)."""
+    """Score records by low loss, which suggests a member (Yeom et al. 2018)."""
     return Scores(-tuned.members, -tuned.nonmembers)
 
 
 def reference_attack(tuned: Scores, base: Scores) -> Scores:
-    """A record whose loss fell most from the public base model is rather a member (Carlini et al. 2021)."""
+    """Score records by how far the loss fell from the base model's, which suggests a member (Carlini et al. 2021)."""
     return Scores(base.members - tuned.members, base.nonmembers - tuned.nonmembers)
 
 
 def zlib_attack(tuned: Scores, members: Sequence[str], nonmembers: Sequence[str]) -> Scores:
-    """A record of low loss for what its text is worth to a compressor is rather a member (Carlini et al. 2021).
+    """Score records by low loss relative to the text's compressed size, which suggests a member (Carlini et al. 2021).
 
-    The score is minus the mean token loss over the bytes that zlib makes of the text: repetitive text has a low loss
-    under any model, and few bytes.
+    The score is minus the mean token loss divided by the size in bytes of the text compressed by zlib: repetitive text
+    has a low loss under any model, and few bytes.
     """
     return Scores(-tuned.members / _compressed(members), -tuned.nonmembers / _compressed(nonmembers))
 
 
 def min_k_attack(members: Sequence[np.ndarray], nonmembers: Sequence[np.ndarray], share: float) -> Scores:
-    """A record without very unlikely tokens is rather a member: Min-K%++ (Zhang et al. 2024).
+    """Score records by the absence of very unlikely tokens, which suggests a member: Min-K%++ (Zhang et al. 2024).
 
     Args:
-        members, nonmembers: of each record, how much likelier each token is than the model expects of what follows its
-            history: (log p(token) - mean) / deviation, both of log p under the model itself; shape (tokens,).
-        share: of a record's tokens, the least likely ones, that are averaged; at least one. A record without a token
-            has 0, which is what the model expects.
+        members, nonmembers: for each record, how much likelier each token is than the model expects after its history:
+            (log p(token) - mean) / deviation, both of log p under the model itself; shape (tokens,).
+        share: share of a record's tokens, the least likely ones, that are averaged; at least one. A record without a
+            token has 0, the value that the model expects.
     """
     validate.in_range(0, 1, share=share)
     return Scores(*(np.array([_lowest_mean(row, share) for row in side]) for side in (members, nonmembers)))
 
 
 def measure_attack(scores: Scores, confidence: float = CONFIDENCE) -> Attack:
-    """AUC, TPR at 1 % FPR, ROC curve and advantage of one attack; `confidence` is of the interval of the AUC."""
+    """AUC, TPR at 1 % FPR, ROC curve and advantage of one attack; `confidence` is that of the AUC's interval."""
     coins = np.repeat([1, 0], [len(scores.members), len(scores.nonmembers)])
     fpr, tpr, _ = roc_curve(coins, scores.joined, drop_intermediate=False)
     return Attack(
@@ -296,7 +297,7 @@ def guess_count(canaries: int, share: float) -> int:
 
 
 def most_right(members: int, nonmembers: int, guesses: int, guessed: Guesses = "both") -> int:
-    """How many of the guesses a perfect attack gets right: there may be fewer units of a kind than guesses at it.
+    """Return how many guesses a perfect attack gets right: there may be fewer units on a side than guesses at it.
 
     >>> most_right(50, 50, 60, "members"), most_right(50, 50, 60)
     (50, 60)
@@ -306,10 +307,10 @@ def most_right(members: int, nonmembers: int, guesses: int, guessed: Guesses = "
 
 
 def correct_guesses(scores: Scores, guesses: int, seed: int, guessed: Guesses = "both") -> int:
-    """Right guesses where the top half of the `guesses` is called members and the bottom half non-members.
+    """Count right guesses where the top half of the `guesses` is called members and the bottom half non-members.
 
     With `guessed` "members" all guesses are at the top. Records of equal score are ordered at random: their order in
-    the arrays would tell the coins.
+    the arrays would reveal the coins.
     """
     values = scores.joined
     is_member = np.arange(len(values)) < len(scores.members)
@@ -335,7 +336,7 @@ def _compressed(texts: Sequence[str]) -> np.ndarray:
 
 
 def _lowest_mean(values: np.ndarray, share: float) -> float:
-    """Mean of the lowest share of the values, of one at least; 0 without any."""
+    """Mean of the lowest share of the values, at least one; 0 without any."""
     if not len(values):
         return 0.0
     return float(np.sort(values)[: max(1, int(share * len(values)))].mean())

@@ -1,10 +1,10 @@
-"""What of single private records the synthetic texts repeat: near-duplicates, personal data, planted secrets.
+"""Counts parts of single private records that the synthetic texts repeat: near-duplicates, personal data, secrets.
 
-Texts of one kind resemble each other, and a helpline's number is in many of them: what is found among the members says
-nothing by itself. Every count stands beside the same count for a control that no generator saw, the holdout or secrets
+Texts of one kind resemble each other, and a helpline's number is in many of them: finds among the members mean nothing
+by themselves. Every count is reported beside the same count for a control that no generator saw, the holdout or secrets
 that were never planted, with an interval of the difference. Verbatim spans are in `ngrams`.
 
-What is counted of private rows are their units, records or persons: one coin dealt all rows of a person to one side.
+Private rows are counted by their units, records or persons: one coin dealt all rows of a person to one side.
 
 Counts are exact: pairs of similar texts come from a prefix filter, which misses none, and not from hashes.
 """
@@ -33,7 +33,7 @@ _Value = tuple[str, str]  # kind and value
 
 @dataclass(frozen=True)
 class LikenessRules:
-    """What counts as alike."""
+    """The thresholds above which texts or secrets count as alike."""
 
     similarity: float  # smallest Jaccard similarity of two near-duplicates, in (0, 1]
     shingle: int  # words per shingle; a shorter text is one shingle
@@ -46,18 +46,18 @@ class LikenessRules:
 
 @dataclass(frozen=True)
 class Contrast(Plain):
-    """How many of the exposed were hit, beside a control of their kind."""
+    """The rate of hits among the exposed, beside that of a control of the same kind."""
 
     exposed: Rate  # members, or planted secrets
     control: Rate  # the holdout, or secrets that were never planted
     excess: Estimate  # exposed rate - control rate, with Newcombe's interval
-    # how often a fair dealing of the two sides gives at least so many hits among the exposed (one-sided).
+    # probability that a fair dealing of the two sides gives at least so many hits among the exposed (one-sided).
     p: Annotated[float, At("excess", "p")]
 
 
 @dataclass(frozen=True)
 class Repeats(Plain):
-    """What the synthetic texts hold that private records hold too, counted from both ends."""
+    """Contents that synthetic texts share with private records, counted from both ends."""
 
     train: Rate  # of the synthetic texts, or of the distinct values in them, those that a member has too
     holdout: Rate  # the same for the holdout; one may be in both
@@ -70,7 +70,7 @@ class Repeats(Plain):
 
 @dataclass(frozen=True)
 class Extraction(Plain):
-    """Secrets in the synthetic texts: letter by letter, and nearly so."""
+    """Secrets in the synthetic texts: exact and near matches."""
 
     exact: Contrast
     near: Contrast
@@ -78,7 +78,7 @@ class Extraction(Plain):
 
 @dataclass(frozen=True)
 class Secrets:
-    """Planted secrets, and decoys: values drawn as they were, but never planted."""
+    """Planted secrets, and decoys: values drawn like the secrets, but never planted."""
 
     planted: tuple[str, ...]
     decoys: tuple[str, ...]
@@ -86,7 +86,7 @@ class Secrets:
 
 @dataclass(frozen=True)
 class MemorisationAudit(PlainFile):
-    """Private zone: counts and no value."""
+    """Private zone: counts, without any value."""
 
     keys: ClassVar = ("unit", "near_duplicates", "personal", "secrets")
     near_duplicates: Repeats
@@ -96,12 +96,12 @@ class MemorisationAudit(PlainFile):
 
 
 def memorisation(released: Released, secrets: Secrets | None, settings: LikenessRules) -> MemorisationAudit:
-    """Count what the synthetic texts repeat of members and, as the control, of records that nothing was fitted on.
+    """Count repetitions of members in the synthetic texts and, as the control, of records that nothing was fitted on.
 
     Each p value is exact, whatever else was trained on: if the synthetic texts do not depend on the coins, those of the
     repeated units are fair, and their number among the members is hypergeometric given the sizes of both sides.
 
-    `secrets` are what the data set declares as planted, or None.
+    `secrets` are those that the data set declares as planted, or None.
     """
     return MemorisationAudit(
         near_duplicates=near_duplicates_of(released, settings),
@@ -124,7 +124,7 @@ def near_duplicates_of(released: Released, settings: LikenessRules) -> Repeats:
 
 
 def similar_pairs(texts: Sequence[str], others: Sequence[str], similarity: float, shingle: int) -> Iterator[Pair]:
-    """All (index of a text, index of another) whose sets of word shingles have at least this Jaccard similarity.
+    """Yield all (index of a text, index of another) whose sets of word shingles have at least this Jaccard similarity.
 
     Exact: a prefix filter (Chaudhuri, Ganti and Kaushik 2006). With the shingles in one order, rarest first, two sets s
     and t of that similarity share one of the first |s| - ceil(similarity |s|) + 1 of s and of as many of t, so only
@@ -166,7 +166,7 @@ def _prefix(shingles: frozenset[Shingle], rarity: Counter[Shingle], similarity: 
 def personal_data(released: Released) -> dict[str, Repeats]:
     """For each kind, the distinct values in the synthetic texts that a private record holds too; only counts are kept.
 
-    The records of a kind are those that hold a value of it, and its units are theirs.
+    The records of a kind are those that hold a value of it, and its units are the units of these records.
     """
     texts = released.texts
     written = _holders(track(texts, name="personal data", total=len(texts), private=True))
@@ -194,7 +194,7 @@ def _holders(texts: Iterable[str]) -> dict[_Value, list[int]]:
 
 
 def extraction(secrets: Secrets, synthetic: Sequence[str], settings: LikenessRules) -> Extraction:
-    """How many planted secrets the synthetic texts give away, and how many decoys.
+    """Count the planted secrets that the synthetic texts give away, and the decoys.
 
     A secret is given away if a text holds its words in a row, whatever their case, punctuation and spaces, and nearly
     so if part of a text is within (1 - closeness) of the secret's length in edits of single characters.
@@ -256,9 +256,9 @@ def _places(secret: str) -> dict[str, int]:
 
 
 def _nearly_held(secret: str, texts: Sequence[str], closeness: float) -> bool:
-    """Whether some text holds the secret with few enough edits.
+    """Return whether some text holds the secret with few enough edits.
 
-    Of k + 1 pieces of the secret k edits leave one as it is, so only texts that hold a piece are aligned.
+    If the secret is cut into k + 1 pieces, k edits leave one unchanged, so only texts that hold a piece are aligned.
     """
     edits = math.floor((1.0 - closeness) * len(secret) + 1e-9)
     cuts = [len(secret) * number // (edits + 1) for number in range(edits + 2)]
@@ -291,7 +291,7 @@ def paired_excess(first: int, second: int, both: int, n: int) -> Estimate:
 
     Source: Newcombe 1998, "Improved confidence intervals for the difference between binomial proportions based on
     paired data", method 10: Wilson's intervals, squared and added, less what the correlation of the pairs takes away.
-    `first`, `second` and `both` count the things, of n, that are of the first sort, of the second, and of both.
+    `first`, `second` and `both` count the things, out of n, that are of the first sort, of the second, and of both.
     """
     neither = n - first - second + both
     agreement = both * neither - (first - both) * (second - both)

@@ -1,7 +1,7 @@
-"""Next-token evaluation: a small language model goes on learning on rows, then reads real texts. It needs no labels.
+"""Next-token evaluation: a small language model is trained further on rows, then reads real texts. It needs no labels.
 
-Unlabelled synthetic text is measured so by Yue et al. 2023 and Xie et al. 2024 (Aug-PE). The model, its tokens and the
-number of passes are fixed before and made of public text alone: nothing is chosen on real rows. Accuracies and
+Yue et al. 2023 and Xie et al. 2024 (Aug-PE) measure unlabelled synthetic text in this way. The model, its tokens and
+the number of passes are fixed in advance and made only from public text: nothing is chosen on real rows. Accuracies and
 perplexities are per token of this model, so they compare rows that it measured, and no others.
 """
 
@@ -29,7 +29,7 @@ _BATCH = 32  # texts that are read at once
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """What a model makes of n texts."""
+    """A model's predictions of n texts."""
 
     right: np.ndarray  # tokens of each text that it found likeliest, float64 (n,)
     losses: np.ndarray  # cross entropy in nats, summed over each text's tokens, float64 (n,)
@@ -49,12 +49,12 @@ def next_token(
 
     Args:
         folder: a Hugging Face folder with a causal language model of public text.
-        schooling: how it is trained.
+        schooling: settings of the training.
         max_tokens: tokens read of a text; also at most the model's context.
-        seeds: each draws the order of the texts.
+        seeds: each seed draws the order of the texts.
 
     Raises:
-        DataError: the texts to train on hold no token, or there are no test texts.
+        DataError: the texts to train on contain no token, or there are no test texts.
         ModelError: the folder holds no such model.
     """
     readings = []
@@ -78,7 +78,7 @@ def token_rows(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], most: i
 
 
 def read_beginnings(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> Reading:
-    """Let a model predict each text behind BOS, and no end: a text that was cut has none."""
+    """Let a model predict each text after BOS, but not its end: a text that was cut has none."""
     most = int(model.config.get_text_config().max_position_embeddings)
     bos = specials(tokenizer).bos
     return read(model, [[bos, *row][:most] for row in encode_texts(tokenizer, texts, most)])
@@ -104,12 +104,12 @@ def _read(model: PreTrainedModel, rows: Sequence[Sequence[int]]) -> tuple[np.nda
 
 
 def _right_and_nats(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Whether each target is the likeliest token, and its cross entropy, (k, 2)."""
+    """Return whether each target is the likeliest token, and its cross entropy, (k, 2)."""
     return torch.stack([(logits.argmax(dim=1) == targets).float(), cross_entropies(logits, targets)], dim=1)
 
 
 def evaluate(readings: Sequence[Reading], bootstrap: Bootstrap) -> Evaluation:
-    """What readings of the same texts by models of several seeds come to; intervals are over texts.
+    """Summarise readings of the same texts by models of several seeds; intervals are over texts.
 
     The perplexity is that of the mean loss over seeds.
     """

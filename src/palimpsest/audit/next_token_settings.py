@@ -22,6 +22,6 @@ class NextToken(Settings):
     max_tokens: int = Field(default=512, ge=3, description="Tokens read of a text, within the model's context.")
 
     def schooling(self, named: bool) -> Schooling:
-        """How the model is trained; `named` where it was pretrained elsewhere."""
+        """Return the training settings of the model; `named` where it was pretrained elsewhere."""
         rate = self.learning_rate or (_PRETRAINED if named else _FROM_SCRATCH)
         return Schooling(epochs=self.epochs, batch=self.batch, learning_rate=rate)

@@ -1,7 +1,7 @@
 """Word n-gram overlap of the synthetic texts with members, holdout and public text, and its excess.
 
-Overlap with the training set alone says nothing: fluent text shares most of its short n-grams with any text of its
-kind. What counts is the *excess* over a holdout that differs from the members by fair coins only.
+Overlap with the training set says nothing by itself: fluent text shares most of its short n-grams with any text of its
+kind. The relevant quantity is the *excess* over a holdout that differs from the members by fair coins only.
 
 All counts are exact. N-grams are not hashed: the (n+1)-grams of two corpora are joined on pairs (rank of the shared
 n-gram, next word), packed into 64 bits, so only positions that still match are carried from one order to the next.
@@ -79,7 +79,7 @@ class PerReference(Plain):
 class NgramAudit(PlainFile):
     """Private zone: overlap per order, the longest shared span in words, and rows copied verbatim.
 
-    `unit` is what the coins behind the p values were flipped for: "record" or "person".
+    `unit` is the unit of the coins behind the p values: "record" or "person".
     """
 
     keys: ClassVar = ("unit", "orders", "longest_span", "verbatim_rows")
@@ -90,13 +90,13 @@ class NgramAudit(PlainFile):
 
 
 def ngram_audit(released: Released, trained: Iterable[str], orders: Sequence[int], bootstrap: Bootstrap) -> NgramAudit:
-    """Measure the overlap of the synthetic texts with what was trained on and what was not.
+    """Measure the overlap of the synthetic texts with texts that were trained on and texts that were not.
 
     The permutation test redraws which units of members and holdout are members, their numbers fixed: exact for
     independent fair coins, whatever else was trained on, because under the null hypothesis the synthetic texts do
-    not depend on the coins. All rows of a person change sides together, as one coin put them there, and what a person
-    says in several rows counts as what they say once. The bootstrap interval is over synthetic rows with both
-    references held fixed; where the two differ in size the excess contains that difference, the p value does not.
+    not depend on the coins. All rows of a person change sides together, as one coin put them there, and an n-gram in
+    several rows of a person counts once. The bootstrap interval is over synthetic rows with both references held fixed;
+    where the two differ in size the excess contains that difference, the p value does not.
 
     Args:
         trained: the texts of all training rows, the members' among them: the published measure ("Differentially Private
@@ -159,7 +159,7 @@ class WordIds:
 
     @cached_property
     def ends(self) -> np.ndarray:
-        """Whether each word is the last of its text; bool (words,)."""
+        """Return whether each word is the last of its text; bool (words,)."""
         ends = np.zeros(len(self.ids), dtype=bool)
         ends[self.sizes[self.sizes > 0].cumsum() - 1] = True
         return ends
@@ -177,7 +177,7 @@ class WordIds:
 
 
 def _joined(parts: list[np.ndarray]) -> np.ndarray:
-    """The arrays of a list as one; each is let go once it is copied, so that there are never two of all."""
+    """Join the arrays of a list; each is freed once it is copied, so that memory never holds two of all."""
     whole, end = np.empty(sum(map(len, parts)), parts[0].dtype), 0
     parts.reverse()
     while parts:
@@ -188,7 +188,7 @@ def _joined(parts: list[np.ndarray]) -> np.ndarray:
 
 
 def _numbered(texts: Sequence[str], vocabulary: dict[str, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Word ids of all texts, uint32 (words,), and how many words each text has, int64 (texts,)."""
+    """Word ids of all texts, uint32 (words,), and the number of words of each text, int64 (texts,)."""
     split = pc.ascii_split_whitespace(pa.array([_spaced(text) for text in texts], pa.string()))
     coded = split.flatten().dictionary_encode()  # an empty text, and a space at an end, make an empty word
     numbers = [
@@ -207,7 +207,7 @@ def _spaced(text: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Matches:
-    """Where n-grams of one corpus start that the other corpus has too, and the rank of each among all shared ones."""
+    """Start positions of one corpus' n-grams that the other has too, and the rank of each among all shared ones."""
 
     corpus: WordIds
     position: np.ndarray  # (matches,)
@@ -218,7 +218,7 @@ class Matches:
         return self.corpus.row[self.position]
 
     def extended(self, order: int) -> "tuple[np.ndarray, Matches]":
-        """Those that one more word follows in the same text, sorted by the (n-gram, word) key, which is exact."""
+        """Return the matches that one more word follows in the same text, sorted by the exact (n-gram, word) key."""
         keep = np.flatnonzero(~self.corpus.ends[self.position + (order - 1)])
         keys = (self.gram[keep] << np.uint64(32)) | self.corpus.ids[self.position[keep] + order]
         by_key = np.argsort(keys)  # sorted keys keep the look-ups below inside the processor's cache
@@ -226,7 +226,7 @@ class Matches:
         return keys[by_key], Matches(self.corpus, self.position[keep], self.gram[keep])
 
     def ranked(self, keys: np.ndarray, shared: np.ndarray) -> "Matches":
-        """Those whose key is shared, with their new rank."""
+        """Return the matches whose key is shared, with their new rank."""
         rank, hit = _look_up(keys, shared)
         return Matches(self.corpus, self.position[hit], rank[hit].astype(np.uint64))
 
@@ -242,7 +242,7 @@ class SharedNgrams:
 
 
 def shared_ngrams(first: WordIds, second: WordIds, part: int = 0, parts: int = 1) -> Iterator[SharedNgrams]:
-    """The shared n-grams for n = 1, 2, ... as long as there are any; of several parts, those whose first word is in it.
+    """Yield the shared n-grams for n = 1, 2, ... as long as there are any; only those whose first word is in `part`.
 
     Every n-gram is in the part of its first word, so counts of the parts add up to those of the whole.
     """
@@ -261,7 +261,7 @@ def shared_ngrams(first: WordIds, second: WordIds, part: int = 0, parts: int = 1
 
 
 def _shared_words(first: WordIds, second: WordIds, part: int, parts: int) -> tuple[Matches, Matches, int]:
-    """A part's matches of n = 1, and how many words those are: words are numbered, so nothing needs sorting."""
+    """A part's matches of n = 1, and the number of these words: words are numbered, so nothing needs sorting."""
     size = 1 + max((int(corpus.ids.max()) for corpus in (first, second) if len(corpus.ids)), default=0)
     shared = np.arange(size) % parts == part
     for corpus in (first, second):
@@ -278,7 +278,7 @@ def _shared_words(first: WordIds, second: WordIds, part: int, parts: int) -> tup
 
 
 def _places(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Where words are that are wanted; numpy makes 64-bit numbers of all ids that it looks up at once."""
+    """Return the positions of wanted words, in blocks: numpy makes 64-bit numbers of all ids of one look-up."""
     starts = range(0, len(ids), _WORDS_AT_ONCE)
     found = [np.flatnonzero(wanted[ids[start : start + _WORDS_AT_ONCE]]) + start for start in starts]
     return np.concatenate([_NO_SIZES, *found])
@@ -316,7 +316,7 @@ class _Coins:
         return cls(real[units.owner], redrawn[:, units.owner])
 
     def sides(self, shared: SharedNgrams) -> np.ndarray:
-        """Which shared n-grams occur in a member and which in the holdout; shape (2, distinct)."""
+        """Return which shared n-grams occur in a member and which in the holdout; shape (2, distinct)."""
         sides = np.zeros((2, shared.distinct), dtype=bool)
         sides[np.where(self.is_member[shared.second.row], 0, 1), shared.second.gram] = True
         return sides
@@ -336,7 +336,7 @@ class _Found:
 
 @dataclass(frozen=True, eq=False)
 class _Overlap:
-    """What some of the n-grams come to: of disjoint sets of them the sum is what both together come to."""
+    """The overlap of a set of n-grams; overlaps of disjoint sets can be added."""
 
     found: Mapping[int, _Found] = field(default_factory=dict)  # n -> of what was asked, where any is found
     longest: tuple[int, int] = (0, 0)  # the longest n-gram that a member has, and that the holdout has
@@ -394,7 +394,7 @@ class _Count:
 
 
 def parts_of(texts: WordIds, *others: WordIds) -> int:
-    """How many parts bound the memory, and are worth it; counts do not depend on it."""
+    """Return a number of parts that bounds the memory at little cost; counts do not depend on it."""
     longest = max(len(corpus.ids) for corpus in others)
     return min(_MOST_PARTS, 1 + max(len(texts.ids) // _WORDS_OF_PART, longest // _OTHERS_OF_PART))
 

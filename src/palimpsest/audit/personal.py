@@ -1,7 +1,7 @@
-"""Personal data in texts, by kind: what reaches, charges, numbers or names one person.
+"""Finds personal data in texts, by kind: values that reach, charge, number or name one person.
 
-Made to find, not to be sure: a product code may pass for an identifier, a country for a name. Whoever counts such
-values must compare with a control in which false finds are as common; the generators' filter is the precise one.
+It favours recall over precision: a product code may pass for an identifier, a country for a name. Counts of such values
+must be compared with a control in which false finds are as common; the generators' filter is the precise one.
 """
 
 import re
@@ -21,7 +21,7 @@ _SHORTEST_IBAN = 15
 
 @dataclass(frozen=True)
 class _Kind:
-    """What one kind looks like, and its canonical spelling, or None where a match is nothing of the kind."""
+    """The pattern of one kind, and a function to its canonical spelling, or None where a match is not of the kind."""
 
     name: str
     pattern: re.Pattern[str]
@@ -45,7 +45,7 @@ def _card(text: str) -> str | None:
 
 
 def _phone(text: str) -> str | None:
-    """With the international prefix, the leading 0 or three North American groups; no date."""
+    """Return the digits of a number with international prefix, leading 0 or three North American groups; no date."""
     digits = _digits(text)
     plain = digits.removeprefix("00") if text.startswith("00") else digits
     dialled = text.startswith(("+", "0", "(0")) or re.fullmatch(r"(?:1[ .-])?\(?[2-9]\d\d\)?[ .-]\d{3}[ .-]\d{4}", text)
@@ -53,11 +53,11 @@ def _phone(text: str) -> str | None:
 
 
 def _identifier(text: str) -> str | None:
-    """Letters and digits, six digits at least."""
+    """Return letters and digits with at least six digits."""
     return text.replace("-", "") if len(_digits(text)) >= 6 and not _DATE.fullmatch(text) else None
 
 
-# Over the normalised text, in this order; what is found is taken out before the next kind is looked for.
+# Over the normalised text, in this order; matches are removed before the next kind is looked for.
 _KINDS = (
     _Kind("email", re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[^\W\d_]{2,}"), str),
     _Kind(
@@ -67,7 +67,7 @@ _KINDS = (
     _Kind("phone", re.compile(r"(?<![\w.,:/+-])(?:\+ ?)?\(?\d(?:[ ./()-]{0,2}\d){7,16}(?!\w)"), _phone),
     _Kind("identifier", re.compile(r"[^\W_]+(?:-[^\W_]+)*"), _identifier),
 )
-# Two to four capitalised words in a row, in Latin letters of Western Europe; over the text as it is written.
+# Two to four capitalised words in a row, in Latin letters of Western Europe; over the unchanged text.
 _CAPITALISED = r"(?:Mc|Mac|[A-ZÀ-ÖØ-Þ]['’])?[A-ZÀ-ÖØ-Þ][a-zß-öø-ÿ]+(?:-[A-ZÀ-ÖØ-Þ][a-zß-öø-ÿ]+)?"
 _NAME = re.compile(rf"(?<!\w){_CAPITALISED}(?: {_CAPITALISED}){{1,3}}(?!\w)")
 
@@ -92,7 +92,7 @@ def personal_values(text: str) -> set[tuple[str, str]]:
 
 
 def _noted(match: str, kind: _Kind, found: set[tuple[str, str]]) -> str:
-    """Add the match to what was found; what stands in its place."""
+    """Add the match to the found values, and return its replacement in the text."""
     value = kind.canonical(match)
     if value is None:
         return match

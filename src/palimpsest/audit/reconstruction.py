@@ -1,4 +1,4 @@
-"""How well a decoder writes down public embeddings: no private row is read."""
+"""Scores a decoder's reconstruction of texts from public embeddings: no private row is read."""
 
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
@@ -8,7 +8,7 @@ from palimpsest.plain import At, Plain
 
 @dataclass(frozen=True)
 class DecodedText(Plain):
-    """One public text, and what came back from its embedding."""
+    """One public text, and the text decoded from its embedding."""
 
     given: str
     decoded: str
@@ -17,7 +17,7 @@ class DecodedText(Plain):
 
 @dataclass(frozen=True)
 class DecoderScores(Plain):
-    """How well a decoder writes down public embeddings; `models.decoder.measure` says more of each measure."""
+    """Scores of a decoder on public embeddings; `models.decoder.measure` explains each measure."""
 
     keys: ClassVar = (
         *("rows", "cosine", "nearest", "token_f1", "bleu", "exact"),

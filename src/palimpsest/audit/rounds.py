@@ -1,13 +1,14 @@
-"""What each round of evolution came to: how near it is, how its votes spread, how many parents are left.
+"""Measures each round of evolution: its distance from the private rows, the spread of its votes, its number of parents.
 
 Private zone: every value but the number of parents is a function of private rows. The measurements are those of Zhao et
 al. 2024 (figures 3 and 4): the Wasserstein distance to the private embeddings, and the variance of the votes beside the
-size of the parent set. Votes that spread evenly over the candidates tell none of them apart.
+size of the parent set. Votes that spread evenly over the candidates do not distinguish them.
 
-Two samples of one distribution are some way apart by chance alone, and the further the fewer they are. So each distance
-stands beside its floor: the same distance between training rows and the holdout, which differ by fair coins only, at
-the same number of rows. At it a round is as near as rows that were never seen. The floor is one draw of chance, and
-rows that keep to a label's middle are below that of the Wasserstein distance: a value below it is no sign of copies.
+Two samples of one distribution are some distance apart by chance alone, and the smaller they are the larger it is. So
+each distance is reported beside its floor: the same distance between training rows and the holdout, which differ by
+fair coins only, at the same number of rows. At the floor a round is as near as rows that were never seen. The floor is
+one draw of chance, and rows near a label's centre are below that of the Wasserstein distance: a value below it is no
+sign of copies.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +34,7 @@ ByLabel = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Distance(Plain):
-    """How far a set of texts is from the training rows."""
+    """The distance of a set of texts from the training rows."""
 
     name: str  # of the measure: frechet, energy or wasserstein
     value: float  # mean over random subsets of n rows of each set
@@ -46,12 +47,12 @@ Distances = tuple[Distance, ...]
 
 @dataclass(frozen=True)
 class Turnout(Plain):
-    """How the exact votes of private rows spread over a round's candidates, and what was selected of them."""
+    """The spread of the private rows' exact votes over a round's candidates, and the selection from them."""
 
     label: str | None  # whose candidates; None for all labels together
     candidates: int  # how many were voted for
     mean: float  # votes of a candidate, on average
-    # of the candidates' votes around the mean of their label; about the mean itself where chance alone spreads them.
+    # of the candidates' votes around the mean of their label; about equal to the mean where only chance spreads them.
     variance: float
     selected: int  # parents that the noisy votes selected
     readable: int  # of these, parents that passed the readability check
@@ -61,14 +62,14 @@ class Turnout(Plain):
 class EvolutionAudit(PlainFile):
     """Private zone: the rounds of one evolution, the first one first."""
 
-    # each round's distances of what was voted for from the private rows.
+    # each round's distances of the candidates from the private rows.
     populations: Annotated[tuple[Distances, ...], At("rounds")]
     parents: tuple[Distances, ...]  # those of what was selected; none where too few were, or nobody told them apart
     votes: tuple[tuple[Turnout, ...], ...]  # all labels together, then each; none where exact votes are not known
 
     @classmethod
     def of_texts(cls, populations: Sequence[Distances]) -> "EvolutionAudit":
-        """Rounds of which nothing but their texts is known."""
+        """Make an audit of rounds of which only the texts are known."""
         unknown = ((),) * len(populations)
         return cls(tuple(populations), unknown, unknown)
 
@@ -85,15 +86,15 @@ def per_round(
     """The distances of each round's texts from the training rows, by all `MEASURES`, at one n for all rounds.
 
     n is the size of the smallest set, at most `most`, and for the Wasserstein distance at most 1000. The k-th subset of
-    the training rows is the same for all rounds and for the floor, so rounds differ by what was written and not by what
-    it was compared with.
+    the training rows is the same for all rounds and for the floor, so differences between rounds come from the written
+    texts and not from the compared rows.
 
     Args:
         rounds: embeddings of each round's texts, shape (rows, d) each.
         train: embeddings of training rows, shape (N, d).
         holdout: embeddings of the holdout, shape (M, d).
         most: most rows of a subset; the time grows with its square.
-        repeats: pairs of subsets that each value is the mean over.
+        repeats: number of pairs of subsets that each value is averaged over.
 
     Raises:
         DataError: there are too few rows.
@@ -104,7 +105,7 @@ def per_round(
     sizes = {name: min(n, _MATCHED) if name == "wasserstein" else n for name in MEASURES}
 
     def mean(name: str, rows: np.ndarray) -> float:
-        """Over random subsets; a set of n rows is taken whole."""
+        """Average the distance over random subsets; a set of n rows is taken whole."""
         pairs = (
             (_subset(rows, sizes[name], (seed, k, 0)), _subset(train, sizes[name], (seed, k, 1)))
             for k in range(repeats)
@@ -120,10 +121,10 @@ def _subset(rows: np.ndarray, n: int, seed: tuple[int, ...]) -> np.ndarray:
 
 
 def audit_rounds(rounds: Sequence[EvolvedRound], train: ByLabel, holdout: ByLabel, seed: int) -> EvolutionAudit:
-    """Measure every round; the populations at one n, and the parents at one n of their own, that of the fewest.
+    """Measure every round; all populations at one n, and all parents at another n, that of the fewest.
 
-    As many candidates of each label are compared as its share of the training rows asks for (`mixed`): a population
-    holds equally many of every label, and would differ from private rows in that alone.
+    The compared candidates of each label are in proportion to its share of the training rows (`mixed`): a population
+    holds equally many of every label, and would differ from private rows by that alone.
 
     `train` and `holdout` are the embeddings of each label's rows, (N, d) and (M, d).
 
@@ -146,15 +147,15 @@ def audit_rounds(rounds: Sequence[EvolvedRound], train: ByLabel, holdout: ByLabe
 
 
 def exact_votes(rows: np.ndarray, candidates: np.ndarray) -> np.ndarray:
-    """How many rows (n, d) are nearest to each candidate (m, d) by cosine, int64 (m,): without noise. Private zone."""
+    """Count the rows (n, d) nearest to each candidate (m, d) by cosine, int64 (m,), without noise. Private zone."""
     chosen = nearest(rows, candidates, 1, exact_device())
     return np.bincount(chosen[chosen >= 0], minlength=len(candidates))
 
 
 def turnouts(one: EvolvedRound, train: ByLabel) -> tuple[Turnout, ...]:
-    """The turnout of all labels together, then that of each; every label's rows vote among its own candidates.
+    """Return the turnout of all labels together, then that of each; every label's rows vote among its own candidates.
 
-    Together, the variance is the mean of the labels' variances, each with the weight of its candidates.
+    For all labels together, the variance is the mean of the labels' variances, each weighted by its candidates.
     """
     votes = {
         label: exact_votes(train[label], candidates) if label in train else np.zeros(len(candidates), dtype=np.int64)

@@ -46,12 +46,12 @@ class Rate(Plain):
 
     @classmethod
     def wilson(cls, count: int, n: int) -> "Rate":
-        """With the score interval."""
+        """Make a rate with the score interval."""
         return cls(count, n, *wilson(count, n))
 
     @classmethod
     def exact(cls, count: int, n: int, confidence: float = CONFIDENCE) -> "Rate":
-        """With the interval of Clopper and Pearson."""
+        """Make a rate with the interval of Clopper and Pearson."""
         return cls(count, n, *clopper_pearson(count, n, confidence))
 
     @property
@@ -62,7 +62,7 @@ class Rate(Plain):
 
 @dataclass(frozen=True)
 class Bootstrap:
-    """How a bootstrap interval is made: number of resamples, and the seed of the resampling."""
+    """Settings of a bootstrap interval: number of resamples, and the seed of the resampling."""
 
     resamples: int
     seed: int
@@ -138,13 +138,13 @@ def auc_with_interval(positive: np.ndarray, negative: np.ndarray, confidence: fl
 
 
 def _auc_bound(value: float, end: float, gap: Callable[[float], float]) -> float:
-    # gap is positive at the end of the scale and negative beside the observed value; at 0 and 1 the sd vanishes.
+    # gap is positive at the end of the scale and negative next to the observed value; at 0 and 1 the sd vanishes.
     beside = min(max(value, 1e-12), 1.0 - 1e-12)
     return end if value == end else float(brentq(gap, *sorted((beside, end))))
 
 
 def auc_null_interval(positive: np.ndarray, negative: np.ndarray, confidence: float) -> Interval:
-    """Where the AUC of these scores falls if they know nothing: .5 +- z sqrt((N + 1 - ties) / (12 m n)), N = m + n.
+    """Interval of the AUC of uninformative scores with these ties: .5 +- z sqrt((N + 1 - ties) / (12 m n)), N = m + n.
 
     Ties are the sum of t^3 - t over groups of t equal scores, over N (N - 1): scores that tie move the AUC less.
 
@@ -185,7 +185,7 @@ def thin(points: np.ndarray, limit: int) -> np.ndarray:
 
 
 def one_run_p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
-    """How likely an (epsilon, delta)-DP algorithm lets an attacker guess at least `correct` coins.
+    """Bound the probability that an (epsilon, delta)-DP algorithm lets an attacker guess at least `correct` coins.
 
     Source: Steinke, Nasr and Jagielski 2023, Theorem 5.2, for `canaries` independent fair coins and a number of
     `guesses` fixed in advance: P[W >= v] <= f(v) + 2 m delta max_i (f(v - i) - f(v)) / i, where f(v) is the
@@ -203,7 +203,7 @@ def one_run_epsilon(canaries: int, guesses: int, correct: int, delta: float, alp
     """Lower bound on epsilon at confidence 1 - alpha, from one run (Steinke et al. 2023).
 
     Any epsilon whose p value is at most alpha is refuted, and every smaller epsilon with it (a smaller epsilon is a
-    stronger claim), so whatever root of p = alpha the search meets is valid. At most 64.
+    stronger claim), so any root of p = alpha that the search finds is valid. The bound is at most 64.
 
     Args:
         canaries: number of independent fair coins, guessed about or not.
@@ -252,7 +252,7 @@ def permutation_p(observed: float, null: Iterable[float]) -> float:
 
 
 def difference(first: Estimate, second: Estimate) -> Estimate:
-    """First minus second with its 95 % interval, from theirs alone.
+    """First minus second with its 95 % interval, computed only from both intervals.
 
     Each interval's half width is taken for 1.96 standard errors, and the two values for independent (normal
     approximation). Values on the same test rows mostly move together: then the interval is wider than a paired one.

@@ -1,4 +1,4 @@
-"""Membership inference from the released rows alone: no model is asked, so every method is attacked in one way.
+"""Membership inference from only the released rows: no model is queried, so every method is attacked in the same way.
 
 A score is a function of the released rows, of public text and of the guess records of both sides taken together. None
 is fitted on a coin, so the bound of one run holds for them (`audit_membership`).
@@ -35,12 +35,12 @@ _SMALLEST = 1e-12  # probability of a label that no synthetic row has
 
 
 def text_attacks(released: Released, *, order: int, labelled: bool, seed: int) -> dict[str, Scores]:
-    """All attacks that need texts and labels alone.
+    """Run all attacks that need only texts and labels.
 
     Args:
         order: longest n-gram of the n-gram attack.
         labelled: whether labels come from a public list: then a classifier attacks too.
-        seed: which public rows are compared.
+        seed: selects the public rows that are compared.
     """
     attacks = {
         "ngram": ngram_attack(released, order),
@@ -51,7 +51,7 @@ def text_attacks(released: Released, *, order: int, labelled: bool, seed: int) -
 
 
 def ngram_attack(released: Released, order: int) -> Scores:
-    """A record that an n-gram model of the synthetic texts likes better than one of public text is rather a member.
+    """Score records by how much likelier an n-gram model of the synthetic texts finds them than one of public text.
 
     Source: Meeus et al. 2025 ("The Canary's Echo"), with the smoothing of `log_likelihoods` and, in place
     of models of other synthetic sets, one of public text as the reference.
@@ -66,10 +66,10 @@ def ngram_attack(released: Released, order: int) -> Scores:
 
 
 def nearest_attack(released: Released, features: Features, seed: int) -> Scores:
-    """A record that is nearer to its nearest synthetic row than to its nearest public one is rather a member.
+    """Score records by how much nearer their nearest synthetic row is than their nearest public one.
 
     Nearness is the cosine of TF-IDF vectors, of words and word pairs or of characters within words, which see scripts
-    without spaces too. `seed` says which public rows are compared.
+    without spaces too. `seed` selects the public rows that are compared.
     """
     texts, rows = released.private, released.texts
     public = [released.public[index] for index in released.compared(seed)]
@@ -86,7 +86,7 @@ def nearest_attack(released: Released, features: Features, seed: int) -> Scores:
 def embedding_attack(
     released: Released, records: np.ndarray, synthetic: np.ndarray, public: np.ndarray, seed: int
 ) -> Scores:
-    """The same by a sentence encoder, from unit vectors of `released.records`, the released rows and the public texts.
+    """Score nearness as `nearest_attack` does, by unit vectors of `released.records`, released rows and public texts.
 
     Each has shape (texts, d).
     """
@@ -95,10 +95,10 @@ def embedding_attack(
 
 
 def label_attack(released: Released) -> Scores:
-    """A record whose label a classifier trained on the synthetic rows finds likely is rather a member.
+    """Score records by how likely a classifier trained on the synthetic rows finds their label.
 
     The classifier is a logistic regression on TF-IDF of words and word pairs of the synthetic rows. Where they have one
-    label or no word, every record has the same score: the number of attacks must not hang on what was released.
+    label or no word, every record has the same score: the number of attacks must not depend on the release.
     """
     records, targets = released.records, np.array([row.label or "" for row in released.synthetic])
     vectors = TfidfVectorizer(sublinear_tf=True, **_FEATURES["word"])
@@ -118,15 +118,15 @@ def label_attack(released: Released) -> Scores:
 
 
 def log_likelihoods(corpus: WordIds, fitted: int, order: int, vocabulary: int) -> np.ndarray:
-    """Mean log-probability per word of some texts under an n-gram model of others; float64 (texts - fitted,).
+    """Mean log-probability per word of some texts under an n-gram model of other texts; float64 (texts - fitted,).
 
     P(w | h) = (c(hw) + t(h) P(w | h')) / (c(h) + t(h)), where c counts, t(h) is the number of different words seen
-    behind h, and h' is h without its first word; below the empty history every word is equally likely (interpolated
+    after h, and h' is h without its first word; below the empty history every word is equally likely (interpolated
     smoothing, Witten and Bell 1991). A text without a word has 0.
 
     Args:
         corpus: the texts that the model is fitted on, then the texts to score.
-        fitted: how many of them the model is fitted on.
+        fitted: number of texts that the model is fitted on.
         order: longest n-gram.
         vocabulary: number of different words.
     """
@@ -167,7 +167,7 @@ def _refined(level: _Level, seen: np.ndarray, shorter: np.ndarray) -> np.ndarray
     """The probability of each word given one word more of its history; shape (words,).
 
     Args:
-        seen: which words the model is fitted on, bool (words,).
+        seen: whether the model is fitted on each word, bool (words,).
         shorter: the probabilities under the shorter histories, (words,).
     """
     model = seen[level.start]
@@ -196,7 +196,7 @@ class PhantomOrder(Plain):
     train: Rate  # member units of which such an n-gram is in the synthetic texts, out of all of them
     holdout: Rate  # the same of non-members
     p: float  # how likely fair coins alone put as many of these units among the members
-    # how many such n-grams of each record's unit are in the synthetic texts, (records,), members first; none where the
+    # number of such n-grams of each record's unit in the synthetic texts, (records,), members first; none where the
     # test was read from a file, which holds no number of a single record.
     found: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
@@ -215,17 +215,17 @@ class Phantom(Plain):
 
     @property
     def found(self) -> np.ndarray:
-        """How much of each record's unit's rare n-grams came out, the shorter ones weighing more; shape (records,).
+        """Weigh the rare n-grams of each record's unit that came out, shorter ones more heavily; shape (records,).
 
-        Texts of a kind put common words together in new ways, so that a long rare n-gram comes up by chance before a
-        short one does.
+        Texts of a kind put common words together in new ways, so that a long rare n-gram is likelier to occur by chance
+        than a short one.
         """
         return np.sum([one.found / order for order, one in self.orders.items()], axis=0)
 
 
 @dataclass(frozen=True, eq=False)
 class TextMembershipAudit:
-    """Private zone: attacks on the released rows alone, and the rare n-grams that came out."""
+    """Private zone: attacks on only the released rows, and the rare n-grams in them."""
 
     membership: MembershipAudit
     phantom: Phantom
@@ -239,13 +239,13 @@ class TextMembershipAudit:
 
 
 def phantom_test(released: Released, others: Sequence[str], orders: Sequence[int]) -> Phantom:
-    """Do n-grams that a single private unit has show up in the synthetic texts, more so of members?
+    """Test whether n-grams that a single private unit has occur in the synthetic texts more often for members.
 
-    A rare word of a record that was never read may come up by chance: so often do those of the holdout. If the texts
-    were independent of the coins, each unit that such an n-gram gives away would be a member with probability 1/2,
-    whatever the others are: the number of members among them is binomial, and its p value exact. Units are counted and
-    not n-grams, which come in runs, nor the rows of a person, who has one coin: what a person says in several rows is
-    rare if nobody else says it. The test is of no leak at all, not of a claim.
+    A rare word of a record that was never read may occur by chance: the holdout shows how often. If the texts were
+    independent of the coins, each unit that such an n-gram gives away would be a member with probability 1/2, whatever
+    the others are: the number of members among them is binomial, and its p value exact. Units are counted, not n-grams,
+    which come in runs, and not the rows of a person, who has one coin: an n-gram in several rows of a person is rare if
+    nobody else has it. The null hypothesis is that nothing leaks, not a claim.
 
     Args:
         others: all other texts of train and holdout, which may not be guessed about. Test rows are not looked at: they
@@ -266,7 +266,7 @@ def phantom_test(released: Released, others: Sequence[str], orders: Sequence[int
 
 
 def _phantom(level: _Level, row: np.ndarray, bounds: np.ndarray, units: Units) -> PhantomOrder:
-    """One test; `row` is the text of each n-gram, `bounds` where the records, the other private and the public end."""
+    """Run one test; `row` is each n-gram's text, `bounds` the ends of records, other private and public texts."""
     owner = _owners(level, row, bounds, units)
     shown = np.zeros(len(owner), dtype=bool)
     shown[level.gram[row >= bounds[2]]] = True
@@ -283,7 +283,7 @@ def _phantom(level: _Level, row: np.ndarray, bounds: np.ndarray, units: Units) -
 
 
 def _owners(level: _Level, row: np.ndarray, bounds: np.ndarray, units: Units) -> np.ndarray:
-    """The unit that is the only one to have an n-gram, or -1 where other or public texts have it; (n-grams,)."""
+    """The only unit that has an n-gram, or -1 where other or public texts have it; (n-grams,)."""
     grams, records = level.gram.max(initial=-1) + 1, row < bounds[0]
     gram, unit = level.gram[records], units.owner[row[records]]
     owner = np.full(grams, -1, dtype=np.int64)

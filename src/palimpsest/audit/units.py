@@ -1,4 +1,4 @@
-"""Whose the audited records are: coins are flipped for units of privacy, so attacks are scored and counted by unit.
+"""The units of the audited records: coins are flipped for units of privacy, so attacks are scored and counted by unit.
 
 A unit is one record, or a person with all their kept rows. A person's rows are read together or not at all, and they
 resemble each other. Counted one by one, they would be guesses that share one coin: intervals would be too narrow, p
@@ -17,7 +17,7 @@ from palimpsest.records.record import Record
 
 Rule = Literal["mean", "max"]
 
-# What stands for a person of several rows, the same for members and others, fixed before any score is seen.
+# How the scores of a person's rows are combined, the same for members and others, fixed before any score is seen.
 # mean: a training moves all rows of a person a little, and the mean of their log ratios has less noise than each one.
 #   Their sum would mostly tell how many rows a person has, because a fitted model likes every text of the kind better
 #   than the public one does, trained on or not.
@@ -51,7 +51,7 @@ class Units:
 
     @classmethod
     def of(cls, members: Sequence[str | None], others: Sequence[str | None]) -> "Units":
-        """From the person behind each record of both sides; None is a unit of its own.
+        """Assign units by the person behind each record of both sides; None is a unit of its own.
 
         Raises:
             DataError: a person has records on both sides, so that one coin does not say which side they are on.
@@ -76,7 +76,7 @@ class Units:
         return int(self.owner.max(initial=-1)) + 1
 
     def score(self, values: np.ndarray, rule: Rule) -> np.ndarray:
-        """One score a unit, from its records' alone: (records,) -> (units,). A single record's is its own."""
+        """Score each unit, only by its records' scores: (records,) -> (units,). A single record keeps its score."""
         if rule == "mean":
             return np.bincount(self.owner, weights=values) / np.bincount(self.owner)
         largest = np.full(len(self), -np.inf)
@@ -84,11 +84,11 @@ class Units:
         return largest
 
     def any(self, hits: np.ndarray) -> np.ndarray:
-        """Whether some record of each unit was hit: bool (records,) -> (units,)."""
+        """Return whether some record of each unit was hit: bool (records,) -> (units,)."""
         return np.bincount(self.owner, weights=hits) > 0
 
     def documents(self, texts: Sequence[str]) -> list[str]:
-        """All texts of each unit as one, in their order."""
+        """Join all texts of each unit into one, in their order."""
         written: list[list[str]] = [[] for _ in range(len(self))]
         for unit, text in zip(self.owner.tolist(), texts, strict=True):
             written[unit].append(text)
@@ -97,7 +97,7 @@ class Units:
 
 @dataclass(frozen=True, eq=False)
 class Guessed:
-    """What the audits may guess about."""
+    """The records that the audits may guess about."""
 
     members: Sequence[Record]  # records that were trained on
     others: Sequence[Record]  # records that nothing was fitted on
@@ -105,7 +105,7 @@ class Guessed:
 
     @classmethod
     def of(cls, train: Sequence[SplitRow], holdout: Sequence[SplitRow]) -> "Guessed":
-        """The rows of both splits that have `guess`."""
+        """Select the rows of both splits that have `guess`."""
         members, others = ([row for row in side if row.guess] for side in (train, holdout))
         units = Units.of([row.person for row in members], [row.person for row in others])
         records, other_records = ([Record(row.text, row.label) for row in side] for side in (members, others))
@@ -113,7 +113,7 @@ class Guessed:
 
     @property
     def sides(self) -> tuple[Sequence[Record], Sequence[Record]]:
-        """Members, and others."""
+        """The members, and the others."""
         return self.members, self.others
 
     @property
@@ -123,7 +123,7 @@ class Guessed:
 
     @property
     def documents(self) -> tuple[list[str], list[str]]:
-        """All that each member wrote as one text, and all that each other unit did."""
+        """All texts of each member joined into one, and those of each other unit."""
         written = self.units.documents([*self.texts[0], *self.texts[1]])
         return written[: self.units.members], written[self.units.members :]
 
@@ -137,22 +137,22 @@ class Scores:
 
     @property
     def joined(self) -> np.ndarray:
-        """Members, then non-members; shape (m + n,)."""
+        """The scores of members, then of non-members; shape (m + n,)."""
         return np.concatenate([self.members, self.nonmembers])
 
     @classmethod
     def split(cls, values: np.ndarray, members: int) -> "Scores":
-        """From the values of members, then of non-members."""
+        """Make scores from the values of members, followed by those of non-members."""
         return cls(values[:members], values[members:])
 
     def of_units(self, units: Units, attack: str) -> "Scores":
-        """One score a unit from those of its records, by the attack's rule."""
+        """Combine the scores of each unit's records into one, by the attack's rule."""
         return Scores.split(units.score(self.joined, RULES[attack]), units.members)
 
 
 @dataclass(frozen=True, eq=False)
 class Released:
-    """What was released, and what it is compared with: all that an attacker has who sees no model."""
+    """The release and the texts it is compared with: all that an attacker without access to a model has."""
 
     synthetic: Sequence[Record]  # the released rows
     members: Sequence[Record]  # records that the method read and that may be guessed about
@@ -172,12 +172,12 @@ class Released:
 
     @property
     def records(self) -> list[Record]:
-        """Members, then non-members."""
+        """The records of members, then of non-members."""
         return [*self.members, *self.nonmembers]
 
     @property
     def texts(self) -> list[str]:
-        """Of the released rows."""
+        """The texts of the released rows."""
         return [row.text for row in self.synthetic]
 
     @property
@@ -195,5 +195,5 @@ class Released:
         return Scores.split(values, len(self.members))
 
     def compared(self, seed: int) -> np.ndarray:
-        """Indices of as many public texts as there are synthetic rows, or of all: the nearest of more is nearer."""
+        """Indices of as many public texts as synthetic rows, or of all: the nearest of more texts would be nearer."""
         return np.sort(np.random.default_rng(seed).permutation(len(self.public))[: len(self.synthetic)])

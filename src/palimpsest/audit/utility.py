@@ -1,6 +1,6 @@
 """Utility: train on synthetic rows, test on real ones.
 
-Every choice (regularisation, vocabulary) is made on synthetic rows alone; the test rows are only scored.
+Every choice (regularisation, vocabulary) is made only on synthetic rows; the test rows are only scored.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +30,7 @@ _ITERATIONS = 500
 
 @dataclass(frozen=True)
 class LabelScores(Plain):
-    """How one label is predicted; precision is 0 where it never is, recall 0 where no test row has it."""
+    """Scores of one label; precision is 0 where it is never predicted, recall 0 where no test row has it."""
 
     precision: float
     recall: float
@@ -40,7 +40,7 @@ class LabelScores(Plain):
 
 @dataclass(frozen=True)
 class Scored(Plain):
-    """What one evaluator's predictions come to."""
+    """The scores of one evaluator's predictions."""
 
     keys: ClassVar = ("accuracy", "per_seed", "correct", "per_class", "macro_f1", "ece")
     accuracy: Annotated[Estimate, At(value="accuracy")]  # mean over seeds, with the Wilson interval over test rows
@@ -48,7 +48,7 @@ class Scored(Plain):
     correct: tuple[int, ...]  # rows that each seed predicted right
     # over all seeds' predictions together, support in test rows; none where the task has no public labels.
     per_class: Mapping[str, LabelScores]
-    # expected calibration error of the top label, mean over seeds; None of what predicts no label
+    # expected calibration error of the top label, mean over seeds; None for an evaluator that predicts no label
     ece: float | None
     perplexity: Estimate | None = None  # of what predicts tokens, per token of its own; the lower the better
     retention: Estimate | None = None  # what is kept of the real rows' accuracy; None where it was not compared
@@ -59,7 +59,7 @@ class Scored(Plain):
 
     @property
     def macro_f1(self) -> float | None:
-        """Mean F1 over the labels, each counting alike; None of what predicts no label."""
+        """Mean F1 over the labels, equally weighted; None for an evaluator that predicts no label."""
         return float(np.mean([one.f1 for one in self.per_class.values()])) if self.per_class else None
 
     def to_json(self) -> dict[str, Any]:
@@ -101,7 +101,7 @@ class Evaluation:
 
     @property
     def item_accuracy(self) -> np.ndarray:
-        """Each test row's share of seeds that predicted it right, or its tokens that they did; shape (test rows,)."""
+        """Each test row's share of seeds that predicted it right, or mean number of right tokens; (test rows,)."""
         return self.correct.mean(axis=0)
 
 
@@ -114,14 +114,14 @@ class UtilityAudit:
     evaluations: Mapping[str, Evaluation]
 
     def scores(self, compared: Callable[[str, Evaluation], Scored] = lambda _, one: one.scored) -> UtilityScores:
-        """What each evaluation comes to, by its name, and compared as the caller likes."""
+        """Return the scores of each evaluation by its name, with comparisons added by `compared`."""
         scores = {name: compared(name, evaluation) for name, evaluation in self.evaluations.items()}
         return UtilityScores(self.rows, self.test_rows, scores)
 
 
 @dataclass(frozen=True)
 class LinearSettings:
-    """How the linear classifiers are trained."""
+    """Settings of the linear classifiers' training."""
 
     # each seed draws which synthetic rows train and which choose the penalty; the solver itself is deterministic, so
     # the spread over seeds is that of this draw.
@@ -174,10 +174,11 @@ def tfidf_lr(
 def evaluate(probabilities: np.ndarray, truth: np.ndarray, labels: Sequence[str]) -> Evaluation:
     """Score predictions; the interval of the accuracy is Wilson's, of each row's mean over seeds.
 
-    It is about drawing test rows, for which it is conservative, and not about training again: that the seeds show.
+    The interval covers the drawing of test rows, for which it is conservative, and not retraining, which the seeds
+    show.
 
     Args:
-        probabilities: of each label, shape (seeds, test rows, labels).
+        probabilities: probability of each label, shape (seeds, test rows, labels).
         truth: index of the right label, shape (test rows,).
     """
     predicted = probabilities.argmax(axis=2)  # (seeds, test rows)
@@ -200,7 +201,7 @@ def evaluate(probabilities: np.ndarray, truth: np.ndarray, labels: Sequence[str]
 def calibration_error(probabilities: np.ndarray, truth: np.ndarray) -> float:
     """Expected calibration error of the top label, 15 equal bins (Guo et al. 2017, equation 3).
 
-    From `probabilities` of shape (test rows, labels), and the right labels' indices, (test rows,).
+    `probabilities` has shape (test rows, labels), `truth` the right labels' indices, (test rows,).
     """
     confidence, correct = probabilities.max(axis=1), probabilities.argmax(axis=1) == truth
     bins = np.minimum((confidence * _CALIBRATION_BINS).astype(int), _CALIBRATION_BINS - 1)
@@ -215,7 +216,7 @@ def retention(variant: np.ndarray, real: np.ndarray, bootstrap: Bootstrap) -> Es
 
     Args:
         variant: `item_accuracy` of the variant, shape (test rows,).
-        real: the same for the classifier trained on the private rows.
+        real: `item_accuracy` of the classifier trained on the private rows.
     """
     if not real.any():
         return None

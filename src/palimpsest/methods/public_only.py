@@ -1,4 +1,4 @@
-"""The baseline at epsilon 0: public rows alone. A private method that does not beat it learnt nothing from the data."""
+"""The baseline at epsilon 0: only public rows. A private method that does not beat it learnt nothing from the data."""
 
 from collections.abc import Mapping, Sequence
 

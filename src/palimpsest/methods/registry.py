@@ -33,7 +33,7 @@ def _declared() -> Iterator[Method]:
 
 
 def _depth(known: Method) -> int:
-    """A method stands behind those that it may build on."""
+    """A method comes after those that it may build on."""
     return 2 if Reads.SOURCES in known.reads else 1 if Reads.SOURCE in known.reads else 0
 
 

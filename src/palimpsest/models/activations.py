@@ -1,4 +1,4 @@
-"""What a causal model makes of a text inside: hidden states behind one of its blocks, read or moved."""
+"""Reads or moves a causal model's hidden states after one of its blocks."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -15,11 +15,11 @@ from palimpsest.models.tokens import encode_texts, pad_right
 
 
 class _Read(Exception):
-    """The states are there: no later block needs to run."""
+    """Raised once the states are computed: no later block needs to run."""
 
 
 class Activations:
-    """A text's mean hidden state behind one block, over the text's own tokens.
+    """A text's mean hidden state after one block, over the text's own tokens.
 
     Attributes:
         dimension: length d of a state.
@@ -33,11 +33,11 @@ class Activations:
         head: Sequence[int],
         max_tokens: int,
     ) -> None:
-        """Read behind the block of that number, from 0.
+        """Read after the block of that number, counted from 0.
 
         Args:
-            head: public tokens that stand before every text, at least one.
-            max_tokens: of a text that are read.
+            head: public tokens that come before every text, at least one.
+            max_tokens: how many tokens of a text are read.
 
         Raises:
             ModelError: the model's blocks are not found, or the head and a text do not fit its context.
@@ -54,7 +54,7 @@ class Activations:
 
     @torch.no_grad()
     def encode_batch(self, texts: list[str]) -> np.ndarray:
-        """Mean states of texts that are read side by side, float32 (n, d); 0 of a text without tokens."""
+        """Mean states of texts that are read side by side, float32 (n, d); 0 for a text without tokens."""
         rows = encode_texts(self._tokenizer, texts, self._most)
         tokens = pad_right([[*self._head, *row] for row in rows], 0).to(self._model.device)
         own = pad_right([[0] * len(self._head) + [1] * len(row) for row in rows], 0).to(self._model.device)
@@ -75,14 +75,14 @@ class Activations:
 
 
 def moved(model: PreTrainedModel, block: int, shift: np.ndarray) -> Any:
-    """A context in which the hidden states behind a block are moved by `shift`, (d,), at every position."""
+    """A context in which the hidden states after a block are moved by `shift`, (d,), at every position."""
     by = torch.as_tensor(shift, dtype=model.dtype, device=model.device)
     return _changed(blocks(model)[block], lambda states: states + by)
 
 
 @contextmanager
 def _changed(block: nn.Module, change: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
-    """A context in which what a block gives on, (rows, time, d), is changed."""
+    """A context in which the output of a block, (rows, time, d), is changed."""
 
     def hook(_block: nn.Module, _given: Any, output: Any) -> Any:
         return (change(output[0]), *output[1:]) if isinstance(output, tuple) else change(output)

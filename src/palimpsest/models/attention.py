@@ -1,4 +1,4 @@
-"""What a causal model has beyond plain attention and a plain head: sliding windows, capped logits; and its blocks."""
+"""Features of causal models beyond plain attention and a plain head: sliding windows, capped logits; and the blocks."""
 
 import torch
 from torch import nn
@@ -12,13 +12,13 @@ Masks = torch.Tensor | dict[str, torch.Tensor]  # one for all layers, or one for
 
 
 def masks_of(config: PreTrainedConfig, visible: torch.Tensor, apart: torch.Tensor, dtype: torch.dtype) -> Masks:
-    """What to add to attention scores where every position is said whole: 0 where visible, the lowest number elsewhere.
+    """Return the additive attention mask of all positions: 0 where visible, the lowest number elsewhere.
 
     Args:
-        config: of the model; layers with a sliding window see only so many tokens, themselves included.
+        config: the model's; layers with a sliding window see only so many tokens, the query's own included.
         visible: bool (rows, 1, queries, columns).
-        apart: int64, how many tokens each column is older than the query; of a shape that broadcasts to `visible`.
-        dtype: of the scores.
+        apart: int64, by how many tokens each column is older than the query; its shape broadcasts to `visible`.
+        dtype: type of the scores.
     """
     text = config.get_text_config()
     window, kinds = getattr(text, "sliding_window", None), getattr(text, "layer_types", None)
@@ -29,18 +29,18 @@ def masks_of(config: PreTrainedConfig, visible: torch.Tensor, apart: torch.Tenso
 
 
 def cap_of(model: PreTrainedModel) -> float | None:
-    """The bound that the model presses its logits under, as Gemma 2 does; None where they are its head's output."""
+    """The bound of the model's soft-capped logits, as in Gemma 2; None where the logits are its head's output."""
     cap: float | None = getattr(model.config.get_text_config(), "final_logit_softcapping", None)
     return cap
 
 
 def capped(logits: torch.Tensor, cap: float | None) -> torch.Tensor:
-    """Logits of a head's output."""
+    """Apply the cap to a head's output."""
     return logits if cap is None else torch.tanh(logits / cap) * cap
 
 
 def blocks(model: PreTrainedModel) -> nn.ModuleList:
-    """The transformer blocks, whatever the architecture calls them.
+    """The transformer blocks, under any architecture's name for them.
 
     Raises:
         ModelError: there is no such list of modules.

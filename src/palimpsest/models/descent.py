@@ -1,4 +1,4 @@
-"""Ordinary training on public text, a step at a time. A long one goes on where it was stopped."""
+"""Ordinary training on public text, a step at a time. A long training continues where it was stopped."""
 
 import hashlib
 import math
@@ -25,7 +25,7 @@ _SECONDS = 600.0  # of a training, from one state that is kept to the next
 
 
 class _Told(nn.Module):
-    """What is trained, and the loss of each step so far: together they are what a stopped training needs."""
+    """The trained module and the loss of each step so far, which a stopped training needs to continue."""
 
     def __init__(self, trained: nn.Module, steps: int) -> None:
         super().__init__()
@@ -35,20 +35,20 @@ class _Told(nn.Module):
 
 @dataclass(frozen=True)
 class Kept:
-    """Where a training leaves its state every ten minutes, and finds it again.
+    """The store where a training saves its state every ten minutes, and from which it is restored.
 
-    Guarantee: for public text alone. A state of private text would be a look at it that no ledger has.
+    Guarantee: only for public text. A state of private text would be a query on it that is in no ledger.
 
     Attributes:
-        folder: of states.
-        key: of the training, see `key_of`; the state of another one is not gone on from.
+        folder: the folder of states.
+        key: key of the training, see `key_of`; a state of another training is not used.
     """
 
     folder: Path
     key: str
 
     def restored(self, told: _Told, rates: LambdaLR) -> int:
-        """Put everything back to the last state there is; how many steps it had done.
+        """Restore the last state, and return the number of steps that it had done.
 
         Raises:
             ModelError: that state is broken.
@@ -77,11 +77,11 @@ class Kept:
 
 
 def key_of(model: nn.Module, about: Iterable[object]) -> str:
-    """What tells one training from all others.
+    """Return a key that identifies a training.
 
     Args:
-        model: as it is before its first step.
-        about: all else that decides what it becomes, rows and settings and seed, each by its `repr`.
+        model: the model before its first step.
+        about: everything else that determines the result, rows and settings and seed, each by its `repr`.
     """
     digest = hashlib.sha256()
     for weight in model.state_dict().values():
@@ -103,20 +103,20 @@ def descended(
     precision: Precision = "float32",
     kept: Kept | None = None,
 ) -> list[float]:
-    """Take a step down the gradient for each batch, its length clipped to 1; the loss before each step.
+    """Take a gradient step for each batch, the gradient clipped to length 1; return the loss before each step.
 
-    A training that was stopped takes the steps that are left, and becomes what it would have become.
+    A stopped training takes the remaining steps and ends with the same result.
 
     Args:
-        batches: `steps` of them; all that is random is drawn here, since those of steps that are done are drawn again.
-        loss: of a batch.
-        name: of the progress bar.
+        batches: `steps` batches; all randomness is drawn here, as the batches of completed steps are drawn again.
+        loss: the loss of a batch.
+        name: name of the progress bar.
         private: see `track`.
         precision: "bf16" for products in bfloat16; weights and steps are float32.
-        kept: where its state is kept; None keeps nothing.
+        kept: where the state is kept; None keeps nothing.
 
     Raises:
-        ValueError: what is private was to be kept.
+        ValueError: the state of a private training was to be kept.
         ModelError: a state that was kept is broken.
     """
     if private and kept:
@@ -156,7 +156,7 @@ def recent_mean(losses: Sequence[float]) -> float:
 
 
 def schedule_factor(schedule: str, step: int, steps: int, warmup: int = 0) -> float:
-    """What the peak learning rate is multiplied by at `step` of `steps`: linear warm-up, then the decay."""
+    """Return the factor of the peak learning rate at `step` of `steps`: linear warm-up, then the decay."""
     if step < warmup:
         return (step + 1) / warmup
     done = (step - warmup) / max(1, steps - warmup)

@@ -36,7 +36,7 @@ class Encoder:
 
         Guarantee: no code of the folder runs, no pickle is opened and nothing outside the folder is read. Vectors are
         computed in float32, also where the weights were saved in half precision. With `half` products are in bfloat16,
-        for what measures and no more: no guarantee holds for such vectors.
+        only for measurements: no guarantee holds for such vectors.
 
         Raises:
             ModelError: the folder holds no sentence encoder, or one with modules of its own.
@@ -56,7 +56,7 @@ class Encoder:
         self.dimension = int(self._model.get_embedding_dimension() or 0)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Whoever is sent an encoder reads the same folder, once."""
+        """Pickle the folder and its fingerprint: a receiving process loads the same folder, once."""
         return _sent, (self._folder, self._batch, self._half, self._fingerprint)
 
     @cached_property
@@ -73,7 +73,7 @@ class Encoder:
 
     @torch.no_grad()
     def encode_batch(self, texts: list[str]) -> np.ndarray:
-        """The same for a few texts at once, without a progress bar."""
+        """Encode a few texts at once, without a progress bar."""
         with torch.autocast(self._kind, torch.bfloat16, enabled=self._half):
             return self._model.encode(
                 texts, batch_size=len(texts), normalize_embeddings=True, convert_to_numpy=True, show_progress_bar=False
@@ -82,7 +82,7 @@ class Encoder:
 
 @lru_cache(maxsize=1)
 def _sent(folder: Path, batch: int, half: bool, fingerprint: str) -> Encoder:
-    """The encoder of a folder that has, in this place too, the files with this fingerprint."""
+    """Load the encoder of a folder whose files have this fingerprint here, too."""
     if fingerprint_of(folder) != fingerprint:
         raise ModelError(
             "A worker finds another sentence encoder under the same path.",
@@ -97,7 +97,7 @@ def nearest(texts: np.ndarray, descriptions: np.ndarray) -> np.ndarray:
 
 
 def neighbours(embeddings: np.ndarray, labels: Sequence[str], count: int) -> np.ndarray:
-    """The `count` nearest texts of the same label for each text, but for near copies; int64 (n, count), -1 for none.
+    """The `count` nearest texts of the same label for each text, except near copies; int64 (n, count), -1 for none.
 
     Args:
         embeddings: shape (n, d), L2 norm 1.

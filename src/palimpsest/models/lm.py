@@ -1,4 +1,4 @@
-"""The causal language model: a small one trained on public text, and loading any."""
+"""Causal language models: training a small one on public text, and loading any."""
 
 import math
 from collections.abc import Sequence
@@ -104,16 +104,17 @@ def learn_prompts(
 ) -> None:
     """Train the model in `folder` further on public `BOS label SEP text EOS`, in place.
 
-    A base model has never seen a prompt, and noisy gradients are a dear way to teach it. Public texts with public or
-    guessed labels teach it for free what stands before SEP; the private rows then only correct what the label means.
+    A base model has never seen a prompt, and noisy gradients are an expensive way to teach it. Public texts with public
+    or guessed labels teach it the prompt before SEP for free; the private rows then only correct the meaning of the
+    labels.
 
-    With pairs it learns `BOS label SEP neighbour SEP text EOS`, too: what instruction-tuned models know, to go on with
-    a text like the last. Such a model takes the private and the public prompt of private prediction,
+    With pairs it also learns `BOS label SEP neighbour SEP text EOS`: to continue with a text like the last, as
+    instruction-tuned models can. Such a model takes the private and the public prompt of private prediction,
     `{label}{separator}{text}{separator}` and `{label}{separator}`.
 
     Args:
-        labels: one for each: its own public label, or the one whose public description is nearest; "" where the task
-            has none.
+        labels: one for each text: its own public label, or the one whose public description is nearest; "" where the
+            task has none.
         pairs: `encoder.neighbours` of the texts.
         kept: the folder of a long training's states; None keeps none.
     """
@@ -157,7 +158,7 @@ def text_losses(
 
 @torch.no_grad()
 def _row_losses(model: PreTrainedModel, rows: Sequence[Sequence[int]], batch: int) -> tuple[np.ndarray, np.ndarray]:
-    """Summed cross entropy in nats of each row, and how many tokens it predicts: float64 (rows,), int64 (rows,)."""
+    """Summed cross entropy in nats of each row, and the number of predicted tokens: float64 (rows,), int64 (rows,)."""
     losses, counts = np.zeros(len(rows)), np.array([len(row) - 1 for row in rows], dtype=np.int64)
     require_plain_head(model)
     for chosen in by_length(list(map(len, rows)), batch):
@@ -199,14 +200,14 @@ def train(
     private: bool,
     kept: Path | None = None,
 ) -> list[float]:
-    """Ordinary training on token sequences, `private` ones for an audit alone; the loss of each step.
+    """Train in the ordinary way on token sequences, on `private` ones only for an audit; return the loss of each step.
 
     Args:
-        model: without dropout, whose masks no seed and no state would bring again.
+        model: a model without dropout, whose masks neither seed nor state could reproduce.
         kept: the folder of a long training's states, of public text; None keeps none.
 
     Raises:
-        ModelError: there is nothing to train on, or the model does more to its logits than its head and a cap.
+        ModelError: there is nothing to train on, or the model computes its logits by more than its head and a cap.
     """
     if not rows:
         raise ModelError("There is no public text to train the language model on.", "Name a public file with texts.")
@@ -239,7 +240,7 @@ def _optimizer(model: nn.Module, settings: Schooling) -> torch.optim.AdamW:
 
 
 def suited_rate(weights: int) -> float:
-    """The peak rate at which a pretrained model of so many weights may be trained further.
+    """The peak learning rate for further training of a pretrained model with so many weights.
 
     5e-5 at 270 million, as such models are commonly fine-tuned, falling with the root of the size; 0.002 at most.
 
@@ -255,7 +256,7 @@ def _loss(model: PreTrainedModel, rows: Sequence[Sequence[int]]) -> torch.Tensor
 
 
 def _token_losses(model: PreTrainedModel, rows: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Cross entropy of every predicted token, 0 where there is none, and which there are: both (rows, time)."""
+    """Cross entropy of every predicted token, 0 elsewhere, and the mask of predicted tokens: both (rows, time)."""
     tokens, targets = (pad_right(rows, fill).to(model.device) for fill in (0, IGNORED))
     targets = targets[:, 1:]
     real = targets != IGNORED

@@ -1,7 +1,7 @@
-"""What follows from a causal model's logits, a part of them at a time.
+"""Computes functions of a causal model's logits, a part of the logits at a time.
 
-Over 262,144 tokens the logits of sixteen texts of 64 tokens fill a GiB, and their gradient another. So they are there
-at positions where a token is predicted and few at once, and a backward pass computes them again.
+With 262,144 tokens the logits of sixteen texts of 64 tokens take a GiB, and their gradient another. So they are
+computed only where a token is predicted and a few at once, and a backward pass computes them again.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ Measure = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # logits (k, voc
 def states(model: PreTrainedModel, tokens: torch.Tensor, front: torch.Tensor | None = None) -> torch.Tensor:
     """Last hidden states (rows, time, width) of right-padded tokens (rows, time).
 
-    `front` are token embeddings (rows, n, width) that stand before every row; their own states are left out.
+    `front` are token embeddings (rows, n, width) before every row; their own states are left out.
     """
     given = {"input_ids": tokens}
     if front is not None:
@@ -43,7 +43,7 @@ def logits_of(model: PreTrainedModel, hidden: torch.Tensor) -> torch.Tensor:
 
 
 def block_of(states: torch.Tensor, table: torch.Tensor) -> int:
-    """How many rows of a table (vocabulary, width) a product with states (n, width) takes at once.
+    """Return how many rows of a table (vocabulary, width) a product with states (n, width) takes at once.
 
     In float32 on a processor, a block at a time takes .7 to .9 of the time for 8 to 100 states; in bf16 more than 1.
     """
@@ -52,7 +52,7 @@ def block_of(states: torch.Tensor, table: torch.Tensor) -> int:
 
 
 def drawn_logits(model: PreTrainedModel, hidden: torch.Tensor) -> torch.Tensor:
-    """`logits_of` for drawing, of states (n, width), with the head's table read in blocks: equal but for rounding."""
+    """`logits_of` for drawing, of states (n, width), reading the head's table in blocks: equal except for rounding."""
     head, cap = model.get_output_embeddings(), cap_of(model)
     if type(head) is not nn.Linear or (size := block_of(hidden, head.weight)) == len(head.weight):
         return logits_of(model, hidden)
@@ -83,7 +83,7 @@ def measured(
 
 @torch.no_grad()
 def require_plain_head(model: PreTrainedModel) -> None:
-    """Raise ModelError where a model does more to its logits than its head and a cap."""
+    """Raise ModelError where a model computes its logits by more than its head and a cap."""
     training, tokens = model.training, torch.arange(4, device=model.device)[None]
     model.eval()  # dropout would make two passes differ
     own, plain = model(tokens).logits, logits_of(model, states(model, tokens))

@@ -1,4 +1,4 @@
-"""A model's folder is read as data: its code never runs, no pickle is opened, and it cannot send to another folder."""
+"""Reads a model's folder as data: its code never runs, no pickle is opened, and it cannot refer to another folder."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,12 +18,12 @@ _OPTIONS = ("model_args", "model_kwargs", "tokenizer_args", "processor_kwargs", 
 
 @contextmanager
 def loading(folder: Path, kind: str, remedy: str) -> Iterator[None]:
-    """Load a folder's model within; whatever the libraries raise about its files becomes a `ModelError`.
+    """A context for loading a folder's model; every error of the libraries about its files becomes a `ModelError`.
 
-    Guarantee: a folder whose weights belong on top of others is refused, for those would be loaded from where it says.
+    Guarantee: a folder whose weights belong on top of others is refused, because it could say where to load those from.
 
     Args:
-        kind: of the model, with its article.
+        kind: the kind of model, with its article.
         remedy: what to name instead.
 
     Raises:
@@ -48,7 +48,7 @@ def loading(folder: Path, kind: str, remedy: str) -> Iterator[None]:
 def require_own_modules(folder: Path) -> None:
     """Raise ModelError unless a sentence encoder is made of the library's own modules, out of its own folder.
 
-    Its `modules.json` names a class for each module, and each module's settings may hand options to what loads it.
+    Its `modules.json` names a class for each module, and each module's settings may pass options to its loader.
     """
     for module in _modules(folder):
         name, place = str(module.get("type")), folder / str(module.get("path", ""))

@@ -1,7 +1,7 @@
 """Prompts as data: a template with slots becomes token ids around one text, or before one.
 
-What a template is filled with is public: labels and their descriptions. So every frame is a public constant, and so is
-its length. A text enters by its own token ids, between a frame's two sides, and can change neither of them.
+Templates are filled only with public labels and descriptions. So every frame is a public constant, and so is its
+length. A text is inserted by its own token ids, between a frame's two sides, and can change neither of them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,7 +21,7 @@ _Part = str | tuple[str]  # words, or a slot that is no words
 
 @dataclass(frozen=True)
 class Frame:
-    """What stands around a text, as token ids."""
+    """The token ids before and after a text."""
 
     before: tuple[int, ...]
     after: tuple[int, ...]
@@ -30,19 +30,19 @@ class Frame:
 def heads_of(
     tokenizer: PreTrainedTokenizerBase, template: str, labels: Mapping[str, str], chat: bool = False
 ) -> dict[str, tuple[int, ...]]:
-    """What stands before a text of each label, by a template without {text}; see `frames`."""
+    """Return the token ids before a text of each label, by a template without {text}; see `frames`."""
     return {label: frame.before for label, frame in frames(tokenizer, template, labels, chat).items()}
 
 
 def blind_of(tokenizer: PreTrainedTokenizerBase, template: str) -> Frame:
-    """What stands around one token that takes the place of the label and its description; behind all, without one."""
+    """Return the frame of one token in place of the label and its description; without them the token comes last."""
     return _sides(tokenizer, _blinded(_parts(template, _MARK, _MARK)))
 
 
 def frames(
     tokenizer: PreTrainedTokenizerBase, template: str, labels: Mapping[str, str], chat: bool = False
 ) -> dict[str, Frame]:
-    """What stands around a text under each label, or under the one label "" of a task without labels.
+    """Return the frame of a text under each label, or under the one label "" of a task without labels.
 
     Args:
         labels: label -> public description.
@@ -75,7 +75,7 @@ def _slots(template: str) -> list[str]:
 
 
 def frame_of(tokenizer: PreTrainedTokenizerBase, template: str, label: str, description: str, chat: bool) -> Frame:
-    """What stands around a text of one label; see `frames`."""
+    """Return the frame of a text of one label; see `frames`."""
     parts = _parts(template, label, description)
     if chat:
         spelt = {"text": _MARK} | {slot: str(tokenizer.decode([id])) for slot, id in _tokens(tokenizer).items()}
@@ -106,7 +106,7 @@ def _tokens(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
 
 
 def _blinded(parts: Iterable[_Part]) -> Iterator[_Part]:
-    """The text's place where the label's mark first stands, and no mark elsewhere."""
+    """Put the text's place where the label's mark first occurs, and drop the mark elsewhere."""
     placed = False
     for part in parts:
         if isinstance(part, str):
@@ -119,7 +119,7 @@ def _blinded(parts: Iterable[_Part]) -> Iterator[_Part]:
 
 
 def _parts(template: str, label: str, description: str) -> Iterator[_Part]:
-    """Words as they are to be tokenised, and the slots that are no words, each as a tuple."""
+    """Yield words as they are to be tokenised, and slots that are not words, each as a tuple."""
     words = ""
     for literal, slot, _, _ in Formatter().parse(template):
         words += literal

@@ -1,4 +1,4 @@
-"""Where models come from: a source (`embedded`, a folder, a hub name) becomes a folder with weights."""
+"""Resolves the source of a model (`embedded`, a folder, a hub name) to a folder with weights."""
 
 import importlib.util
 import math
@@ -27,7 +27,7 @@ def resolve_source(source: str) -> Path:
     """The folder of a local model, or of a hub model fetched (or found in the hub's cache).
 
     Args:
-        source: a folder, or a hub name with the commit that is meant, `name@revision`.
+        source: a folder, or a hub name with its commit, `name@revision`.
 
     Raises:
         ModelError: the folder holds no model, a hub name has no commit, or the hub cannot be reached.
@@ -48,10 +48,10 @@ def resolve_source(source: str) -> Path:
 
 
 def require_pinned(source: str) -> None:
-    """Refuse a hub name without a commit: a branch or a tag is whatever its owner has there on the day.
+    """Refuse a hub name without a commit: the owner can change the contents of a branch or a tag at any time.
 
     Raises:
-        ModelError: it is not `name@revision` with the 40 digits of a commit.
+        ModelError: the source is not `name@revision` with the 40 digits of a commit.
     """
     if not _PINNED.fullmatch(source):
         raise ModelError(
@@ -61,7 +61,7 @@ def require_pinned(source: str) -> None:
 
 
 def known_source(source: str) -> Path | None:
-    """The folder of a hub model in the hub's cache; None where none of this commit is. Nothing is fetched."""
+    """The folder of a hub model in the hub's cache; None where this commit is not there. Nothing is fetched."""
     try:
         require_pinned(source)
         return _snapshot(source, local_files_only=True)
@@ -70,7 +70,7 @@ def known_source(source: str) -> Path | None:
 
 
 def weights_of(source: str) -> int:
-    """How many weights a model on this machine has, by the heads of its files alone; 0 where none can be read.
+    """Count the weights of a model on this machine, by its files' headers only; 0 where none can be read.
 
     A tied table counts once.
     """
@@ -96,7 +96,7 @@ def _snapshot(source: str, local_files_only: bool = False) -> Path:
 
 
 def embedded_folder() -> Path:
-    """Where the embedded encoder lies; whether it is the published one is not looked at."""
+    """Return the folder of the embedded encoder, without checking that it is the published one."""
     return package_folder(_ENCODER_PACKAGE) / "model"
 
 

@@ -1,4 +1,4 @@
-"""A tokenizer for public text, and the special tokens that any tokenizer is read with."""
+"""A tokenizer for public text, and the special tokens of any tokenizer."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -52,7 +52,7 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int, context: int) -> PreT
 
 
 def with_specials(tokenizer: Tokenizer, context: int) -> PreTrainedTokenizerFast:
-    """A tokenizer whose vocabulary has the special tokens, as transformers reads it."""
+    """Wrap a tokenizer whose vocabulary has the special tokens for `transformers`."""
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         bos_token=END,
@@ -65,9 +65,9 @@ def with_specials(tokenizer: Tokenizer, context: int) -> PreTrainedTokenizerFast
 
 
 def specials(tokenizer: PreTrainedTokenizerBase) -> Specials:
-    """The special tokens of any causal model's tokenizer; what it lacks is replaced by public constants.
+    """The special tokens of any causal model's tokenizer; missing ones are replaced by public constants.
 
-    No token is ever added to a vocabulary: a new embedding would have to be learned from private rows alone.
+    No token is ever added to a vocabulary: a new embedding would have to be learned from private rows only.
 
     Raises:
         ModelError: the tokenizer has no end-of-text token.

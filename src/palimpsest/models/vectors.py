@@ -1,4 +1,4 @@
-"""Vectors of texts, computed once: kept in a folder by the text's content, whoever asks for them."""
+"""A cache of text vectors: each is computed once and kept in a folder by the text's content, for all callers."""
 
 import hashlib
 import os
@@ -27,29 +27,30 @@ _KEY = np.dtype("S16")  # the zeros that numpy strips are the same as those it c
 
 
 class KeptVectors:
-    """Texts to vectors, each distinct text encoded once for ever.
+    """Maps texts to vectors, and encodes each distinct text only once.
 
-    A text is found by a hash of 128 bits of it and of the encoder's fingerprint. Vectors lie in `folder`, in files that
-    are written whole and never changed, so that processes may share it, and a stopped encode goes on where it was. A
-    file that is not whole, of another encoder, of another dimension or nobody's is passed over; a changed number inside
-    a vector is not noticed. Where two files have a text, the older one counts.
+    A text is found by a hash of 128 bits of it and of the encoder's fingerprint. Vectors are stored in `folder`, in
+    files that are written whole and never changed, so that processes may share it, and a stopped encode continues where
+    it was. A file that is incomplete, of another encoder, of another dimension or of unknown origin is ignored; a
+    changed number inside a vector is not noticed. Where two files have a text, the older one counts.
 
-    Small files that lie side by side in time become one, which has the place of the first: it is written before they
-    are deleted, so whoever is stopped, or reads meanwhile, finds each vector in one file or in both.
+    Small files that are consecutive in time are merged into one, which takes the place of the first: it is written
+    before they are deleted, so a process that is stopped, or reads meanwhile, finds each vector in one file or in both.
 
-    The folder tells of the texts what their vectors tell: keep it where the texts may be, nobody else can read it.
-    Nothing is said while texts are encoded, not even whether any is new.
+    The folder reveals as much about the texts as their vectors do: keep it where the texts may be; only its owner can
+    read it. Nothing is printed while texts are encoded, not even whether any is new.
 
     With `batch` 1 each text is encoded by itself, and vectors that were encoded together are not taken from the folder:
     no vector depends on another text. With more, padding may move the last bits of a vector, and the vector of the
-    batch it was first encoded in stays; those that were encoded alone are taken, too. With `takes_together` and `batch`
-    1 new texts are encoded alone, and what was encoded together is taken: for whom the last bits do not matter.
+    batch it was first encoded in stays; vectors that were encoded alone are taken, too. With `takes_together` and
+    `batch` 1 new texts are encoded alone, and vectors that were encoded together are taken: for uses where the last
+    bits do not matter.
 
-    A call that encodes anything writes at least one file: hand over many texts at once.
+    A call that encodes anything writes at least one file: pass many texts at once.
 
     Attributes:
         dimension: length d of a vector.
-        fingerprint: of the encoder.
+        fingerprint: fingerprint of the encoder.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class KeptVectors:
         *,
         takes_together: bool = False,
     ) -> None:
-        """Nothing is read or written yet.
+        """Initialise the cache without reading or writing anything.
 
         Args:
             folder: where vectors are kept, made with mode 0700.
@@ -85,8 +86,8 @@ class KeptVectors:
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         """Vectors in the order of `texts`: float32 (n, dimension).
 
-        A vector with a number that is not finite is returned as NaN throughout and not kept: what failed is tried
-        again next time.
+        A vector with a number that is not finite is returned as NaN throughout and not kept: its text is encoded again
+        next time.
 
         Raises:
             ModelError: the encoder does not return one vector of `dimension` numbers per text.
@@ -153,7 +154,7 @@ class KeptVectors:
         return vectors
 
     def _keep(self, waiting: list[tuple[np.ndarray, np.ndarray]]) -> None:
-        """Write one file with what is finite."""
+        """Write one file with the finite vectors."""
         if not waiting:
             return
         keys, vectors = (np.concatenate(parts) for parts in zip(*waiting, strict=True))
@@ -162,7 +163,7 @@ class KeptVectors:
             _write(self._folder / _name(f"{time.time_ns():020d}"), self._mark, keys[usable], vectors[usable])
 
     def _merge(self) -> None:
-        """Make one file of each long run of small ones; what this process has read stays what it was."""
+        """Merge each long run of small files into one; what this process has read does not change."""
         whole = _HEADER.size + _SEGMENT * (_KEY.itemsize + 4 * self.dimension)  # bytes
         for small, run in groupby(self._files(), key=lambda path: _size(path) < whole):
             paths = list(run)
@@ -186,7 +187,7 @@ class KeptVectors:
         return sorted(self._folder.glob("*.vectors"))
 
     def _load(self) -> None:
-        """Take in the files that are new in the folder; what was found before stays what it was."""
+        """Read the files that are new in the folder; entries found before do not change."""
         new = [path for path in self._files() if path.name not in self._seen]
         self._seen.update(path.name for path in new)
         parts = [part for path in new if (part := _opened(path, self._known, self.dimension))]
@@ -230,7 +231,7 @@ def _write(path: Path, mark: bytes, keys: np.ndarray, vectors: np.ndarray) -> No
 
 
 def _opened(path: Path, marks: set[bytes], dimension: int) -> tuple[np.ndarray, np.ndarray] | None:
-    """Keys (n,) and vectors (n, dimension) of a file, or None for one that is not whole or not of this encoder."""
+    """Keys (n,) and vectors (n, dimension) of a file, or None for one that is incomplete or not of this encoder."""
     try:
         content = np.memmap(path, dtype=np.uint8, mode="r")
     except (OSError, ValueError):  # gone by now, or empty

@@ -1,8 +1,8 @@
-"""A vocabulary cut to what public text uses: a smaller table, and rare words spelt in shorter tokens.
+"""Cuts a vocabulary to the tokens that public text uses: a smaller table, and rare words spelt in shorter tokens.
 
-Public models know hundreds of thousands of tokens, and each costs memory and time wherever logits are computed. What is
-kept follows from the model's own files and public text alone, so the cut is as public as they are. It is a function of
-the two: counts decide, and the tokens' own order where counts are equal.
+Public models know hundreds of thousands of tokens, and each costs memory and time wherever logits are computed. The
+kept tokens are a function of only the model's own files and public text, so the cut is as public as they are: counts
+decide, and the tokens' own order where counts are equal.
 """
 
 from collections import Counter
@@ -25,7 +25,7 @@ _IDS = ("bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "decoder
 
 
 def cut_vocabulary(source: Path, texts: Sequence[str], size: int, folder: Path) -> int:
-    """Write the model in `source` to `folder` with the `size` tokens that public texts use most; how many are kept.
+    """Write the model in `source` to `folder` with the `size` tokens most used in public texts; return their number.
 
     Special tokens, all bytes, and the pieces that a kept token is merged from are always kept, so every text can still
     be spelt. A text whose tokens are all kept has the same tokens as before.
@@ -35,7 +35,7 @@ def cut_vocabulary(source: Path, texts: Sequence[str], size: int, folder: Path) 
         size: the most tokens that are kept.
 
     Raises:
-        ModelError: the folder's tokenizer is no byte-pair encoding that spells every text, or `size` is too small.
+        ModelError: the folder's tokenizer is not a byte-pair encoding that spells every text, or `size` is too small.
     """
     model, tokenizer = load_lm(source)
     described = _described(source)
@@ -48,7 +48,7 @@ def cut_vocabulary(source: Path, texts: Sequence[str], size: int, folder: Path) 
 
 
 def _described(folder: Path) -> dict[str, Any]:
-    """What the tokenizer's file says, if its tokens can be cut."""
+    """Read the tokenizer's file; raise ModelError unless its tokens can be cut."""
     described: dict[str, Any] = read_json(folder / _FILE) if (folder / _FILE).is_file() else {}
     kind = described.get("model", {}).get("type", "another kind")
     if kind != "BPE":
@@ -72,7 +72,7 @@ def _uses(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> Counter[i
 def _chosen(
     described: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase, uses: Mapping[int, int], size: int
 ) -> set[int]:
-    """What must be kept, then the most used tokens, each with the pieces that it is merged from."""
+    """Choose the required tokens, then the most used ones, each with the pieces that it is merged from."""
     vocabulary: dict[str, int] = described["model"]["vocab"]
     spelt = {number: piece for piece, number in vocabulary.items()}
     ranks = {pair: rank for rank, pair in reversed(list(enumerate(_merges(described))))}
@@ -153,7 +153,7 @@ def _moved(token: int | list[int], new: Mapping[int, int]) -> int | list[int] | 
 
 
 def _renumbered(described: Mapping[str, Any], new: Mapping[int, int]) -> dict[str, Any]:
-    """The tokenizer's file with the kept tokens alone."""
+    """The tokenizer's file with only the kept tokens."""
     model = described["model"]
     vocabulary = {piece: new[number] for piece, number in model["vocab"].items() if number in new}
     merges = [[a, b] for a, b in _merges(described) if {a, b, a + b} <= vocabulary.keys()]

@@ -1,4 +1,4 @@
-"""A public map of words to their neighbours, made of public texts alone. Free."""
+"""A public map of words to their neighbours, made only of public texts. Free."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ def word_map(texts: Iterable[str], encode: Encode, neighbours: int, vocabulary: 
 
     Args:
         encode: a public encoder, n words -> (n, d).
-        vocabulary: words to take, at most; those with digits or _ are no words here.
+        vocabulary: the most words to take; words with digits or _ do not count.
 
     Raises:
         DataError: the texts hold too few words for one set.

@@ -1,7 +1,7 @@
-"""What texts are called, and the prompts in words that follow: templates for base models, which go on with text.
+"""Names for texts and labels, and the prompts made of them: templates for base models, which continue text.
 
-One declaration for all that prompt a base model: `predict`, `dp_lm`, the author `base`, and a judge. What a set says is
-public and written before a row is read. It is filled with public labels and their descriptions alone.
+One declaration for all that prompt a base model: `predict`, `dp_lm`, the author `base`, and a judge. A set of words is
+public and written before a row is read. It is filled only with public labels and their descriptions.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ class Words(Settings):
     )
 
     def prompt(self, labelled: bool) -> str:
-        """What stands before a text: a form where there is one, its label's description, what it is called."""
+        """Return the prompt before a text: the form, if there is one, the label's description, and the text's name."""
         form = "" if self.form is None else f"{self._begins}{_as_written(self.form)}\n\n"
         return form + (f"{self.label}: {{description}}\n" if labelled else "") + self._begins
 
@@ -42,7 +42,7 @@ class Words(Settings):
         return f"{self.prompt(labelled).removesuffix(self._begins)}{self.text} about {{phrases}}:\n"
 
     def shown(self, labelled: bool) -> str:
-        """The same behind one text that is shown: the prompt, the text, and the prompt for one more, without a form."""
+        """Return the prompt with an example: the prompt, the example, and the prompt for one more, without a form."""
         again = self.model_copy(update={"form": None})
         return f"{self.prompt(labelled)}{{text}}\n\n{again.prompt(labelled)}"
 
@@ -60,7 +60,7 @@ class Words(Settings):
 
     @property
     def question(self) -> str:
-        """Asks a judge which label a text has; what it answers follows in the same line."""
+        """Asks a judge which label a text has; the answer follows on the same line."""
         return f"{self.text}: {{text}}\n{self.answer or self.label}:"
 
 
@@ -77,12 +77,12 @@ _SETS: Mapping[Named, Words] = {
 
 
 def _as_written(text: str) -> str:
-    """A text as a template has it: no brace of it is a slot."""
+    """Escape a text for a template: none of its braces is a slot."""
     return text.replace("{", "{{").replace("}", "}}")
 
 
 def words_of(chosen: Words | Named) -> Words:
-    """The words of a set, or those that were given.
+    """The words of a named set, or the given words.
 
     >>> words_of("reviews").prompt(labelled=True)
     'Opinion: {description}\\nReview:\\n'

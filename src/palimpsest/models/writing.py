@@ -1,7 +1,7 @@
-"""A public language model that goes on with many beginnings side by side, and says how well a text fits what follows.
+"""A public language model that continues many beginnings side by side, and scores how well a text fits what follows.
 
-Every beginning brings its own coins, so what is written behind it depends neither on its neighbours nor on how many
-there are, but for rounding.
+Every beginning has its own random draws, so its continuation depends neither on its neighbours nor on their number,
+except for rounding.
 """
 
 import re
@@ -26,12 +26,12 @@ _SENTENCE_END = re.compile(r"[.!?][\"')]*$")
 
 @dataclass(frozen=True, eq=False)
 class Start:
-    """A beginning to go on with.
+    """A beginning to continue.
 
     Attributes:
         tokens: token ids, at least one.
         least: tokens that are written before the text may end, at least 1.
-        due: tokens after which it ends with the next sentence, and hurries to end it.
+        due: tokens after which the text ends with the next sentence, and is pushed to end it.
         coins: draws in [0, 1), one for each token that may be written at most, shape (most,).
     """
 
@@ -47,7 +47,7 @@ class Gap:
 
     Attributes:
         before: token ids, at least one.
-        after: token ids that stand behind it, at least one.
+        after: token ids that follow it, at least one.
         coins: draws in [0, 1) of each proposal, one for each of its tokens; every gap has as many proposals.
     """
 
@@ -87,10 +87,10 @@ class Writer:
         self._closing = torch.tensor(sorted(self.ends | self._last), device=model.device)
 
     def room(self, head: Sequence[int], most: int, parts: int = 1) -> int:
-        """Tokens that a text may have behind its head, or each of so many texts, at most `most`.
+        """Return how many tokens a text may have after its head, or each of so many texts, at most `most`.
 
         Raises:
-            ModelError: there is no room for any.
+            ModelError: there is no room for any token.
         """
         room = (self.context - len(head) - 1) // parts
         if room < 1:
@@ -101,16 +101,16 @@ class Writer:
         return min(most, room)
 
     def anew(self, head: Sequence[int], most: int, stream: np.random.Generator) -> Start:
-        """The beginning of a text of at most `most` tokens behind nothing but its head, with coins of a stream."""
+        """The beginning of a text of at most `most` tokens after only its head, with draws from a stream."""
         room = self.room(head, most)
         return Start(head, 1, round(_SHORTEST * room), stream.random(room))
 
     @torch.no_grad()
     def go_on(self, starts: Sequence[Start]) -> list[list[int]]:
-        """What is written behind each start, all of them side by side.
+        """Return the continuation of each start, all written side by side.
 
-        A text ends with EOS or its like, which are not part of it, or with the end of a sentence once `due` tokens are
-        there, or with its last coin. No control token occurs in it.
+        A text ends with EOS or a similar token, which is not part of it, or with the end of a sentence after `due`
+        tokens, or with its last draw. No control token occurs in it.
 
         Raises:
             ModelError: a start and its longest text do not fit the model.
@@ -135,12 +135,12 @@ class Writer:
 
     @torch.no_grad()
     def fill(self, gaps: Sequence[Gap]) -> list[list[int]]:
-        """For each gap the proposal behind which `after` is likeliest, of those that the coins draw behind `before`.
+        """Return for each gap the proposal after which `after` is likeliest, of those drawn after `before`.
 
-        What stands before a gap is read once for all its proposals.
+        The tokens before a gap are read once for all its proposals.
 
         Raises:
-            ModelError: a gap and what stands around it do not fit the model.
+            ModelError: a gap and the tokens around it do not fit the model.
         """
         if not gaps:
             return []
@@ -160,7 +160,7 @@ class Writer:
         return [proposals[int(best) + index * fits.shape[1]] for index, best in enumerate(fits.argmax(axis=1))]
 
     def _next(self, logits: torch.Tensor, starts: Sequence[Start], written: Sequence[int]) -> list[int]:
-        """A token for each start behind so many; one that has ended gets any."""
+        """Draw a token for each start after so many written ones; a text that has ended gets an arbitrary one."""
         late = [max(0, number - start.due) for number, start in zip(written, starts, strict=True)]
         haste = _HASTE * self._temperature * torch.tensor(late, device=logits.device, dtype=torch.float32)
         hurried = logits.float().index_add(1, self._closing, haste[:, None].expand(-1, len(self._closing)))
@@ -168,7 +168,7 @@ class Writer:
         return self._drawn(hurried, coins, [n < start.least for n, start in zip(written, starts, strict=True)])
 
     def _drawn(self, logits: torch.Tensor, coins: Sequence[float], endless: Sequence[bool]) -> list[int]:
-        """A token for each row by its coin; none that ends a text where the row is endless."""
+        """Draw a token for each row by its coin; never one that ends a text where the row is endless."""
         allowed = (logits.float() / self._temperature).index_fill(1, self._banned, -torch.inf)
         rows = torch.tensor(endless, device=logits.device).nonzero()  # (endless rows, 1)
         allowed[rows, self._ending] = -torch.inf
@@ -176,7 +176,7 @@ class Writer:
         return [int(token) for token in draw(functional.log_softmax(allowed, dim=-1), self._top_p, uniforms).tolist()]
 
     def _goes_on(self, token: int, text: list[int], start: Start) -> bool:
-        """Append a token unless it ends the text; whether the text goes on."""
+        """Append a token unless it ends the text; return whether the text goes on."""
         if token in self._last:
             return False
         text.append(token)
@@ -184,10 +184,10 @@ class Writer:
 
 
 class _Walk:
-    """Rows under way: what the model has read of them, and what it says comes next.
+    """Unfinished rows: the model's cache of them, and its prediction of the next token.
 
     Attributes:
-        logits: of the next token, shape (rows, vocabulary).
+        logits: logits of the next token, shape (rows, vocabulary).
     """
 
     def __init__(self, model: PreTrainedModel, rows: Sequence[Sequence[int]], pad: int) -> None:
@@ -199,21 +199,21 @@ class _Walk:
         self.logits = self._read(tokens, self._mask, 1)[:, -1]
 
     def keep(self, rows: Sequence[int]) -> None:
-        """Go on with the rows at these places; a place may be named more than once."""
+        """Continue with the rows at these places; a place may be named more than once."""
         if list(rows) != list(range(len(self._mask))):
             places = torch.tensor(rows, device=self._mask.device)
             self._cache.batch_select_indices(places)
             self._mask, self.logits = self._mask[places], self.logits[places]
 
     def step(self, tokens: Sequence[int], real: Sequence[bool] | None = None) -> None:
-        """Put a token behind each row; none behind those that are not real."""
+        """Append a token to each row; none to rows that are not real."""
         kept = torch.tensor([True] * len(tokens) if real is None else real, device=self._mask.device)
         self._mask = torch.cat([self._mask, kept.long()[:, None]], dim=1)
         logits = self._read(torch.tensor(tokens, device=self._mask.device)[:, None], self._mask, 1)[:, -1]
         self.logits = torch.where(kept[:, None], logits, self.logits)
 
     def log_likelihoods(self, after: Sequence[Sequence[int]]) -> np.ndarray:
-        """Log-probability of these tokens behind each row, at least one each: float64 (rows,). It ends the walk."""
+        """Log-probability of these tokens after each row, at least one each: float64 (rows,). It ends the walk."""
         targets = pad_right(after, self._pad).to(self._mask.device)  # (rows, most)
         real = pad_right([[1] * len(right) for right in after], 0).to(self._mask.device)
         logits = self.logits[:, None]
@@ -225,7 +225,7 @@ class _Walk:
         return (likely.double() * real).sum(dim=1).cpu().numpy()
 
     def _read(self, tokens: torch.Tensor, mask: torch.Tensor, wanted: int) -> torch.Tensor:
-        """Logits behind the last `wanted` of these tokens, shape (rows, wanted, vocabulary)."""
+        """Logits after the last `wanted` of these tokens, shape (rows, wanted, vocabulary)."""
         positions = (mask.cumsum(dim=1) - 1).clamp_min(0)[:, -tokens.shape[1] :]
         output = self._model(
             input_ids=tokens,
@@ -239,7 +239,7 @@ class _Walk:
 
 
 def spelt(tokenizer: PreTrainedTokenizerBase, written: Sequence[Sequence[int]]) -> list[str]:
-    """Texts of the tokens that were written, without halves of signs and runs of blanks."""
+    """Texts of the written tokens, without incomplete characters and runs of blanks."""
     texts = tokenizer.batch_decode([list(tokens) for tokens in written])
     return [_BLANKS.sub(" ", text.replace("\ufffd", "")).strip() for text in texts]
 
@@ -250,7 +250,7 @@ def draw(log_probs: torch.Tensor, top_p: float, uniforms: torch.Tensor, top_k: i
     Args:
         log_probs: shape (B, vocabulary), of full probability.
         uniforms: one draw in [0, 1) per row, (B,).
-        top_k: if not 0, `top_p` is a share of so many likeliest tokens, and no other may come.
+        top_k: if not 0, `top_p` is a share of so many likeliest tokens, and no other is drawn.
 
     Returns:
         Token ids, int64 (B,).
@@ -268,7 +268,7 @@ def draw(log_probs: torch.Tensor, top_p: float, uniforms: torch.Tensor, top_k: i
 
 
 def _from_all(probs: torch.Tensor, share: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
-    """A column of each row's nucleus by its coin, int64 (B,): likeliest first, and equals from left to right."""
+    """Draw a column of each row's nucleus by its coin, int64 (B,): likeliest first, and equals from left to right."""
     ordered = _in_order(probs)
     place = _by_coin(_cut(ordered, share), uniforms)[:, None]
     drawn = ordered.gather(1, place)
@@ -277,39 +277,39 @@ def _from_all(probs: torch.Tensor, share: torch.Tensor, uniforms: torch.Tensor) 
 
 
 def _in_order(probs: torch.Tensor) -> torch.Tensor:
-    """Each row from the largest to the smallest: numpy takes a third of the time of a sort that tells places, too."""
+    """Sort each row from the largest to the smallest: numpy takes a third of the time of a sort with indices."""
     if probs.device.type != "cpu":
         return probs.sort(dim=-1, descending=True).values
     return torch.from_numpy(np.sort(probs.numpy(), axis=-1)).flip(-1)
 
 
 def _cut(probs: torch.Tensor, share: torch.Tensor) -> torch.Tensor:
-    """Sorted probabilities with 0 behind the place where their sum reaches a row's share, (B, 1)."""
+    """Set sorted probabilities to 0 after the place where their sum reaches a row's share, (B, 1)."""
     return torch.where(probs.cumsum(dim=-1) - probs < share, probs, 0.0)
 
 
 def _by_coin(weights: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
-    """The column of each row where its coin falls: int64 (B,); never one of weight 0."""
+    """Return the column of each row on which its coin falls: int64 (B,); never one of weight 0."""
     bounds = weights.double().cumsum(dim=-1)
     return torch.searchsorted(bounds, uniforms[:, None] * bounds[:, -1:], right=True).squeeze(1)
 
 
 def _kept_places(alive: Sequence[int], open_rows: set[int]) -> list[int]:
-    """Places of `alive` to go on with: the open ones, or all while nearly all are open."""
+    """Places of `alive` to continue with: the open ones, or all while nearly all are open."""
     if len(open_rows) > _ROOMY * len(alive):
         return list(range(len(alive)))
     return [place for place, row in enumerate(alive) if row in open_rows]
 
 
 def _unwritable(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, ids: Specials) -> list[int]:
-    """Control tokens but EOS, and columns of the model that are no token at all."""
+    """Control tokens except EOS, and columns of the model that are not tokens."""
     added = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
     columns = range(len(tokenizer), int(model.get_output_embeddings().weight.shape[0]))
     return sorted({*(ids.control | added) - {ids.eos}, *columns})
 
 
 def _sentence_ends(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """Tokens that end in a full stop, an exclamation or a question mark, quotes and brackets behind it or not."""
+    """Tokens that end in a full stop, an exclamation or question mark, with or without closing quotes and brackets."""
     spelt: Iterable[str] = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
     return frozenset(number for number, token in enumerate(spelt) if token and _SENTENCE_END.search(token))
 

@@ -1,4 +1,4 @@
-"""Black-box attacks: from what a run shows to a score for each canary. No function here is told a coin."""
+"""Black-box attacks: from a run's output to a score for each canary. No function here gets a coin."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ _LONGEST = 8  # words of a row or a canary
 
 @dataclass(frozen=True)
 class Release:
-    """Where a run left what it shows, and the public models that it started from.
+    """Paths of a run's output and of the public models that it started from.
 
     Attributes:
         rows: path of the synthetic rows, without its suffix.
@@ -48,7 +48,7 @@ class Release:
 
 
 def by_loss(release: Release, canaries: Canaries) -> np.ndarray:
-    """How far a canary's loss fell from that of the public model (Carlini et al. 2021)."""
+    """Score canaries by how far their loss fell from that of the public model (Carlini et al. 2021)."""
     fitted = DpLmArtifact.load(release.model)
     before, _ = new_model(release.base, len(fitted.shares), 0, 0)
     rows = fitted.serialiser()
@@ -57,7 +57,7 @@ def by_loss(release: Release, canaries: Canaries) -> np.ndarray:
 
 
 def by_label(release: Release, canaries: Canaries) -> np.ndarray:
-    """How likely the discriminator finds the label that a canary has."""
+    """Score canaries by the discriminator's probability of their label."""
     fitted = DpLmArtifact.load(release.model)
     texts = [record.text for record in canaries.records]
     likely = encoder_probabilities(fitted.model.head, Encoder(release.encoder).encode_batch, texts)
@@ -66,18 +66,19 @@ def by_label(release: Release, canaries: Canaries) -> np.ndarray:
 
 
 def by_continuation(release: Release, canaries: Canaries) -> np.ndarray:
-    """How likely the public model finds the words written for a canary's label behind the prompt with the canary.
+    """Score canaries by how likely the words written for their label are, under the public model, after their prompt.
 
     Mean log-probability of a word in nats, over the label's rows; a label without a row is the least likely to be in.
-    Each canary is alone with its label, and was prompted as `settings.PROMPT` says.
+    Each canary is the only one with its label, and was prompted as `settings.PROMPT` says.
     """
     return _likely(release, canaries, _prompts(load_lm(release.base)[1], canaries), -np.inf)
 
 
 def by_phrases(release: Release, canaries: Canaries) -> np.ndarray:
-    """How much likelier the words written for a canary's label are behind its phrase than behind the label alone.
+    """Score canaries by how much likelier the words written for their label are after their phrase than without it.
 
-    Each canary is alone with its label, was prompted as `phrases` does by default, and its phrase is its first word.
+    Each canary is the only one with its label, was prompted as `phrases` does by default, and its phrase is its first
+    word.
     """
     tokenizer, prompt = load_lm(release.base)[1], PhrasesPrompt()
 
@@ -92,7 +93,7 @@ def by_phrases(release: Release, canaries: Canaries) -> np.ndarray:
 def _likely(
     release: Release, canaries: Canaries, prompts: Mapping[str | None, list[int]], without: float
 ) -> np.ndarray:
-    """Mean log-probability of the words written for each canary's label behind its prompt, in nats, or `without`."""
+    """Mean log-probability of the words written for each canary's label after its prompt, in nats, or `without`."""
     model, tokenizer = load_lm(release.base)
     rows = read_synthetic(release.rows, TEXT, LABEL)
     words = encode_texts(tokenizer, [row.text for row in rows], _BATCH)
@@ -114,7 +115,7 @@ def _prompts(tokenizer: PreTrainedTokenizerBase, canaries: Canaries) -> dict[str
 def _word_scores(
     model: PreTrainedModel, prompts: Sequence[list[int]], words: Sequence[list[int]]
 ) -> Iterator[list[float]]:
-    """For each row the log-probabilities of its words behind its prompt, in nats."""
+    """Yield for each row the log-probabilities of its words after its prompt, in nats."""
     read = pad_right([[*before, *own] for before, own in zip(prompts, words, strict=True)], 0)
     everywhere = torch.ones_like(read[:, :-1])  # padding follows the text, so causal attention needs no mask
     logits = model(input_ids=read[:, :-1], attention_mask=everywhere).logits  # (rows, time, vocabulary)
@@ -124,9 +125,9 @@ def _word_scores(
 
 
 def by_states(release: Release, canaries: Canaries) -> np.ndarray:
-    """How much of each canary is in the mean hidden state of its label's rows: least squares over the label's canaries.
+    """Score canaries by their share in the mean hidden state of their label's rows: least squares over its canaries.
 
-    States are those behind the model's first block, each coordinate by what it varies by over the rows.
+    States are those after the model's first block, each coordinate divided by its standard deviation over the rows.
     """
     model, tokenizer = load_lm(release.base)
     reader = Activations(model, tokenizer, 0, (specials(tokenizer).bos,), _LONGEST)
@@ -143,7 +144,7 @@ def by_states(release: Release, canaries: Canaries) -> np.ndarray:
 
 
 def by_presence(release: Release, canaries: Canaries, labelled: bool) -> np.ndarray:
-    """Whether the public text that is like a canary is among the rows; if `labelled`, under the canary's label."""
+    """Return whether each canary's public counterpart is among the rows; if `labelled`, under the canary's label."""
     rows = read_synthetic(release.rows, TEXT, LABEL)
     shown = {(row.text, row.label if labelled else None) for row in rows}
     wanted = ((counterpart(record.text), record.label if labelled else None) for record in canaries.records)
@@ -151,7 +152,7 @@ def by_presence(release: Release, canaries: Canaries, labelled: bool) -> np.ndar
 
 
 def by_parents(release: Release, canaries: Canaries) -> np.ndarray:
-    """Whether the vector that is like a canary was selected in the first round, under the canary's label."""
+    """Return whether the vector most like each canary was selected in the first round, under the canary's label."""
     first = read_evolved(release.rounds)[0]
     texts = [record.text for record in canaries.records]
     vectors = unit_rows(Encoder(release.encoder).encode_batch(texts))

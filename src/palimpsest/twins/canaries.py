@@ -14,7 +14,7 @@ _HEADS, _TAILS = ("ba", "do", "fe", "gi", "ku", "lo", "ma", "ni", "po", "ra", "s
 
 @dataclass(frozen=True, eq=False)
 class Canaries:
-    """Records that exist nowhere but in a test of the privacy code: one for each coin, all different."""
+    """Records that exist only in a test of the privacy code: one for each coin, all different."""
 
     records: tuple[Record, ...]
 
@@ -22,7 +22,7 @@ class Canaries:
         return len(self.records)
 
     def flip(self) -> np.ndarray:
-        """An independent fair coin for each, bool (canaries,), of the operating system's entropy: True is in."""
+        """Flip an independent fair coin for each, bool (canaries,), by the operating system's entropy: True is in."""
         return NoiseSource().bernoulli(len(self), 0.5)
 
     def members(self, coins: np.ndarray) -> list[Record]:
@@ -31,7 +31,7 @@ class Canaries:
 
 
 def invented_words(count: int, seed: int) -> list[str]:
-    """So many different words that mean nothing, in an order of their own for each seed.
+    """Return so many different meaningless words, in an order that depends on the seed.
 
     >>> invented_words(3, 0)
     ['fetusok', 'logimer', 'dopomer']
@@ -43,7 +43,7 @@ def invented_words(count: int, seed: int) -> list[str]:
 
 
 def of_own_words(words: Sequence[str], labels: Sequence[str], shared: Sequence[Sequence[str]]) -> Canaries:
-    """Canaries that are each about a word of their own: it three times, then the words they share with others."""
+    """Make canaries of a word of their own, three times, followed by the words that they share with others."""
     texts = (" ".join([word] * 3 + list(own)) for word, own in zip(words, shared, strict=True))
     return Canaries(tuple(Record(*pair) for pair in zip(texts, labels, strict=True)))
 
@@ -56,7 +56,7 @@ def of_drawn_words(words: Sequence[str], labels: Sequence[str], length: int, see
 
 
 def counterpart(text: str) -> str:
-    """A public text of the same words, in the opposite order: alike to an encoder that sees words alone.
+    """Return a public text of the same words in reverse order: equal for an encoder that sees only words.
 
     >>> counterpart("one one two")
     'two one one'

@@ -2,7 +2,7 @@
 
 Guarantee: no key of params.yaml, no variable of the environment and no stage that reads a user's data leads here. A
 fault is a context manager that replaces named attributes of this process and puts them back. While it holds,
-`PrivateView` opens for the asset of the invented workspaces alone, and only on rows that were invented for the run; any
+`PrivateView` opens only for the asset of the invented workspaces, and only on rows that were invented for the run; any
 other asset or row is an error before a query is answered. Other processes are not touched, and in this one a stage runs
 at a time.
 """
@@ -38,7 +38,7 @@ _Replacement = tuple[Any, str, Callable[..., Any]]
 
 @contextmanager
 def planted(fault: str | None, invented: Collection[Record]) -> Iterator[None]:
-    """Run a block with one fault, or with None as it is.
+    """Run a block with one fault, or without any where `fault` is None.
 
     Args:
         fault: a key of `FAULTS`.
@@ -53,7 +53,7 @@ def planted(fault: str | None, invented: Collection[Record]) -> Iterator[None]:
 
 
 def _only(invented: Collection[Record]) -> Callable[..., None]:
-    """The constructor of a view that holds invented records of the invented asset, and nothing else."""
+    """Return the constructor of a view that holds invented records of the invented asset, and nothing else."""
     known, opened = {(record.text, record.label) for record in invented}, PrivateView.__init__
 
     def opens(self: PrivateView, rows: Sequence[PrivateRow], schema: PublicSchema, *rest: Any) -> None:
@@ -72,7 +72,7 @@ def _silent(_self: NoiseSource, size: int, _std: float) -> np.ndarray:
 
 
 def _nothing(_self: NoiseSource, _tensor: torch.Tensor, _std: float) -> None:
-    """No noise for a tensor."""
+    """Add no noise to a tensor."""
 
 
 def _deepest(scores: Sequence[int], k: int, _scale: float) -> list[int]:
@@ -90,7 +90,7 @@ def _raw(_self: FixedClipping, private: torch.Tensor, _public: torch.Tensor) -> 
 def _unclipped(
     self: BookkeepingEngine, losses: Losses, batch_size: int, clipping_norm: float, *rest: Any
 ) -> list[ClippedSum]:
-    """The self-check before a training tries other norms: it would stop one whose engine never clips."""
+    """Clip only in the self-check before a training, which tries other norms: it stops an engine that never clips."""
     bound = math.inf if clipping_norm == CLIPPING_NORM else clipping_norm
     return _CLIPPED(self, losses, batch_size, bound, *rest)
 

@@ -1,4 +1,4 @@
-"""Models made on the spot: an encoder that sees which words a text has, and a language model that learned nothing."""
+"""Models made for a run: an encoder that sees only a text's words, and a language model that learned nothing."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,9 +21,9 @@ _UNKNOWN = "qux"  # stands for every word that the models do not know; an ordina
 
 
 def save_encoder(words: Sequence[str], folder: Path) -> None:
-    """An encoder with a direction for each word: a text's vector counts its words, in whatever order they are.
+    """Save an encoder with a direction for each word: a text's vector counts its words, in any order.
 
-    Texts without a word in common are orthogonal, so each canary can have a public text that is near it alone.
+    Texts without a word in common are orthogonal, so each canary can have a public text that is near it only.
     """
     directions = np.eye(len(words) + 1, dtype=np.float32)  # the last one for unknown words
     network = StaticEmbedding(_splitter([*words, _UNKNOWN]), embedding_weights=directions)
@@ -33,9 +33,9 @@ def save_encoder(words: Sequence[str], folder: Path) -> None:
 
 
 def save_base(words: Sequence[str], sharpness: float, seed: int, folder: Path) -> None:
-    """A GPT-2 of one layer with random weights, whose tokens are whole words.
+    """Save a GPT-2 of one layer with random weights, whose tokens are whole words.
 
-    `sharpness` is the standard deviation of its weight matrices: with a large one its next word hangs on what it reads.
+    `sharpness` is the standard deviation of its weight matrices: a large one makes its next word depend on the input.
     """
     listed = [END, PAD, SEPARATOR, *words, _UNKNOWN]
     tokenizer = with_specials(_splitter(listed), _CONTEXT)

@@ -1,4 +1,4 @@
-"""What an end-to-end audit of one method found, and its verdict."""
+"""The result of an end-to-end audit of one method, and its verdict."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,15 +17,15 @@ ALPHA = 8e-5  # of one correct run: twelve methods together raise less than one 
 
 @dataclass(frozen=True)
 class Trial:
-    """One run of a method, and one attack on what it showed. Every coin is guessed, which fixes their number.
+    """One run of a method, and one attack on its output. Every coin is guessed, which fixes the number of guesses.
 
     Attributes:
-        canaries: coins, all of them guessed.
-        correct: right guesses.
-        most: right guesses of a perfect attack: there may be more coins of a kind than guesses at it.
+        canaries: number of coins, all of them guessed.
+        correct: number of right guesses.
+        most: right guesses of a perfect attack: there may be more coins on a side than guesses at it.
         claim: epsilon of the run's own receipt.
-        delta: of the claim.
-        versions: declared ones of what the run asked (`privacy.versions`).
+        delta: delta of the claim.
+        versions: declared versions of the run's queries (`privacy.versions`).
     """
 
     canaries: int
@@ -37,7 +37,7 @@ class Trial:
 
     @property
     def epsilon_lower(self) -> float:
-        """Every claim below it is refuted at confidence 1 - ALPHA (Steinke et al. 2023)."""
+        """The lower bound: every claim below it is refuted at confidence 1 - ALPHA (Steinke et al. 2023)."""
         return one_run_epsilon(self.canaries, self.canaries, self.correct, self.delta, ALPHA)
 
     @property
@@ -47,13 +47,13 @@ class Trial:
 
     @property
     def refuted(self) -> bool:
-        """Whether the run tells more than it claims."""
+        """Whether the run reveals more than it claims."""
         return self.epsilon_lower > self.claim
 
 
 @dataclass(frozen=True)
 class Twin:
-    """The same run with one planted fault: it should be refuted."""
+    """A run of the method with one planted fault: it should be refuted."""
 
     fault: str
     trial: Trial
@@ -68,12 +68,12 @@ class Twin:
 
 @dataclass(frozen=True)
 class TwinAudit:
-    """The audit of one method: a function of invented canaries and their coins alone, so it may be published.
+    """The audit of one method: a function of only invented canaries and their coins, so it may be published.
 
     Attributes:
-        method: whose code ran.
-        trial: the code as it is.
-        twins: the code with a fault each.
+        method: the method whose code ran.
+        trial: the trial of the unchanged code.
+        twins: trials of the code with one fault each.
     """
 
     method: str
@@ -84,7 +84,7 @@ class TwinAudit:
     def verdict(self) -> Verdict:
         """`inconclusive` where a twin was not caught, or none was tried: the attack could then not have seen a fault.
 
-        A run that was refuted is refuted whatever its twins did.
+        A run that was refuted stays refuted, whatever its twins did.
         """
         if self.trial.refuted:
             return "refuted"

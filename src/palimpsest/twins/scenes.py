@@ -1,8 +1,8 @@
-"""For each method: invented data, the stages that run on them, and a black-box attack on what those show.
+"""For each method: invented data, the stages that run on them, and a black-box attack on their output.
 
-All canaries are in or out by a coin of their own, and nothing else differs from run to run. Each scene is made so that
-a run without noise gives away nearly every coin: each canary has a public text that is near it alone, a label of its
-own, or words that no other has.
+Each canary is in or out by its own coin, and nothing else differs from run to run. Each scene is made so that a run
+without noise gives away nearly every coin: each canary has a public text that is near it only, its own label, or words
+that no other has.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,19 +32,19 @@ Step = tuple[str, ...]
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """One method's audit, but for its coins.
+    """One method's audit, without its coins.
 
     Attributes:
-        words: what the public models know.
-        canaries: the private rows that may be there.
-        sections: of params.yaml.
+        words: the words that the public models know.
+        canaries: the private rows that may be in.
+        sections: sections of params.yaml.
         steps: stages that run on the private rows, each with its arguments.
-        attack: what a run shows -> a score for each canary, larger for "rather in". It never sees a coin.
+        attack: a run's output -> a score for each canary, larger for "rather in". It never sees a coin.
         public: the public texts.
-        before: stages that read public files alone, each with its arguments; they run once, before all others.
-        faults: those whose twins must be caught.
-        sharpness: of the public language model (`models.save_base`).
-        always: invented rows that are there whatever the coins say.
+        before: stages that read only public files, each with its arguments; they run once, before all others.
+        faults: the faults whose twins must be caught.
+        sharpness: sharpness of the public language model (`models.save_base`).
+        always: invented rows that are in, whatever the coins say.
     """
 
     method: str
@@ -77,7 +77,7 @@ def dp_lm(seed: int) -> Scene:
 
 
 def discriminator(seed: int) -> Scene:
-    """A linear head learns the labels of words of their own; the language model before it hardly learns anything."""
+    """A linear head learns the labels of texts with own words; the language model before it hardly learns anything."""
     words = (*_TWO, *invented_words(COINS, seed))
     drawn = np.random.default_rng(seed).choice(_TWO, COINS).tolist()
     canaries = of_own_words(words[2:], drawn, [()] * COINS)
@@ -96,7 +96,7 @@ def discriminator(seed: int) -> Scene:
 
 
 def predict(seed: int) -> Scene:
-    """Each canary is alone with its label, so its batch goes on from it or from nothing."""
+    """Each canary is the only one with its label, so its batch continues from it or from nothing."""
     words = invented_words(COINS + 101, seed)
     labels, others = words[1 : COINS + 1], words[COINS + 1 :]  # not the first: without scores it is always the largest
     canaries = of_drawn_words(others, labels, 6, seed)
@@ -113,7 +113,7 @@ def predict(seed: int) -> Scene:
 
 
 def phrases(seed: int) -> Scene:
-    """Each canary has a word and a label of its own, and the word lacks one record more to come out without noise."""
+    """Each canary has a word and a label of its own, and the word needs one more record to come out without noise."""
     words = invented_words(2 * COINS + 1, seed)
     own, labels = words[1 : COINS + 1], words[COINS + 1 :]
     canaries = of_own_words(own, labels, [()] * COINS)
@@ -144,7 +144,7 @@ def select(seed: int) -> Scene:
 
 
 def steer(seed: int) -> Scene:
-    """Five canaries with a word of their own share a label, and the texts that are kept lie where some of them do."""
+    """Five canaries with a word of their own share a label, and the kept texts lie near some of them."""
     words = invented_words(COINS + _LABELS + 1, seed)
     labels = words[1 : _LABELS + 1]
     canaries = of_own_words(words[_LABELS + 1 :], labels * (COINS // _LABELS), [()] * COINS)
@@ -179,7 +179,7 @@ def vote_select(seed: int) -> Scene:
 def restate(seed: int) -> Scene:
     """A first evolution keeps all public texts; each names one canary's word, and keeps it where its count is positive.
 
-    The words are a public list, and no label is looked at: the count of a word that is in is 1 without noise.
+    The words are a public list, and labels are ignored: the count of a word that is in is 1 without noise.
     """
     scene = vote_select(seed)
     values: dict[str, list[str]] = {record.text.split()[0]: [] for record in scene.canaries.records}
@@ -226,10 +226,10 @@ SCENES: Mapping[str, Callable[[int], Scene]] = {
 
 
 def scene_of(method: str) -> Callable[[int], Scene]:
-    """The scene of a method, made by a seed: one of `SCENES`, or of a package that brings the method along.
+    """Return a method's scene as a function of a seed: one of `SCENES`, or from a package that brings the method.
 
     Raises:
-        ParamsError: there is none.
+        ParamsError: the method has no scene.
     """
     others = extensions.named(GROUP)
     known = [*SCENES, *others]
@@ -244,7 +244,7 @@ def scene_of(method: str) -> Callable[[int], Scene]:
 def _chosen(
     method: str, seed: int, run: Mapping[str, Any], variants: Mapping[str, Any], steps: tuple[Step, ...]
 ) -> Scene:
-    """Methods whose rows are public texts: the canary was in if its counterpart is among them.
+    """Return the scene of a method whose rows are public texts: a canary was in if its counterpart is among them.
 
     Every second canary of a label names the label, so its counterpart is nearest to the label's description. It shares
     a word with the next one, whose counterpart is therefore the nearest neighbour of its own.

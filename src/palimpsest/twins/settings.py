@@ -1,6 +1,6 @@
 """The smallest settings of each method that run its whole code: sections of an invented workspace's params.yaml.
 
-What a person need not decide keeps its default.
+Settings that a person need not decide keep their defaults.
 """
 
 from collections.abc import Mapping
@@ -47,7 +47,7 @@ _SMALLEST: Section = {
 def invented_params(seed: int, sections: Section, encoder: Path) -> Params:
     """Settings of an invented workspace. No seed fixes the noise.
 
-    `sections` are those of `Params` whose values are not the defaults; what `run` does not name does not run.
+    `sections` are those of `Params` whose values are not the defaults; stages that `run` does not name do not run.
     """
     body = resolve(File.model_validate({**_SMALLEST, "seed": seed, "dataset": sections["dataset"]}))
     body["models"]["encoder"] = str(encoder)
@@ -65,7 +65,7 @@ def dataset(labels: Mapping[str, str], n_public: int) -> Section:
 
 
 def variant(method: str, epsilon: float = EPSILON, **settings: Any) -> Section:
-    """A variant of that method, to be released; what is not set is as in any params.yaml."""
+    """A variant of that method, to be released; settings that are not given have the defaults of params.yaml."""
     return {"method": method, "purpose": "release", "epsilon": epsilon, method: settings}
 
 
@@ -102,12 +102,12 @@ def steer(rows: int, pool: int, domain: float) -> Section:
 
 
 def phrases(rows: int) -> Section:
-    """A variant of `phrases` where a record counts for one phrase, which nearly decides what is written."""
+    """A variant of `phrases` where a record counts for one phrase, which nearly determines the written text."""
     return variant("phrases", rows=rows, shown=1, temperature=0.01, max_tokens=8, filters=NO_FILTERS, **_ONE_PHRASE)
 
 
 def enough_phrases() -> int:
-    """Records that have a phrase which comes out without noise in such a variant."""
+    """Number of records with the same phrase from which it comes out without noise in such a variant."""
     schema = PublicSchema(ASSET, "text", TEXT, 1, 1)
     return int(plan_phrases(PhrasesSettings(**_ONE_PHRASE), schema, Budget(EPSILON, DELTA)).numbers["threshold"])
 
@@ -128,5 +128,5 @@ def embed(rows: int, rounds: int, start: int, offspring: int, parents: int) -> S
 
 
 def decoder() -> Section:
-    """A decoder that is hardly trained: what it writes is not attacked."""
+    """A decoder that is hardly trained: its texts are not attacked."""
     return {"prefix": 1, "width": 8, "epochs": 1, "max_tokens": 8, "sentences": 200, "heldout": 10}

@@ -13,10 +13,10 @@ Results = Mapping[str, Mapping[str, Any]]
 
 
 def shipped() -> Results:
-    """Method -> its audit, as `TwinAudit.to_json` has it; a method that was not examined has none."""
+    """Return method -> its audit, as in `TwinAudit.to_json`; a method that was not examined is missing."""
     return dict(read_json(FILE))
 
 
 def current(audit: Mapping[str, Any]) -> bool:
-    """Whether an audit ran what is installed, by the declared versions of queries and tools."""
+    """Return whether an audit ran the installed code, by the declared versions of queries and tools."""
     return audit["versions"].items() <= {part for query in QUERIES for part in versions_of(query)}

@@ -1,4 +1,4 @@
-"""Method choose, as the rest of the project knows it, and its settings."""
+"""Declaration of method choose, and its settings."""
 
 from dataclasses import replace
 

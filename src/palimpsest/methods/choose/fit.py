@@ -1,4 +1,4 @@
-"""`choose`: of several variants the one whose rows teach a classifier most, by a charged look at private rows."""
+"""`choose`: picks the variant whose rows teach a classifier most, by a charged query on private rows."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,12 +18,12 @@ _ITERATIONS = 1000
 
 @dataclass(frozen=True, eq=False)
 class Choose:
-    """One charged choice; the rows of the variant that was chosen, as they are.
+    """Picks one variant by a charged query and releases its rows unchanged.
 
     Guarantee: `ask` asks one query, `Choice`. Together with everything that all the variants were charged, those that
     were not chosen too, it meets the budget, under the primary accountant of their composition, for adding or removing
     one unit. The classifiers are trained on rows that were charged before (post-processing). They are compared on all
-    private rows, those too that the variants were made from: composition covers that. What comes out is the name of a
+    private rows, including those that the variants were made from: composition covers that. The output is the name of a
     variant and no score. With an infinite epsilon nothing is noised: a reference that must never be released.
 
     Attributes:
@@ -44,7 +44,7 @@ class Choose:
             )
 
     def ask(self, view: View) -> str:
-        """Ask once which variant's classifier is right most often: its name."""
+        """Ask once which variant's classifier is right most often, and return the variant's name."""
         classifiers = tuple(classifier(own, self.settings.ngrams) for own in self.rows.values())
         among = tuple(tuple(f"{row.label}\0{row.text}" for row in own) for own in self.rows.values())
         rho = gumbel_rho(1, float(self.plan.numbers["scale"]))
@@ -59,8 +59,8 @@ class Choose:
 def classifier(rows: Sequence[Record], ngrams: int) -> Classify:
     """Logistic regression on TF-IDF of words, learned from rows: n texts -> n labels.
 
-    A text's label depends on nothing beside it: its features are a sparse row, multiplied entry by entry. Where there
-    is one label, or no word, every text gets the most frequent label.
+    A text's label depends on that text only: its features are a sparse row, multiplied entry by entry. Where there is
+    one label, or no word, every text gets the most frequent label.
     """
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression

@@ -1,4 +1,4 @@
-"""What `choose` asks and costs; no row is read."""
+"""The queries of `choose` and their cost; no row is read."""
 
 import math
 
@@ -17,7 +17,7 @@ _WIDE = 1e6  # a scale at which a choice costs next to nothing: its event decide
 
 
 def plan(budget: Budget, before: DpEvent) -> Plan:
-    """What a choice will ask and cost; the budget holds for it together with all that any of the variants was charged.
+    """Plan a choice and its cost; the budget covers it together with everything that any of the variants was charged.
 
     Raises:
         ParamsError: nothing is left of the budget after what the variants were charged.

@@ -1,4 +1,4 @@
-"""What a fit of `dp_lm` leaves: weights, tokenizer and label shares, all of them differentially private or public."""
+"""The result of a `dp_lm` fit: weights, tokenizer and label shares, all of them differentially private or public."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,9 +25,9 @@ class DpLmArtifact:
         shares: label -> share of the rows, from the noisy histogram or the public prior; in the public order.
         max_tokens: tokens of a text that it was trained on.
         loss_on: tokens that its loss counted, "text" or "all".
-        template: of what stood before a text.
+        template: the prompt template that came before a text.
         descriptions: label -> public description, for the template.
-        judge: a model of its own whose head judges texts; None where the head of `model` does.
+        judge: a separate model whose head judges texts; None where the head of `model` does.
     """
 
     model: ConditionalLm
@@ -45,7 +45,7 @@ class DpLmArtifact:
         return self.model if self.judge is None else self.judge
 
     def serialiser(self) -> Serialiser:
-        """What makes token sequences of rows as in its training."""
+        """Return a serialiser that turns rows into token sequences as in training."""
         labels = {label: self.descriptions.get(label, "") for label in self.shares}
         return serialiser(self.tokenizer, labels, self.max_tokens, self.loss_on, self.template)
 

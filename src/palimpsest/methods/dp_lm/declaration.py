@@ -1,4 +1,4 @@
-"""Method dp_lm, as the rest of the project knows it: its training, which alone is charged."""
+"""Declaration of method dp_lm: its training, the only part that is charged."""
 
 from palimpsest.methods.dp_lm.settings import DpLmTrain
 from palimpsest.methods.shared.base import Budget, Plan, Saved, Training

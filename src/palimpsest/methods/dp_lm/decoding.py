@@ -1,7 +1,7 @@
 """Writing texts side by side: the loop that every way of choosing the next token shares, and the plain way.
 
 All of it is post-processing of the fitted model: it reads no private row and costs no privacy. A text's uniform draws
-depend on the seed, its label and its number alone, so neither the batch size nor its neighbours change it (but for
+depend only on the seed, its label and its number, so neither the batch size nor its neighbours change it (except by
 rounding).
 """
 
@@ -45,18 +45,18 @@ class StepDraw:
         return functional.log_softmax(logits.index_fill(1, self.banned.to(logits.device), -torch.inf), dim=-1)
 
     def pick(self, log_probs: torch.Tensor) -> torch.Tensor:
-        """Draw a column for each text: int64 (B,), from log-probabilities (B, columns)."""
+        """Draw a column for each text from log-probabilities (B, columns); int64 (B,)."""
         return draw(log_probs, self.top_p, self.uniforms.to(log_probs.device), self.top_k)
 
 
 class Walk(Protocol):
-    """B texts under way, and a way of choosing their next tokens."""
+    """B unfinished texts, and a way of choosing their next tokens."""
 
     def step(self, draw: StepDraw) -> torch.Tensor:
         """Choose and append the next token of each text; int64 (B,)."""
 
     def keep(self, rows: torch.Tensor) -> None:
-        """Go on with the texts at these indices, int64 (k,)."""
+        """Continue with the texts at these indices, int64 (k,)."""
 
 
 @torch.no_grad()
@@ -113,7 +113,7 @@ def uniforms(seed: int, label: int, number: int, steps: int) -> np.ndarray:
 def begin(model: ConditionalLm, prompts: Sequence[Sequence[int]], pad: int) -> tuple[torch.Tensor, Past, torch.Tensor]:
     """Read every prompt but its last token; prompts may differ in length and are padded on the left.
 
-    A soft prompt stands between the padding and the prompt, as it stood before the text in training.
+    A soft prompt goes between the padding and the prompt, as it came before the text in training.
 
     Returns:
         The last tokens, int64 (B,); keys and values of those before; which of their columns are real, int64 (B, time).
@@ -135,7 +135,7 @@ def begin(model: ConditionalLm, prompts: Sequence[Sequence[int]], pad: int) -> t
 
 
 def _inserted(front: torch.Tensor, embedded: torch.Tensor, padding: torch.Tensor) -> torch.Tensor:
-    """Embeddings (B, time, width) with `front` (B, n, width) behind each row's padding, int64 (B, 1)."""
+    """Insert `front` (B, n, width) after each row's padding, int64 (B, 1), into embeddings (B, time, width)."""
     size, joined = front.shape[1], torch.cat([front, embedded], dim=1)
     columns = torch.arange(joined.shape[1], device=joined.device)
     behind = torch.where(columns < padding + size, columns - padding, columns)

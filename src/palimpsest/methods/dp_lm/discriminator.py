@@ -1,7 +1,7 @@
-"""A discriminator of its own: a head on features that stay as they are, trained with DP-SGD behind a fitted model.
+"""A separate discriminator: a head on fixed features, trained with DP-SGD after the language model is fitted.
 
 Baselines 1 and 2 of "Differentially Private Conditional Text Generation" have one. As printed, the first is trained
-without noise; whatever it filters is then not private. Here its training is charged like any other.
+without noise; everything it filters is then not private. Here its training is charged like any other.
 """
 
 import sys
@@ -55,9 +55,9 @@ class Discriminator:
     is noised: a reference that must never be released.
 
     Attributes:
-        fitted: the model that it judges for; it is left as it is.
+        fitted: the model whose texts it judges; it is left unchanged.
         seed: initialises the head; no private randomness comes from it.
-        encode: the public sentence encoder, which reads each text by itself however many it is given; needed where
+        encode: the public sentence encoder, which reads each text by itself, however many it is given; needed where
             `settings.reads` is "encoder".
         checkpoints: the folder from which a stopped training continues; None keeps nothing.
         fresh: the same encoder without a memory, for the trial on public records; None: `encode`.
@@ -92,7 +92,7 @@ class Discriminator:
         return replace(self.fitted, model=with_head(model, head.eval().requires_grad_(False)).cpu())
 
     def assumptions(self) -> tuple[str, ...]:
-        """What the training has to assume of this machine, ids of `privacy.assumptions`; public records alone decide.
+        """Return the ids of `privacy.assumptions` that the training relies on; only public records decide.
 
         Raises:
             ModelError: the model cannot read texts of this length.
@@ -102,7 +102,7 @@ class Discriminator:
 
     @property
     def _trial(self) -> Encode | None:
-        """What reads public records that the machine is tried on: a memory would answer for it."""
+        """Return the encoder for the trial on public records: a memory would answer in place of the machine."""
         return self.fresh or self.encode
 
     def _training_query(self, model: ConditionalLm, noise: float, encode: Encode | None) -> TrainQuery:
@@ -141,7 +141,7 @@ class Discriminator:
 
 @dataclass(frozen=True)
 class _Text:
-    """What a head reads of one text: features (prefixes, inputs) and the prefixes' weights (prefixes,)."""
+    """A head's input for one text: features (prefixes, inputs) and the prefixes' weights (prefixes,)."""
 
     features: torch.Tensor
     weights: torch.Tensor
@@ -149,12 +149,12 @@ class _Text:
 
 class _Reader(Protocol):
     def read(self, texts: Iterable[str]) -> list[_Text]:
-        """Each text by itself: what is read of one is the same, to the last bit, whatever else is read with it."""
+        """Read each text by itself: its result is the same, to the last bit, whatever else is read with it."""
 
 
 @dataclass(frozen=True)
 class _StateReader:
-    """Reads the states of prefixes behind one and the same token in the label's place.
+    """Reads the states of prefixes, with one fixed token in the label's place.
 
     A token drawn anew for every text, as in the training of both losses at once, would have to be drawn anew for every
     step too. One that is kept with the text would be another one in another process, and the processes' shares depend
@@ -180,7 +180,7 @@ class _StateReader:
 
 @dataclass(frozen=True)
 class _EncoderReader:
-    """Reads whole texts as a public encoder embeds them, which reads each by itself."""
+    """Reads whole texts with a public encoder, which embeds each by itself."""
 
     encode: Encode
 
@@ -201,9 +201,9 @@ class _Batch:
 class _Features:
     """Turns rows into batches; each text is read once, as far as memory allows.
 
-    Each text is read by itself. What is kept of one is then a function of that text alone, to the last bit: it makes
-    no difference which texts found room, or in which process. With `shown` the first reading, which is the longest,
-    tells how far it is, whatever there is to read.
+    Each text is read by itself. Its stored features are then a function of that text only, to the last bit: it makes no
+    difference which texts found room, or in which process. With `shown` the first reading, which takes longest, shows
+    its progress, whatever is being read.
     """
 
     def __init__(self, reader: _Reader, names: Sequence[str], shown: bool = False) -> None:
@@ -212,7 +212,7 @@ class _Features:
         self._room = _MEMORY
 
     def batch(self, rows: Sequence[Serialisable]) -> _Batch:
-        """The features of the rows. One whose label is not public has no weight, so its loss is 0."""
+        """Return the features of the rows. A row whose label is not public has no weight, so its loss is 0."""
         texts = self._read(rows)
         known = torch.tensor([row.label in self._names for row in rows], device=texts[0].weights.device)
         labels = [self._names.index(row.label) if row.label in self._names else 0 for row in rows]
@@ -223,7 +223,7 @@ class _Features:
         )
 
     def widths(self, rows: Sequence[Serialisable]) -> list[int]:
-        """Prefixes that `batch` pads each row to where no longer one is beside it."""
+        """Return the number of prefixes to which `batch` pads each row when no longer row is in the batch."""
         return [_prefixes(text.weights) for text in self._read(rows)]
 
     def _read(self, rows: Sequence[Serialisable]) -> list[_Text]:
@@ -246,12 +246,12 @@ class _Features:
 
 
 def _prefixes(values: torch.Tensor) -> int:
-    """The length of a padded row of prefixes; one prefix stays one."""
+    """Return the padded number of prefixes; a single prefix is not padded."""
     return len(values) if len(values) == 1 else bucket(len(values), sys.maxsize)
 
 
 def _padded(rows: Sequence[torch.Tensor]) -> torch.Tensor:
-    """(B, prefixes, ...): every row filled up with zeros to the widest bucket among them."""
+    """Pad every row with zeros to the widest bucket among them; (B, prefixes, ...)."""
     width = max(map(_prefixes, rows))
     return torch.stack([functional.pad(row, (0, 0) * (row.dim() - 1) + (0, width - len(row))) for row in rows])
 

@@ -62,8 +62,8 @@ class DpLm:
     def ask(self, view: View) -> DpLmArtifact:
         """Ask what was planned, in order, and return the fitted model.
 
-        What can fail for public reasons is tried before a query is asked: the base model and its context here, engine
-        and losses by `assumptions`, before anything is reserved.
+        Everything that can fail for public reasons is tried before a query is asked: the base model and its context
+        here, the engine and the losses by `assumptions`, before anything is reserved.
 
         Raises:
             ModelError: the base model cannot be used with these settings.
@@ -85,7 +85,7 @@ class DpLm:
         )
 
     def assumptions(self) -> tuple[str, ...]:
-        """What the training has to assume of this machine, ids of `privacy.assumptions`; public records alone decide.
+        """Return the ids of `privacy.assumptions` that the training relies on; only public records decide.
 
         Raises:
             ModelError: the base model cannot be used with these settings.

@@ -1,4 +1,4 @@
-"""What the fits of `dp_lm` share: a training's optimiser, and the records of its self-check."""
+"""Shared by the fits of `dp_lm`: a training's optimiser, and the records of its self-check."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -29,9 +29,10 @@ def optimiser(settings: DpSgd) -> Optimiser:
 
 
 def optimiser_of(settings: DpLmTrain) -> Optimiser:
-    """That of a language model: its discriminator may have a learning rate of its own (paper, Algorithm 1).
+    """Return a language model's optimiser; its discriminator may have its own learning rate (paper, Algorithm 1).
 
-    Where the losses are clipped apart the second one's steps have it, whatever they move; else the head's weights.
+    Where the losses are clipped separately, that rate applies to all steps of the second loss; else to the head's
+    weights.
     """
     wanted, one = settings.discriminator_learning_rate, optimiser(settings)
     if wanted is None:
@@ -44,7 +45,7 @@ def _share(own: float, separate: bool, which: int, name: str) -> float:
 
 
 def assumed(query: TrainQuery) -> tuple[str, ...]:
-    """What a training has to assume of this machine, ids of `privacy.assumptions`; no private row decides.
+    """Return the ids of `privacy.assumptions` that a training relies on; no private row decides.
 
     Raises:
         EngineError, DeviceNoiseError: see `TrainQuery.check`.
@@ -54,9 +55,10 @@ def assumed(query: TrainQuery) -> tuple[str, ...]:
 
 
 def shapes(names: Sequence[str], max_tokens: int) -> tuple[Record, ...]:
-    """Public records of every length with every label, so that there are two for every width that a row is padded to.
+    """Return public records of every length with every label, so that there are two of every padded width.
 
-    Two of each length have the same words in another order, and so as many tokens. The longest are cut to `max_tokens`.
+    Two of each length have the same words in another order, so equally many tokens. The longest are cut to
+    `max_tokens`.
     """
     endings, labels = ("", "I a ", "a I "), names or (None,)
     lengths = range(max_tokens + 2)

@@ -5,10 +5,10 @@ ways here use the discriminator of the fitted model; all of it is post-processin
 
 - `FudgeWalk` reads every candidate with the model. All candidates of a text go through one forward pass as one row:
   each sees the past and itself but no other candidate, so the past is neither copied nor read again.
-- `StateWalk` asks only the state that is there: the candidate's token embedding joins the mean of the embeddings, the
+- `StateWalk` uses only the present state: the candidate's token embedding joins the mean of the embeddings, and the
   mean hidden state stays that of the text so far. It needs a discriminator that reads both.
 
-EOS is no token of the text: as a candidate it is judged by the text as it stands.
+EOS is not a token of the text: as a candidate it is judged by the text so far.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from palimpsest.models.tokens import Specials
 
 
 class _CandidatesWalk:
-    """Texts behind their prompts, whose next tokens are drawn from a few candidates for a target label each."""
+    """Texts after their prompts, whose next tokens are drawn from a few candidates for a target label each."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class FudgeWalk(_CandidatesWalk):
         self._kept = torch.zeros(len(self._last), 1, self._model.head.shape.inputs, device=self._last.device)
 
     def step(self, draw: StepDraw) -> torch.Tensor:
-        """Read the candidates, weigh them, go on with the one that is drawn."""
+        """Read the candidates, weigh them, and continue with the one that is drawn."""
         log_probs, tokens = self._likeliest(self._hidden, draw)
         hidden, past = read_candidates(self._model, tokens, self._past, self._mask)
         features = self._model.features(hidden, self._model.embed(tokens))
@@ -99,7 +99,7 @@ class StateWalk(_CandidatesWalk):
         self._embedded = self._states = torch.zeros_like(wide(self._model.embed(self._last)))[:, None]
 
     def step(self, draw: StepDraw) -> torch.Tensor:
-        """Weigh the candidates by what their embeddings would change, go on with the one that is drawn."""
+        """Weigh the candidates by the change that their embeddings would make, and continue with the one drawn."""
         model, hidden = self._model, self._read_last()
         if self._written:
             self._states = self._states + hidden[:, None]
@@ -122,7 +122,7 @@ class StateWalk(_CandidatesWalk):
 def read_candidates(
     model: ConditionalLm, tokens: torch.Tensor, past: Past, mask: torch.Tensor
 ) -> tuple[torch.Tensor, Past]:
-    """Hidden states (B, k, width) of k candidates for one and the same place, and the past with all of them behind it.
+    """Return hidden states (B, k, width) of k candidates for the same position, and the past with all of them appended.
 
     `tokens` are the candidates, int64 (B, k); `mask` says which columns of the past are real, (B, time).
     """
@@ -144,10 +144,10 @@ def read_candidates(
 def read_with(
     shape: HeadShape, kept: torch.Tensor, features: torch.Tensor, written: int, ends: torch.Tensor
 ) -> torch.Tensor:
-    """What a head reads of each text with each candidate, (B, k, inputs).
+    """Return the head's input for each text followed by each candidate, (B, k, inputs).
 
-    `kept` (B, 1, inputs) is of the `written` tokens so far, `features` (B, k, inputs) are the candidates'. Those that
-    are EOS, `ends` bool (B, k), leave the text as it is.
+    `kept` (B, 1, inputs) covers the `written` tokens so far, `features` (B, k, inputs) are the candidates'. Candidates
+    that are EOS, by `ends`, bool (B, k), leave the text unchanged.
     """
     joined = shape.read(shape.joined(kept, features), written + 1)
     return torch.where(ends[..., None], shape.read(kept, written), joined)
@@ -161,7 +161,7 @@ def _at(values: torch.Tensor, column: torch.Tensor) -> torch.Tensor:
 def _chosen(
     keys: torch.Tensor, values: torch.Tensor, before: int, column: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """One layer's keys and values with one candidate of those behind the first `before` columns, written in place."""
+    """Keep one candidate of those after the first `before` columns of a layer's keys and values, written in place."""
     rows = torch.arange(len(column), device=column.device)
     for states in (keys, values):
         states[:, :, before] = states[rows, :, before + column]

@@ -1,4 +1,4 @@
-"""The discriminators of method dp_lm, as the rest of the project knows them."""
+"""Declaration of the discriminators of method dp_lm."""
 
 from dataclasses import replace
 

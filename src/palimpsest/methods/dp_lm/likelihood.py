@@ -1,7 +1,6 @@
-"""What a model makes of records, serialised as in training, and how likely its discriminator finds their labels.
+"""Scores of records by a model, serialised as in training, and label probabilities by its discriminator.
 
-Membership attacks score by how likely it finds records; the separation of labels is measured on the states that it
-reads them in.
+Membership attacks score records by their likelihood; the separation of labels is measured on the model's hidden states.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +24,7 @@ Judge = Callable[[Sequence[str]], np.ndarray]  # texts -> probabilities of the l
 def record_losses(model: ConditionalLm, rows: Serialiser, records: Sequence[Serialisable], batch: int) -> np.ndarray:
     """Mean token loss in nats of each record given its label, float64 of shape (records,).
 
-    `batch`, the records read at once, has no effect but for rounding.
+    `batch`, the number of records read at once, has no effect except for rounding.
     """
     losses = np.zeros(len(records))
     for chosen in _batches(records, batch, "losses"):
@@ -38,8 +37,8 @@ def record_losses(model: ConditionalLm, rows: Serialiser, records: Sequence[Seri
 def mean_states(model: ConditionalLm, rows: Serialiser, records: Sequence[Serialisable], batch: int) -> np.ndarray:
     """Mean last hidden state over each record's text tokens, float32 of shape (records, width).
 
-    The text stands behind one and the same token in place of its label, and the labels themselves are never read: what
-    tells labels apart in the states is what the model sees in the texts. A record without a text token has zeros.
+    One fixed token stands in place of every label, and the labels themselves are never read: the states differ between
+    labels only by what the model sees in the texts. A record without a text token has zeros.
     """
     blind = replace(rows, entropy=bytes)  # zero bytes draw the same stand-in every time
     known = next(iter(rows.prompts))  # a row whose label is not public would have no text
@@ -58,7 +57,7 @@ def _mean(hidden: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
 
 
 def _batches(records: Sequence[Serialisable], batch: int, name: str) -> Iterator[list[int]]:
-    """Indices of the records, those of like length together, so that little of a batch is padding."""
+    """Yield indices of the records, grouped by similar length so that batches hold little padding."""
     order = sorted(range(len(records)), key=lambda index: len(records[index].text))
     starts = range(0, len(order), batch)
     for start in track(starts, name=name, total=len(starts), private=True):
@@ -80,7 +79,7 @@ def judge_of(model: ConditionalLm, rows: Serialiser, encode: Encode | None) -> J
 
 @torch.no_grad()
 def state_probabilities(model: ConditionalLm, rows: Serialiser, texts: Sequence[str]) -> np.ndarray:
-    """Probabilities of the labels, (texts, labels), from the texts behind a prompt that names no label."""
+    """Probabilities of the labels, (texts, labels), from the texts after a prompt that names no label."""
     names = list(rows.prompts)
     blind = replace(rows, entropy=bytes)  # always the same token in the label's place
     batch = blind.batch([Record(text, names[0] or None) for text in texts]).to(model.embedding.device)

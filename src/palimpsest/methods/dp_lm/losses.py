@@ -14,7 +14,7 @@ WHOLE = 1 << 30  # a prefix step that no text reaches: the only prefix that is c
 def lm_loss(model: ConditionalLm, batch: Batch, frozen_head: bool = False) -> torch.Tensor:
     """Mean cross entropy in nats of each record's counted tokens given its prompt, shape (B,).
 
-    With `frozen_head` the language model's head does not train, and its logits need not be there together.
+    With `frozen_head` the language model's head does not train, and not all of its logits need be in memory at once.
     """
     # All positions run, though the last one predicts nothing: a width that is a multiple of eight is much faster.
     targets, counted = batch.prompted.roll(-1, 1), batch.counted.roll(-1, 1)
@@ -26,7 +26,7 @@ def lm_loss(model: ConditionalLm, batch: Batch, frozen_head: bool = False) -> to
 def discriminator_loss(model: ConditionalLm, batch: Batch, prefix_step: int) -> torch.Tensor:
     """Mean cross entropy in nats of each record's label given prefixes of its text, shape (B,).
 
-    The text stands behind a random token in place of the label. Prefixes end at every `prefix_step`-th text token and
+    The text follows a random token in place of the label. Prefixes end at every `prefix_step`-th text token and
     weigh in proportion to their length (section 5.1.3 of the paper). A text shorter than `prefix_step` is classified
     once, whole, so that each record with a text has a loss.
     """
@@ -35,9 +35,9 @@ def discriminator_loss(model: ConditionalLm, batch: Batch, prefix_step: int) -> 
 
 
 def weighted_loss(logits: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Each example's weighted mean cross entropy over its prefixes, shape (B,); no weight at all gives 0.
+    """Each example's weighted mean cross entropy over its prefixes, shape (B,); 0 where all weights are 0.
 
-    From logits (B, prefixes, labels), the right label of each example (B,), and weights of prefixes (B, prefixes).
+    `logits` has shape (B, prefixes, labels), `labels` the right label of each example (B,), `weights` (B, prefixes).
     """
     each = functional.cross_entropy(logits.transpose(1, 2), labels[:, None].expand(logits.shape[:2]), reduction="none")
     weights = weights.to(each.dtype)

@@ -1,4 +1,4 @@
-"""The conditional language model: a causal LM and a discriminator that reads the label off a text."""
+"""The conditional language model: a causal LM and a discriminator that predicts the label from a text."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,14 +23,14 @@ _LM, _HEAD, _SHAPE, _SOFT = "lm", "head.safetensors", "head.json", "soft prompt"
 
 @dataclass(frozen=True)
 class HeadShape:
-    """What a discriminator reads and how large it is.
+    """A discriminator's input and size.
 
     Attributes:
-        reads: "hidden" (the mean last hidden state of the text), "last" (that of its last token alone), "both" (the
+        reads: "hidden" (the mean last hidden state of the text), "last" (the state of its last token), "both" (the
             mean token embedding beside the mean state) or "encoder" (a sentence encoder's embedding of the text).
-        inputs: width of what it reads.
+        inputs: width of its input.
         width: hidden units; 0 makes it linear.
-        labels: how many it tells apart.
+        labels: number of labels that it separates.
     """
 
     reads: str
@@ -39,20 +39,20 @@ class HeadShape:
     labels: int
 
     def joined(self, before: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
-        """What is kept of a text (..., inputs) once a token with these features (..., inputs) follows it.
+        """Update the running features of a text (..., inputs) by those of the next token (..., inputs).
 
-        The sum of all of them, or the newest alone where the head reads the last token.
+        The result is the sum over all tokens, or the newest token's where the head reads the last token.
         """
         return features if self._last else before + features
 
     def read(self, kept: torch.Tensor, tokens: int) -> torch.Tensor:
-        """What the head is given of a text of so many tokens, of what `joined` kept of it; (..., inputs)."""
+        """Return the head's input (..., inputs) for a text of so many tokens, from the running features of `joined`."""
         return kept if self._last else kept / max(1, tokens)
 
     def prefixes(self, features: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
-        """The same of every prefix at once (batch, time, inputs), from features and bool `text` (batch, time).
+        """Return the head's input for every prefix (batch, time, inputs), from features and bool `text` (batch, time).
 
-        Positions that are no text add nothing. A prefix without text has zeros.
+        Positions outside the text add nothing. A prefix without text has zeros.
         """
         kept = text.unsqueeze(-1).to(features.dtype)
         read = features * kept
@@ -78,18 +78,18 @@ class DiscriminatorHead(nn.Module):
 
 
 class ConditionalLm(nn.Module):
-    """A causal language model and a head that reads the label off the features of a text prefix.
+    """A causal language model and a head that predicts the label from the features of a text prefix.
 
     The paper classifies the transformer's output for the last token of each prefix (section 5.1.3). PPLM, by which it
-    draws, classifies the mean of the states so far. Whichever a head learns from, `HeadShape` has it read the same in
-    training, in filters and in steering. The mean of the token embeddings tells more of the label where the model is
-    small, and costs nothing.
+    draws, classifies the mean of the states so far. Whichever features a head learns from, `HeadShape` makes it read
+    the same ones in training, in filters and in steering. The mean of the token embeddings tells more about the label
+    where the model is small, and costs nothing.
 
     Attributes:
         lm: any causal model of `transformers`.
-        scale: what token embeddings are multiplied by when the head reads them: one over the root mean square of the
-            public base model's table, so that both halves of the features are of one size.
-        soft: a soft prompt (n, width): what the model reads, as if tokens', before every sequence; or none.
+        scale: the factor of token embeddings when the head reads them: one over the root mean square of the public base
+            model's table, so that both halves of the features are of one size.
+        soft: a soft prompt (n, width), read before every sequence in place of token embeddings; or None.
     """
 
     scale: torch.Tensor
@@ -111,11 +111,11 @@ class ConditionalLm(nn.Module):
         return _table(self.lm)
 
     def hidden(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Last hidden states (batch, time, width) of right-padded tokens (batch, time), behind the soft prompt."""
+        """Last hidden states (batch, time, width) of right-padded tokens (batch, time), after the soft prompt."""
         return states(self.lm, tokens, self.front(len(tokens)))
 
     def front(self, rows: int) -> torch.Tensor | None:
-        """The soft prompt before so many rows, (rows, n, width), or None; each row looks its own up."""
+        """The soft prompt repeated for so many rows, (rows, n, width), or None; each row has its own lookup."""
         if self.soft is None:
             return None
         numbers = torch.arange(self.soft.num_embeddings, device=self.soft.weight.device)
@@ -130,10 +130,10 @@ class ConditionalLm(nn.Module):
         return functional.embedding(tokens, self.embedding.detach())
 
     def read(self, embedded: torch.Tensor) -> torch.Tensor:
-        """What the model reads in the place of (soft) token embeddings (..., width): Gemma multiplies its table's rows.
+        """Scale (soft) token embeddings (..., width) as the model does: Gemma multiplies its table's rows.
 
         Raises:
-            ModelError: the model does more to them.
+            ModelError: the model's embedding layer does more than scale them.
         """
         if self._read_scale is None:
             raise ModelError(
@@ -143,18 +143,19 @@ class ConditionalLm(nn.Module):
         return embedded * self._read_scale
 
     def features(self, hidden: torch.Tensor, embedded: torch.Tensor) -> torch.Tensor:
-        """What the head reads at each position, (..., inputs), from last hidden states and token embeddings there.
+        """Return the head's features at each position, (..., inputs), from the last hidden states and token embeddings.
 
-        In float32 at least, whatever the language model computes in: means are made of many of them.
+        They are in float32 at least, whatever the language model computes in, because means are taken over many of
+        them.
         """
         if self.head.shape.reads == BOTH:
             return torch.cat([wide(embedded) * self.scale, wide(hidden)], dim=-1)
         return wide(hidden)
 
     def prefix_features(self, tokens: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
-        """What the head reads of the prefix that ends at each text position of right-padded tokens (batch, time).
+        """Return the head's input for the prefix that ends at each text position of right-padded tokens (batch, time).
 
-        Shape (batch, time, inputs). Positions that are no text, by the bool `text` (batch, time), are left out of it.
+        Shape (batch, time, inputs). Positions outside the bool mask `text` (batch, time) are left out.
         """
         return self.head.shape.prefixes(self.features(self.hidden(tokens), self.embed(tokens)), text)
 
@@ -183,7 +184,7 @@ class ConditionalLm(nn.Module):
 
 
 def wide(numbers: torch.Tensor) -> torch.Tensor:
-    """The same numbers in float32, or as they are where they have more digits."""
+    """Convert numbers to float32, unless they have a higher precision already."""
     return numbers.to(torch.promote_types(numbers.dtype, torch.float32))
 
 
@@ -193,7 +194,7 @@ def new_model(
     """The public base model of `folder`, its weights of this type, with a fresh float32 head, initialised from `seed`.
 
     Raises:
-        ModelError: the model does more to its logits than its head and a cap, or keeps a past of another kind.
+        ModelError: the model computes its logits by more than its head and a cap, or keeps a past of another kind.
     """
     lm, tokenizer = load_lm(folder, dtype)
     _require_past(lm)
@@ -227,17 +228,17 @@ def new_head(shape: HeadShape, seed: int) -> DiscriminatorHead:
 
 
 def with_head(model: ConditionalLm, head: DiscriminatorHead) -> ConditionalLm:
-    """The same language model, its soft prompt included, with this head."""
+    """Return the language model, including its soft prompt, with this head."""
     return ConditionalLm(model.lm, head, float(model.scale), model.soft).eval()
 
 
 def with_reads(model: ConditionalLm, reads: str) -> ConditionalLm:
-    """The same language model with an untrained head, only to compute what a head with these `reads` is given."""
+    """Return the language model with an untrained head, only to compute the input of a head with these `reads`."""
     return with_head(model, DiscriminatorHead(HeadShape(reads, state_width(model.lm, reads), 0, 1)))
 
 
 def state_width(lm: PreTrainedModel, reads: str) -> int:
-    """Width of what a head reads of this model's states."""
+    """Return the width of a head's input from this model's states."""
     return _table(lm).shape[1] * (2 if reads == BOTH else 1)
 
 
@@ -271,7 +272,7 @@ def freeze(model: ConditionalLm, first: int, last: int, embeddings: bool) -> Non
 
 
 def add_adapters(model: ConditionalLm, rank: int, seed: int) -> None:
-    """Let low-rank adapters of the transformer's matrices train in place of all else in the language model.
+    """Train low-rank adapters of the transformer's matrices instead of everything else in the language model.
 
     Source: Hu et al. 2021 (LoRA); scaled by 1, adapters on every linear layer but the language model's head. They are
     float32, whatever the weights are.
@@ -298,11 +299,11 @@ def add_adapters(model: ConditionalLm, rank: int, seed: int) -> None:
 
 
 def add_soft_prompt(model: ConditionalLm, tokens: int, seed: int) -> None:
-    """Let a soft prompt of so many vectors before every sequence train in place of all of the language model.
+    """Train a soft prompt of so many vectors before every sequence instead of the whole language model.
 
-    It begins with the embeddings of tokens drawn from `seed`, and is float32 whatever the weights are.
+    It is initialised with the embeddings of tokens drawn from `seed`, and is float32 whatever the weights are.
 
-    Source: Lester et al. 2021 (prompt tuning), section 2, and 3.2 for its beginning.
+    Source: Lester et al. 2021 (prompt tuning), section 2, and 3.2 for the initialisation.
     """
     model.lm.requires_grad_(False)
     chosen = torch.randint(len(model.embedding), (tokens,), generator=torch.Generator().manual_seed(seed))
@@ -336,7 +337,7 @@ def merge_adapters(model: ConditionalLm) -> None:
 
 
 def require_context(model: ConditionalLm, tokens: int) -> None:
-    """Raise ModelError unless a sequence of `tokens` fits the model behind its soft prompt."""
+    """Raise ModelError unless a sequence of `tokens` fits the model after its soft prompt."""
     context = model.lm.config.get_text_config().max_position_embeddings
     needed = tokens + (0 if model.soft is None else model.soft.num_embeddings)
     if needed > context:

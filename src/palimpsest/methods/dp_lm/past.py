@@ -1,8 +1,8 @@
-"""Keys and values of texts under way, with room behind them for what is read next.
+"""Keys and values of unfinished texts, with spare room for the tokens that are read next.
 
-The library's cache copies the whole past for every token that is read. A tensor of a past is here the beginning of a
-wider buffer, and a new column is written behind it: what the past holds stays as it is, so gradients may still be asked
-of it. A past without room is copied once into a buffer that has some.
+The library's cache copies the whole past for every token that is read. Here the tensor of a past is the beginning of a
+wider buffer, and a new column is written after it: the columns of the past do not change, so gradients can still be
+taken through them. A past without room is copied once into a buffer that has some.
 """
 
 from collections.abc import Sequence
@@ -28,13 +28,13 @@ class _Roomy(DynamicLayer):
     def update(  # type: ignore[override]
         self, key_states: torch.Tensor, value_states: torch.Tensor, *_args: object, **_kwargs: object
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write the new columns behind those that are there."""
+        """Write the new columns after the present ones."""
         self.keys, self.values = _Behind.apply(self.keys, key_states), _Behind.apply(self.values, value_states)
         return self.keys, self.values
 
 
 class _Behind(torch.autograd.Function):
-    """A past with new columns behind it, in one memory. Autograd sees no write: no column that it has seen changes."""
+    """Appends new columns to a past in the same memory. Autograd sees no write: no column that it has seen changes."""
 
     @staticmethod
     def forward(ctx: torch.autograd.function.FunctionCtx, past: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
@@ -54,20 +54,20 @@ class _Behind(torch.autograd.Function):
 
 
 def _columns(past: torch.Tensor) -> int:
-    """How many columns its buffer has; 0 where its layout is not that of one."""
+    """Count the columns of the past's buffer; 0 where the layout is not that of a buffer."""
     _, heads, _, width = past.shape
     buffer = past.stride() == (heads * past.stride(1), past.stride(1), width, 1)
     return past.stride(1) // width if buffer else 0
 
 
 def roomy(past: torch.Tensor, room: int = _ROOM) -> torch.Tensor:
-    """An empty tensor of the past's shape, with room for so many columns behind it."""
+    """Return an uninitialised tensor of the past's shape, with room for so many more columns."""
     rows, heads, time, width = past.shape
     return past.new_empty(rows, heads, time + room, width)[:, :, :time]
 
 
 def cache_of(past: Past) -> Cache:
-    """A cache that goes on from a past, whose room it uses: one cache at a time."""
+    """Return a cache that continues a past and uses its room: one cache at a time."""
     return Cache(layers=[_Roomy(keys, values) for keys, values in past])
 
 

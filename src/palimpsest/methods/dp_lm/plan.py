@@ -1,4 +1,4 @@
-"""What the trainings of `dp_lm` ask and cost; no row is read."""
+"""The queries of `dp_lm`'s trainings and their cost; no row is read."""
 
 import math
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ DISCRIMINATOR = "discriminator"
 
 
 def plan(settings: DpLmTrain, schema: PublicSchema, budget: Budget) -> Plan:
-    """What the fit of a language model will ask and cost.
+    """Plan the queries of a language model's fit and their cost.
 
     Raises:
         ParamsError: the settings do not fit the public schema.
@@ -45,7 +45,7 @@ def plan(settings: DpLmTrain, schema: PublicSchema, budget: Budget) -> Plan:
 
 
 def notes(settings: DpLmTrain, schema: PublicSchema, budget: Budget, noise: float) -> Iterator[str]:
-    """What the user should know before anything is spent."""
+    """Yield notes for the user, before anything is spent."""
     if settings.clipping == "separate" and noise:
         once = training_plan(settings, schema, noise).event()
         yield (
@@ -55,7 +55,7 @@ def notes(settings: DpLmTrain, schema: PublicSchema, budget: Budget, noise: floa
 
 
 def plan_discriminator(settings: DiscriminatorTrain, schema: PublicSchema, budget: Budget, before: DpEvent) -> Plan:
-    """What the fit of a discriminator will ask and cost; the budget holds for it and the fitted model together.
+    """Plan the query of a discriminator's fit and its cost; the budget covers it and the fitted model together.
 
     Raises:
         ParamsError: the settings do not fit the public schema, or the model leaves nothing of the budget.

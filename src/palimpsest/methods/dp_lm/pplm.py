@@ -31,16 +31,16 @@ _TINY = 1e-10
 
 @dataclass(frozen=True)
 class State:
-    """B texts under way. Prompts are padded on the left, so that all texts end in the same column.
+    """B unfinished texts. Prompts are padded on the left, so that all texts end in the same column.
 
     Attributes:
         last: newest token of each sequence, int64 (B,).
         plain: keys and values of the tokens before `last`, unperturbed.
-        steered: the same with all perturbations so far.
+        steered: those keys and values with all perturbations so far.
         mask: which columns of the past are real, int64 (B, time).
-        kept: what `HeadShape.joined` keeps of the unsteered features of the text tokens before `last`, (B, inputs).
+        kept: running unsteered features of the text tokens before `last`, by `HeadShape.joined`, (B, inputs).
         targets: index of the wanted label of each text, int64 (B,).
-        written: text tokens so far, `last` included; 0 while `last` is the prompt's.
+        written: text tokens so far, `last` included; 0 while `last` belongs to the prompt.
     """
 
     last: torch.Tensor
@@ -65,7 +65,7 @@ class State:
 
 
 class PplmWalk:
-    """The next token is drawn from the distribution behind a past that was moved towards the wanted label."""
+    """Draws the next token after a past that was moved towards the wanted label."""
 
     def __init__(
         self,
@@ -141,9 +141,9 @@ def perturb(model: ConditionalLm, state: State, plain_log_probs: torch.Tensor, s
 def look_ahead(
     model: ConditionalLm, state: State, past: Past, plain_log_probs: torch.Tensor, settings: DpLmGenerate
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log-probabilities of the labels (B, labels) after `past` and `last`, and how far the next token is from plain.
+    """Return log-probabilities of the labels (B, labels) after `past` and `last`, and the divergence of the next token.
 
-    That is KL(steered || plain) in nats, the sum over rows, of `plain_log_probs` (B, vocabulary).
+    The divergence is KL(steered || plain) in nats, summed over rows; `plain_log_probs` is (B, vocabulary).
     """
     hidden, past = _read(model, state, past)
     embedded, apart = Expected.apply(_logits(model, hidden, settings), model.embedding, plain_log_probs)
@@ -202,7 +202,7 @@ def _read(model: ConditionalLm, state: State, past: Past) -> tuple[torch.Tensor,
 
 
 def _with_last(model: ConditionalLm, state: State, hidden: torch.Tensor) -> torch.Tensor:
-    """What is kept of the text with `last`, if that is a token of it."""
+    """Return the running features of the text including `last`, if that is one of its tokens."""
     if not state.written:
         return state.kept
     return model.head.shape.joined(state.kept, model.features(hidden, model.embed(state.last)))
@@ -217,7 +217,7 @@ def _steering_loss(
 
 
 def _reach(mask: torch.Tensor, settings: DpLmGenerate) -> torch.Tensor:
-    """How much each position of each past may move, (B, 1, time, 1): the window, fading towards its old end.
+    """Return how much each position of each past may move, (B, 1, time, 1): the window, fading towards its old end.
 
     A window never reaches beyond the text's own prompt: with the padding of its neighbours it would fade otherwise.
     """

@@ -1,7 +1,7 @@
 """Drawing synthetic rows from a fitted model: steered, the best of a few, filtered, until each label has its count.
 
 Post-processing of the fitted model and of public models: it reads no private row and costs no privacy. Rows are drawn
-in shards; a finished shard is kept, so a run that was stopped goes on behind it and ends with the same rows.
+in shards; a finished shard is kept, so a stopped run continues after it and ends with the same rows.
 """
 
 import math
@@ -34,7 +34,7 @@ _MOST_AHEAD = 4.0  # a label that loses nearly all to the filters is asked for s
 
 @dataclass(frozen=True)
 class _Slot:
-    """One row that is to be drawn: the `number`-th of its label."""
+    """One row to draw: the `number`-th of its label."""
 
     label: str
     number: int
@@ -62,8 +62,8 @@ class Sampler:
     def sample(self, artifact: DpLmArtifact, counts: Mapping[str, int]) -> Iterator[Record]:
         """Draw exactly `counts[label]` records of each label, in that order.
 
-        The rows depend on the seed, the artifact, the settings and the counts; not on the batch size, but for rounding,
-        and not on where a run was stopped.
+        The rows depend on the seed, the artifact, the settings and the counts; not on the batch size, except for
+        rounding, and not on where a run was stopped.
 
         Raises:
             ModelError: the filters leave a label short of its count after `settings.draws` draws per row, or a text
@@ -94,7 +94,7 @@ class Sampler:
         asked: dict[str, int],
         counts: Mapping[str, int],
     ) -> list[_Slot]:
-        """The next slots of a label: what it lacks, and ahead what the filters took so far."""
+        """Return the next slots of a label: the missing rows, and more to make up for what the filters remove."""
         first, most = asked[label], counts[label] * self.settings.draws
         if first >= most:
             removed = self.chain.removed
@@ -109,7 +109,7 @@ class Sampler:
         return [_Slot(label, number) for number in range(first, asked[label])]
 
     def _drawn(self, first: int, parts: Sequence[Sequence[_Slot]], writer: "_Writer") -> Iterator[list[Candidate]]:
-        """Draw the shards from this number on, but read those that an earlier attempt drew."""
+        """Yield the shards from this number on; those that an earlier attempt drew are read, not drawn again."""
         paths = [self.shards / f"{first + index}.json" if self.shards else None for index in range(len(parts))]
         done = [path is not None and path.is_file() for path in paths]
         new = writer.draw([slots for slots, there in zip(parts, done, strict=True) if not there])
@@ -188,7 +188,7 @@ def walk_of(
     ids: Specials,
     settings: DpLmGenerate,
 ) -> Walk:
-    """Texts behind their prompts, steered as the variant is: `targets` are the indices of their labels."""
+    """Return texts after their prompts, steered as the variant says: `targets` are the indices of their labels."""
     steering = VARIANTS[variant].steering
     if steering == "plain":
         return PlainWalk(model, prompts, ids.pad, settings.temperature)
@@ -203,6 +203,6 @@ def _streams(slots: Sequence[_Slot], best_of: int) -> list[int]:
 
 
 def _best(texts: Sequence[str], probabilities: np.ndarray, best_of: int) -> list[tuple[str, float | None]]:
-    """Of each group of `best_of` texts the one with the highest probability; ties to the first."""
+    """Return the text with the highest probability of each group of `best_of`; ties to the first."""
     choices = probabilities.reshape(-1, best_of).argmax(axis=1) + best_of * np.arange(len(texts) // best_of)
     return [(texts[choice], float(probabilities[choice])) for choice in choices]

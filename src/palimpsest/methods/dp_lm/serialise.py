@@ -1,8 +1,8 @@
 """Rows as token sequences: `BOS label SEP text EOS`, and `BOS rand SEP text EOS` for the discriminator.
 
-`label SEP` stands for any prompt in words that a public template makes of a label; `rand` then stands where that names
-the label. A record chooses among the public prompts by its label, as it always did, and its text stands behind it. A
-prompt's tokens are public constants: none depends on another record, and so a record adds one clipped gradient still.
+`label SEP` stands for any prompt in words that a public template makes of a label; `rand` then replaces the label in
+it. A record's label selects one of the public prompts, and its text follows the prompt. A prompt's tokens are public
+constants: none depends on another record, so a record still adds one clipped gradient.
 """
 
 import os
@@ -23,7 +23,7 @@ UNLABELLED = ""  # the one label of a task without labels
 
 
 class Serialisable(Protocol):
-    """What is read of a record."""
+    """The fields of a record that are read."""
 
     @property
     def text(self) -> str: ...
@@ -51,7 +51,7 @@ class Batch:
     labels: torch.Tensor
 
     def to(self, device: torch.device | str) -> "Batch":
-        """The same batch on another device."""
+        """Copy the batch to another device."""
         return Batch(*(getattr(self, name).to(device) for name in self.__dataclass_fields__))
 
 
@@ -63,7 +63,7 @@ class Serialiser:
         tokenizer: the public base model's.
         ids: its special tokens.
         prompts: label -> tokens of its prompt, in the public order; it begins with BOS.
-        blind: what stands around the stand-in of a label.
+        blind: the prompt around the stand-in of a label.
         ordinary: ids that may stand in for a label, int64 (k,).
         max_tokens: tokens kept of a text.
         loss_on: "text" (text and EOS) or "all" (the label and SEP too).
@@ -116,7 +116,7 @@ class Serialiser:
         )
 
     def widths(self, rows: Sequence[Serialisable]) -> list[int]:
-        """How wide `batch` pads each row where no wider one is beside it: a function of that row alone."""
+        """Return the width to which `batch` pads each row if no row beside it is wider: a function of that row only."""
         labels = [self._label(row) for row in rows]
         texts = self._texts(rows, labels)
         blinds = self._blinds([self.ids.pad] * len(texts))
@@ -154,11 +154,11 @@ def serialiser(
     loss_on: str,
     template: str = BARE,
 ) -> Serialiser:
-    """A serialiser for public labels; none stands for a task without labels.
+    """Return a serialiser for public labels; an empty list is a task without labels.
 
     Args:
         labels: their names, or label -> public description, where the template tells it.
-        template: of what stands before a text.
+        template: the prompt template that comes before a text.
 
     Raises:
         ParamsError: the template names a slot that there is not, or {text}.

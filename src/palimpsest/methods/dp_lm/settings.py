@@ -250,11 +250,11 @@ class DpLmGenerate(Settings):
 
 @dataclass(frozen=True)
 class Kind:
-    """What a row of the paper's table is.
+    """A row of the paper's table.
 
     Attributes:
         steering: how tokens are chosen: "plain" (as the model has them), "pplm", "fudge" or "state".
-        head: the discriminator it needs: "none", "own" (trained behind the language model) or "joint" (with it).
+        head: the discriminator it needs: "none", "own" (trained after the language model) or "joint" (with it).
     """
 
     steering: str

@@ -47,7 +47,7 @@ class TunedDiscriminator:
     is trained without noise.
 
     Attributes:
-        fitted: the model that it judges for and begins with; it is left as it is.
+        fitted: the model whose texts it judges and whose weights it begins with; it is left unchanged.
         seed: initialises head and adapters; no private randomness comes from it.
         checkpoints: the folder from which a stopped training continues; None keeps nothing.
     """
@@ -70,7 +70,7 @@ class TunedDiscriminator:
         return replace(self.fitted, judge=judge.eval().requires_grad_(False).cpu())
 
     def assumptions(self) -> tuple[str, ...]:
-        """What the training has to assume of this machine, ids of `privacy.assumptions`; public records alone decide.
+        """Return the ids of `privacy.assumptions` that the training relies on; only public records decide.
 
         Raises:
             ModelError: the model cannot read texts of this length.
@@ -101,7 +101,7 @@ class TunedDiscriminator:
         )
 
     def _new_model(self) -> ConditionalLm:
-        """The copy. What its loss does not read, as the language model's own head, must stay: noise alone moves it."""
+        """Return the copy. Weights that its loss does not read, like the LM head, stay: only noise would move them."""
         below, train = self.fitted.model, self.settings
         shape = HeadShape(LAST, state_width(below.lm, LAST), train.width, len(self.schema.label_names))
         model = copy.deepcopy(with_head(below, new_head(shape, self.seed))).requires_grad_(True)

@@ -1,4 +1,4 @@
-"""Method embed, as the rest of the project knows it."""
+"""Declaration of method embed."""
 
 import math
 

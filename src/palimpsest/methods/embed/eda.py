@@ -1,4 +1,4 @@
-"""Estimation of distribution: from the embeddings that votes selected to new ones. Post-processing, all of it."""
+"""Estimation of distribution: draws new embeddings from those that votes selected. All of it is post-processing."""
 
 from dataclasses import dataclass
 
@@ -15,8 +15,8 @@ class Mixture:
     """Gaussians with independent coordinates.
 
     Attributes:
-        weights: how likely each is, shape (m,), sum 1.
-        means: theirs, shape (m, d).
+        weights: the probability of each Gaussian, shape (m,), sum 1.
+        means: the mean of each Gaussian, shape (m, d).
         spreads: standard deviation of each coordinate, shape (m, d).
     """
 
@@ -34,15 +34,15 @@ class Mixture:
 def fitted(
     parents: np.ndarray, votes: np.ndarray, settings: Eda, spread: np.ndarray, rng: np.random.Generator
 ) -> Mixture:
-    """The distribution that parents stand for (Zhao, Song, Zhou 2024, Algorithm 2), as a mixture where it is asked for.
+    """Fit a distribution to parents (Zhao, Song, Zhou 2024, Algorithm 2), or a mixture where the settings ask for one.
 
     Each Gaussian is fitted to the parents nearest to its centre (`grouped`) and weighs as much as their votes.
 
     Args:
         parents: n >= 1 embeddings, the best first, shape (n, d).
-        votes: what each got, >= 0, shape (n,); where nobody got any, each weighs the same.
+        votes: the votes of each parent, >= 0, shape (n,); where all are 0, each weighs the same.
         spread: public standard deviation of each coordinate, shape (d,), for a Gaussian whose parents do not differ.
-        rng: where centres begin.
+        rng: draws the first centres.
     """
     parents = np.asarray(parents, dtype=np.float64)
     groups = grouped(parents, settings.components, rng)
@@ -91,7 +91,7 @@ def grouped(parents: np.ndarray, count: int, rng: np.random.Generator) -> list[n
 
 
 def _far_apart(parents: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Parents to begin with: the best one, then each drawn in proportion to its squared distance from those before."""
+    """Draw initial centres: the best parent, then parents in proportion to their squared distance from those before."""
     chosen = [0]
     far = _squares(parents, parents[:1])[:, 0]
     while len(chosen) < count and far.sum() > 0.0:

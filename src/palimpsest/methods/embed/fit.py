@@ -1,4 +1,4 @@
-"""`embed`: evolution of embeddings (Zhao, Song, Zhou 2024), repaired. Records vote for vectors, and never leave."""
+"""`embed`: evolution of embeddings (Zhao, Song, Zhou 2024), corrected. Records vote for vectors, and stay private."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -37,15 +37,15 @@ _SHOWN = 8  # texts of either kind that the page shows
 
 @dataclass(frozen=True, eq=False)
 class EvolvedEmbeddings:
-    """What the rounds left; the only label is "" where the task has none.
+    """The result of the rounds; the only label is "" where the task has none.
 
     Attributes:
-        rounds: what each finished round voted for and selected, in order.
-        parents: for each round, label -> the selected ones written down, read or not, in the order of `rounds`.
-        answers: for each round, label -> what the records answered: noisy counts, or the indices picked.
+        rounds: the candidates and the selection of each finished round, in order.
+        parents: for each round, label -> texts of the selected candidates, readable or not, in the order of `rounds`.
+        answers: for each round, label -> the noisy counts, or the indices picked.
         records: the synthetic rows.
-        rejected: of what was written down for them, the texts that could not be read.
-        written: texts that were written down for them, besides those of parents.
+        rejected: decoded texts for the synthetic rows that were not readable.
+        written: number of texts decoded for the synthetic rows, besides those of parents.
     """
 
     rounds: tuple[EvolvedRound, ...]
@@ -68,15 +68,15 @@ class Embed:
     must never be released.
 
     Attributes:
-        start: public texts, or zero-shot ones of an author, that the first populations are chosen from.
-        labels: of each of them, in their order; None for one that any label may begin with.
+        start: public texts, or zero-shot texts of an author, from which the first populations are chosen.
+        labels: the label of each of these texts; None for a text that any label may begin with.
         descriptions: embeddings of the labels' public descriptions in the order of the schema, shape (labels, d); None
             where there are none: then, without `class_means`, each label begins with texts at random.
-        encoders: the public encoder that it was trained for.
+        encoders: the public encoder that the decoder was trained for.
         losses: mean token loss of texts in nats by the public language model.
         limit: the largest loss of a text that can be read, in nats: the logarithm of its perplexity; None where
             `readable` asks for none.
-        seed: governs what touches no private row: centres, offspring, texts.
+        seed: seeds what touches no private row: centres, offspring, texts.
         checkpoints: where a stopped run leaves its finished rounds and their populations; None keeps nothing.
 
     Raises:
@@ -135,7 +135,7 @@ class Embed:
         )
 
     def made(self, artifact: EvolvedEmbeddings) -> Made:
-        """The texts that were written down last, without what the filters remove, and what each round voted for."""
+        """Return the last texts, without those that the filters remove, and the candidates of each round."""
         removing = chain(self.settings.filters)
         kept = filtered(removing, artifact.records)
         return Made(
@@ -153,7 +153,7 @@ class Embed:
     def first(self, sums: ClassSums | None, labels: Sequence[str]) -> dict[str, Candidates]:
         """The texts that each label begins with, the best first.
 
-        Class sums choose for every label among all texts, whatever label these were written for.
+        Class sums choose for every label among all texts, whatever labels the texts were written for.
         """
         pools, descriptions = self._pools(), self.descriptions
         count, wanted = self.settings.start, self.settings.class_means
@@ -187,7 +187,7 @@ class Embed:
 
 
 def _round(before: Turn, after: Turn) -> EvolvedRound:
-    """What a round voted for, and what it selected."""
+    """Return the candidates of a round and its selection."""
     return EvolvedRound(
         {label: one.candidates for label, one in before.generations.items()},
         {label: own.places for label, own in after.selected.items()},
@@ -206,7 +206,7 @@ def _samples(records: Sequence[Record], losses: Losses) -> list[dict[str, object
 def distinct(candidates: Candidates) -> Candidates:
     """The different texts that are not blank and have a direction, each with its vector brought to length 1.
 
-    Of equal texts the first counts. A vector that is zero or not finite has no direction and could not be decoded.
+    Of equal texts the first is kept. A vector that is zero or not finite has no direction and could not be decoded.
     """
     vectors = unit_rows(candidates.embeddings).astype(np.float32)
     usable = [bool(text.strip()) and own.any() for text, own in zip(candidates.texts, vectors, strict=True)]
@@ -218,10 +218,10 @@ def distinct(candidates: Candidates) -> Candidates:
 def aimed(
     public: Candidates, sums: ClassSums, labels: Sequence[str], count: int, domain: float
 ) -> dict[str, list[int]]:
-    """For each label the `count` public texts that noisy class sums point at, as indices, the best first.
+    """For each label, return the indices of the `count` public texts that the noisy class sums choose, the best first.
 
-    `choose` lets labels take turns, so it may leave one with too few; the texts nearest to its sum then fill its place,
-    whoever else has them.
+    `choose` lets labels take turns, so it may leave a label with too few; the texts nearest to its sum then fill up,
+    even if other labels have them.
     """
     place = {text: index for index, text in enumerate(public.texts)}
     chosen: dict[str, list[int]] = {label: [] for label in labels}
@@ -243,7 +243,7 @@ def described(
 
 
 def anything(given: Mapping[str, int], count: int, seed: int) -> dict[str, list[int]]:
-    """For each label `count` of the texts that it is given so many of, at random."""
+    """For each label draw `count` indices at random among its `given[label]` texts."""
     draws = (np.random.default_rng((seed, _DRAWS, place)) for place in range(len(given)))
     return {
         label: rng.permutation(number)[:count].tolist()

@@ -1,4 +1,4 @@
-"""What the queries of `embed` cost, and whether their noise leaves anything of the votes. No row is read."""
+"""The cost of the queries of `embed`, and whether the votes stand out from their noise. No row is read."""
 
 import math
 from collections.abc import Iterator
@@ -17,9 +17,9 @@ from palimpsest.records.schema import PublicSchema
 
 
 def plan(settings: EmbedSettings, schema: PublicSchema, budget: Budget) -> Plan:
-    """What a fit will ask and cost, and whether that can work.
+    """Plan the queries of a fit, their cost, and whether it is feasible.
 
-    It is infeasible where LimitedDomain could not select as many parents as it is asked for (`feasible`).
+    The plan is infeasible where LimitedDomain could not select as many parents as requested (`feasible`).
 
     Raises:
         ParamsError: the settings do not fit the public schema.
@@ -50,7 +50,7 @@ def _numbers(settings: EmbedSettings, schema: PublicSchema, costs: RoundCosts) -
 
 
 def costs_of(settings: EmbedSettings, schema: PublicSchema, budget: Budget) -> RoundCosts:
-    """The noise that meets the budget: see `gaussian_costs` and `_limited`."""
+    """Return the noise that meets the budget: see `gaussian_costs` and `_limited`."""
     if isinstance(settings.selection, LimitedDomainSettings):
         return _limited(settings, settings.selection, schema, budget)
     return gaussian_costs(settings, schema, budget)
@@ -59,7 +59,7 @@ def costs_of(settings: EmbedSettings, schema: PublicSchema, budget: Budget) -> R
 def _limited(
     settings: EmbedSettings, selection: LimitedDomainSettings, schema: PublicSchema, budget: Budget
 ) -> RoundCosts:
-    """With LimitedDomain everything adds up in zCDP at the delta that the thresholds leave."""
+    """Return the noise with LimitedDomain: all costs add up in zCDP, at the delta that the thresholds leave."""
     wanted = settings.class_means
     if math.isinf(budget.epsilon):
         return RoundCosts(planned_histogram(settings, schema, math.inf), None if wanted is None else 0.0, 0.0)
@@ -86,7 +86,7 @@ def domain_of(
 
 
 def _rounds_cost(settings: EmbedSettings, costs: RoundCosts) -> tuple[DpEvent, float]:
-    """What all rounds of votes cost: their event, and the delta that it does not carry."""
+    """Return the cost of all rounds of votes: their event, and the delta that the event does not include."""
     event, own_delta = gaussian(costs.votes), 0.0
     if isinstance(settings.selection, LimitedDomainSettings):
         mechanism = domain_of(settings, settings.selection, costs)
@@ -101,7 +101,7 @@ def _candidates(settings: EmbedSettings) -> int:
 
 
 def _units_each(schema: PublicSchema) -> float:
-    """The units of privacy, records or persons, of an average label."""
+    """Return the number of units of privacy, records or persons, of an average label."""
     return schema.n_units / max(1, len(schema.label_names))
 
 
@@ -118,16 +118,16 @@ def _gap(costs: RoundCosts) -> float:
 
 
 def feasible(settings: EmbedSettings, schema: PublicSchema, costs: RoundCosts) -> bool:
-    """Whether the votes can do what they are asked for at all.
+    """Return whether enough votes can be cast at all to select the parents.
 
     Each parent of LimitedDomain must lead by the gap, so an average label must have as many units as all parents
-    together need, were no other vote cast.
+    together need if no other votes are cast.
     """
     return settings.parents * _gap(costs) <= _units_each(schema)
 
 
 def notes(settings: EmbedSettings, schema: PublicSchema, budget: Budget, costs: RoundCosts) -> Iterator[str]:
-    """What the user should know before anything is spent."""
+    """Yield notes for the user, before anything is spent."""
     each, selection = _votes_each(settings, schema), settings.selection
     if isinstance(selection, LimitedDomainSettings):
         if each < _gap(costs):
@@ -163,7 +163,7 @@ def most_rounds(rounds: int, each: float, sigma: float) -> int:
 def _too_wide(
     settings: EmbedSettings, selection: LimitedDomainSettings, schema: PublicSchema, budget: Budget, costs: RoundCosts
 ) -> str:
-    """Why LimitedDomain selects too little, and what Gaussian noise would do instead."""
+    """Explain why LimitedDomain selects too few parents, and what Gaussian noise would do instead."""
     whole, wide = gdp_sigma(budget.epsilon, budget.delta, settings.rounds), _gap(costs)
     sigma, unit = whole / math.sqrt(_left(settings, schema)), "rows" if schema.unit == "record" else "persons"
     verdict = (
@@ -180,5 +180,5 @@ def _too_wide(
 
 
 def _most(schema: PublicSchema, sigma: float, neighbours: int) -> int:
-    """Candidates of a label of which an average one gets as many votes as the standard deviation of its noise."""
+    """Return the number of a label's candidates at which an average one gets as many votes as the noise's deviation."""
     return max(1, math.floor(_units_each(schema) * math.sqrt(neighbours) / sigma))

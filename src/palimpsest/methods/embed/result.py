@@ -1,4 +1,4 @@
-"""The texts that the last populations stand for. Free: nothing here reads a private row."""
+"""Decodes the last populations into texts. Free: nothing here reads a private row."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ _WAVES = 10  # times that what could not be read is drawn anew
 
 @dataclass(frozen=True)
 class Result:
-    """What was written down after the last vote.
+    """The texts decoded after the last vote.
 
     Attributes:
         records: the synthetic rows, label by label.
-        rejected: texts that were written down and could not be read, in their order.
-        written: texts that were written down, read or not; those of parents had been before.
+        rejected: decoded texts that were not readable, in their order.
+        written: number of decoded texts, readable or not; those of parents were decoded earlier and are not counted.
     """
 
     records: tuple[Record, ...]
@@ -60,7 +60,7 @@ class _Writing:
             self._add(label, one.texts[: one.parents], one.embeddings[: one.parents])
 
     def wave(self, number: int) -> bool:
-        """Write as many fresh offspring as are missing; False where none is."""
+        """Write as many fresh offspring as are missing; return False where none is missing."""
         missing = {label: count - len(self.pools[label]) for label, count in self._wanted.items()}
         if not any(missing.values()):
             return False

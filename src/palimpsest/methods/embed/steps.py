@@ -1,4 +1,4 @@
-"""What happens between two votes: public texts and noisy answers in, the next slate out. Post-processing, all of it."""
+"""Steps between two votes: from public texts and noisy answers to the next slate. All of it is post-processing."""
 
 import hashlib
 import json
@@ -23,13 +23,13 @@ _CENTRES, _OFFSPRING, _TEXTS = 1, 2, 3  # draws that have nothing to do with eac
 
 @dataclass(frozen=True)
 class VectorWriter:
-    """Turns embeddings into texts, and says which of them can be read.
+    """Turns embeddings into texts, and checks which of them are readable.
 
     Attributes:
         decode: a public decoder, a function of its arguments: a stopped run writes the same again.
-        encode: the public encoder that it was trained for.
+        encode: the public encoder that the decoder was trained for.
         losses: mean token loss of each text in nats by the public language model.
-        limit: the largest loss of a text that can be read; None for any.
+        limit: the largest loss of a readable text; None for no limit.
     """
 
     decode: Decoder
@@ -38,7 +38,7 @@ class VectorWriter:
     limit: float | None
 
     def readable(self, texts: Sequence[str]) -> np.ndarray:
-        """Which texts can be read, bool (n,): those that are not blank, and whose loss is a number up to the limit."""
+        """Return which texts are readable, bool (n,): not blank, with a loss that is a number up to the limit."""
         written = np.array([bool(text.strip()) for text in texts], dtype=np.bool_)
         if self.limit is None or not written.any():
             return written
@@ -52,12 +52,12 @@ class Generation:
     """One label between two votes.
 
     Attributes:
-        population: float32 (n, d). The first of them have a text already.
-        texts: theirs.
-        embeddings: of these texts, float32 (texts, d): what the decoder wrote is near its vector, not on it.
-        votes: what each of them got when it was selected, (texts,); 1 where it was never voted for.
-        parents: how many of them, from the first, offspring are drawn from.
-        dead: how many of them, from the first, are not voted for.
+        population: embeddings, float32 (n, d). The first of them have a text already.
+        texts: the texts of these first ones.
+        embeddings: of these texts, float32 (texts, d): a decoded text is near its vector, not on it.
+        votes: the votes of each of these texts when it was selected, (texts,); 1 where it was never voted for.
+        parents: how many of them, counted from the first, have offspring.
+        dead: how many of them, counted from the first, are not voted for.
     """
 
     population: np.ndarray
@@ -69,17 +69,17 @@ class Generation:
 
     @property
     def candidates(self) -> np.ndarray:
-        """What is voted for, float32 (n - dead, d)."""
+        """The embeddings that are voted for, float32 (n - dead, d)."""
         return self.population[self.dead :]
 
 
 @dataclass(frozen=True, eq=False)
 class Selected:
-    """What one round selected of one label.
+    """The selection of one round for one label.
 
     Attributes:
-        places: among the candidates that were voted for, the best first, int64 (p,).
-        texts: as they were written down.
+        places: indices among the candidates that were voted for, the best first, int64 (p,).
+        texts: the decoded texts.
         readable: which may have offspring, bool (p,).
     """
 
@@ -90,11 +90,11 @@ class Selected:
 
 @dataclass(frozen=True, eq=False)
 class Turn:
-    """The populations before a vote, and what the vote before it selected.
+    """The populations before a vote, and the selection of the previous vote.
 
     Attributes:
         generations: label -> its population.
-        selected: label -> what was selected; empty before the first vote.
+        selected: label -> its selection; empty before the first vote.
     """
 
     generations: Mapping[str, Generation]
@@ -104,17 +104,17 @@ class Turn:
 class EmbedSteps:
     """Makes the slate of each round.
 
-    A label's next population is its readable parents and as many offspring of theirs as are asked for. The paper lets
-    the parents die, and so does `keep_parents: false`. Else they stand for election again, which costs nothing, as the
-    noise does not depend on how many candidates there are, and what was found once is not lost to one unlucky
-    generation. A label of which no parent can be read, or none was selected, votes for the same candidates again, where
-    the paper ends the whole run.
+    A label's next population is its readable parents and the requested number of their offspring. The paper drops the
+    parents, and so does `keep_parents: false`. Otherwise they are candidates again. This costs nothing, as the noise
+    does not depend on the number of candidates, and a good candidate is not lost to one unlucky generation. A label
+    without a readable parent, or without a selected one, votes for the same candidates again, where the paper ends the
+    whole run.
 
     Populations are a function of public inputs, noisy answers and the seed.
 
     Attributes:
         start: label -> its public texts, the best first, with embeddings of length 1.
-        folder: where populations are kept, which a stopped run must find as they were; None keeps nothing.
+        folder: where populations are kept, so that a stopped run continues with the same ones; None keeps nothing.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class EmbedSteps:
         return self._made[name]
 
     def mixture(self, label: str, one: Generation) -> Mixture:
-        """The distribution that a label's parents stand for."""
+        """Fit the distribution of a label's parents."""
         vectors, spread = one.population[: one.parents], self.start[label].embeddings.std(axis=0)
         rng = np.random.default_rng((self.seed, _CENTRES, self._place(label)))
         return fitted(vectors, one.votes[: one.parents], self.settings.eda, spread, rng)
@@ -184,7 +184,7 @@ class EmbedSteps:
         return Turn(generations, selected)
 
     def _chosen(self, answer: Sequence[float], dead: int) -> tuple[np.ndarray, np.ndarray]:
-        """Places of what a round selected in a label's population, the best first, and what each weighs, >= 0."""
+        """Return the places of a round's selection in a label's population, the best first, and their weights, >= 0."""
         if not isinstance(self.settings.selection, GaussianHistogram):
             return np.asarray(answer, dtype=np.int64) + dead, np.ones(len(answer))
         noisy = np.asarray(answer, dtype=np.float64)
@@ -194,7 +194,7 @@ class EmbedSteps:
     def _written(
         self, generations: Mapping[str, Generation], chosen: Mapping[str, np.ndarray], turn: int
     ) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
-        """Texts of what was selected, and their embeddings; those without one are written down, all labels together."""
+        """Return the texts of the selection and their embeddings; missing texts are decoded, all labels together."""
         named = [(generations[label], places) for label, places in chosen.items()]
         unknown = [one.population[places[places >= len(one.texts)]] for one, places in named]
         fresh = zip(*self.decoded(np.concatenate(unknown), turn), strict=True)
@@ -207,7 +207,7 @@ class EmbedSteps:
         return written
 
     def decoded(self, vectors: np.ndarray, *draw: int) -> tuple[list[str], np.ndarray]:
-        """Texts for vectors of any labels and their embeddings, float32 (n, d)."""
+        """Decode vectors of any labels; return the texts and their embeddings, float32 (n, d)."""
         if not len(vectors):
             return [], vectors
         seed = int(np.random.SeedSequence((self.seed, _TEXTS, *draw)).generate_state(1)[0])
@@ -219,7 +219,7 @@ class EmbedSteps:
         return mixture.drawn(count, np.random.default_rng((self.seed, _OFFSPRING, self._place(label), *draw)))
 
     def _grown(self, label: str, parents: Generation, turn: int) -> Generation:
-        """The parents, alive or dead, and offspring of theirs."""
+        """Return the parents, dead or not, and their offspring."""
         offspring = self.drawn(label, self.mixture(label, parents), self.settings.offspring, turn)
         dead = 0 if self.settings.keep_parents else parents.parents
         return replace(parents, population=np.concatenate([parents.population, offspring]), dead=dead)
@@ -240,7 +240,7 @@ def _digest(settings: EmbedSettings, start: Mapping[str, Candidates], limit: flo
 
 
 def _write(path: Path, turn: Turn) -> None:
-    """Whole or not at all, for the owner's eyes only. Every array is numbers, texts among them as JSON."""
+    """Write the file atomically, readable only by its owner. All arrays are numeric; texts are stored as JSON."""
     arrays: dict[str, np.ndarray] = {}
     for place, (label, one) in enumerate(turn.generations.items()):
         arrays |= {f"population_{place}": one.population, f"embeddings_{place}": one.embeddings}

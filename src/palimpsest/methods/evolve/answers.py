@@ -1,7 +1,7 @@
-"""What a language model answers, made into a text or found unusable.
+"""Turns a language model's answer into a text, or finds it unusable.
 
-Models that follow instructions wrap what they write: in courtesies, quotation marks, fences, labels and remarks. That
-is taken off. What is left is judged by its words and by what was asked, never by anything private, so both are free.
+Models that follow instructions wrap their texts in courtesies, quotation marks, fences, labels and remarks. These are
+removed. The rest is judged by its words and by the request, never by anything private, so both steps are free.
 """
 
 import json
@@ -71,7 +71,7 @@ def judged(answer: Answer, request: Request) -> tuple[str, str | None]:
 
 
 def clean(text: str, label: str) -> str:
-    """The text without what a model wraps around it; cleaning it again changes nothing.
+    """Remove what a model wraps around a text; cleaning it again changes nothing.
 
     >>> clean('Sure! Here is a review:\\n\\n"Label: praise\\nLovely, again."', "praise")
     'Lovely, again.'
@@ -115,7 +115,7 @@ def fault(text: str, request: Request) -> str | None:
 
 
 def refuses(text: str) -> bool:
-    """Whether a text says that it will not be written.
+    """Return whether a text is a refusal.
 
     >>> refuses("I'm sorry, but I can't assist with that."), refuses("I'm sorry, but I can't recommend this film.")
     (True, False)
@@ -124,7 +124,7 @@ def refuses(text: str) -> bool:
 
 
 def echoes(text: str, instruction: str) -> bool:
-    """Whether a text repeats its instruction: a long run of its words, or most of the text's short n-grams."""
+    """Return whether a text repeats its instruction: a long run of its words, or most of the text's short n-grams."""
     said, told = words(text), words(instruction)
     if _ngrams(told, _RUN) & _ngrams(said, _RUN):
         return True
@@ -150,7 +150,7 @@ def _unfenced(text: str) -> str:
 
 
 def _unquoted(text: str) -> str:
-    """Without quotation marks around the whole; a mark that opens and never closes goes too."""
+    """Remove quotation marks around the whole text, and an opening mark that is never closed."""
     closing = _QUOTES.get(text[:1])
     if closing is None:
         return text
@@ -162,7 +162,7 @@ def _unquoted(text: str) -> str:
 
 
 def _from_json(text: str, label: str) -> str:
-    """The text of a JSON object that holds one string, its label apart; other texts as they are."""
+    """Return the text of a JSON object that holds one string besides its label; other texts unchanged."""
     found = _parsed(text)
     values = found.values() if isinstance(found, dict) else ()
     strings = [value for value in values if isinstance(value, str) and wording(value) != wording(label)]
@@ -170,7 +170,7 @@ def _from_json(text: str, label: str) -> str:
 
 
 def _is_json(text: str) -> bool:
-    """Whether a text is a JSON object or list, or the beginning of one."""
+    """Return whether a text is a JSON object or list, or the beginning of one."""
     return isinstance(_parsed(text), dict | list) or re.match(r'[\[{]\s*["{\[]', text) is not None
 
 
@@ -184,7 +184,7 @@ def _parsed(text: str) -> object:
 
 
 def _unlabelled(text: str, label: str) -> str:
-    """Without its label in front ("Label: x", "x: ...") or on a last line of its own."""
+    """Remove the label in front of a text ("Label: x", "x: ...") or on a last line of its own."""
     if not label:
         return text
     name = rf"[*_\"'\[]*{re.escape(label)}[*_\"'\]]*"

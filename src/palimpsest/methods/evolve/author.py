@@ -1,4 +1,4 @@
-"""Who writes candidates: RANDOM_API and VARIATION_API of private evolution, whatever stands behind them."""
+"""The interface of candidate writers: RANDOM_API and VARIATION_API of private evolution."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ class Author(Protocol):
 
 
 def occurrences(records: Sequence[Record]) -> list[int]:
-    """How often each record stood before it among the others, so that equal ones get coins of their own."""
+    """Return how often each record occurs before it in the list, so that equal records get different coins."""
     seen: Counter[Record] = Counter()
     before = []
     for record in records:

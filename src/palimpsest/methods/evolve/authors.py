@@ -61,7 +61,7 @@ class Base(Settings):
 
     @property
     def shows_public(self) -> bool:
-        """Whether public texts begin what it writes, or are shown before."""
+        """Whether new texts begin with public texts, or the prompts show public texts."""
         return self.start != "prompt" or bool(self.examples or self.shots)
 
     @model_validator(mode="after")

@@ -1,6 +1,6 @@
-"""An author without instructions: a public language model that goes on with beginnings and fills gaps.
+"""An author without instructions: a public language model that continues beginnings and fills gaps.
 
-It stands in for an instruction-following model where there is none. What it is told is public or synthetic: a public
+It stands in for an instruction-following model where there is none. Its input is public or synthetic: a public
 template, filled with public labels, public texts, and texts that noisy votes selected.
 """
 
@@ -44,9 +44,9 @@ class _Draft:
     Attributes:
         label: of the record to come.
         source: the text that it comes from; "" where there is none.
-        head: tokens that stand before the text.
+        head: tokens that come before the text.
         words: the source's words as tokens, as many as there is room for; None where there is no source.
-        stream: coins of its own.
+        stream: its own random draws.
     """
 
     label: str | None
@@ -66,7 +66,7 @@ class _Blanks:
     """A text with gaps that are filled from left to right.
 
     Attributes:
-        runs: tokens of its words, gaps and what stands between them in turn, a gap first; the first may be empty.
+        runs: tokens of its words, alternately of a gap and of the words after it; the first gap may be empty.
         room: tokens that the text may have.
         left: tokens that are written so far.
     """
@@ -94,9 +94,9 @@ class BaseAuthor:
     ) -> None:
         """Load the model and its tokenizer.
 
-        With `start: prompt` every text stands behind `prompt`: `BOS label SEP`, which `learn_prompts` teaches, or
-        words; with `start: corpus` behind BOS alone, and no label is told to the model. `corpus` gives the texts
-        whose first words new texts begin with, and the examples. `labels` has their public descriptions.
+        With `start: prompt` every text follows `prompt`: `BOS label SEP`, which `learn_prompts` teaches, or words; with
+        `start: corpus` it follows only BOS, and the model gets no label. `corpus` gives the texts whose first words new
+        texts begin with, and the examples. `labels` has their public descriptions.
 
         Raises:
             ModelError: the folder holds no causal language model.
@@ -119,8 +119,8 @@ class BaseAuthor:
     def random(self, counts: Mapping[str, int]) -> list[Record]:
         """New texts, label by label in the order of `counts`.
 
-        Empty texts, and those that are there already, are dropped; behind prompts others are drawn for them. Where
-        public texts are too few to begin with, each is used again.
+        Empty and repeated texts are dropped; after prompts others are drawn in their place. Where public texts are too
+        few to begin with, each is used again.
 
         Raises:
             ModelError: a label leaves no room for a text.
@@ -133,7 +133,7 @@ class BaseAuthor:
         return list(dict.fromkeys(_usable(drafts, self._written(drafts, self._endings))))
 
     def _prompted(self, counts: Mapping[str, int]) -> list[Record]:
-        """New texts behind the prompts; while a label lacks some, it is asked for as many more, a few times."""
+        """Write new texts after the prompts; while a label lacks some, ask again for the missing ones, a few times."""
         found: dict[str, dict[Record, None]] = {label: {} for label in counts}
         asked = dict.fromkeys(counts, 0)
         for _ in range(_DRAWS):
@@ -149,15 +149,15 @@ class BaseAuthor:
         return [record for own in found.values() for record in own]
 
     def _new(self, label: str, number: int) -> _Draft:
-        """What a new text begins behind."""
+        """Return the draft of a new text."""
         stream = coins(self._seed, "random", label, number)
         return _Draft(label or None, "", self._opening(label, number), None, stream)
 
     def vary(self, records: Sequence[Record], times: int, turn: int) -> list[list[Record]]:
         """Variations of each record with its label; those that are empty or equal to another or to it are dropped.
 
-        A record that is there more than once gets other variations each time. What does not fit `max_tokens` or the
-        model is cut from the end of a text, at a word.
+        A record that occurs more than once gets other variations each time. A text that exceeds `max_tokens` or the
+        model's context is cut at the end, at a word.
 
         Raises:
             ModelError: a label leaves no room for a text.
@@ -170,7 +170,7 @@ class BaseAuthor:
         return varied or [[] for _ in records]
 
     def _drafts(self, records: Sequence[Record], times: int, turn: int | str) -> list[_Draft]:
-        """`times` drafts for each record, one behind another."""
+        """`times` drafts for each record, one after another."""
         words = {text: self._words(text) for text in dict.fromkeys(record.text for record in records)}
         drafts = []
         for record, before in zip(records, occurrences(records), strict=True):
@@ -180,7 +180,7 @@ class BaseAuthor:
         return drafts
 
     def _draft(self, record: Record, words: Sequence[list[int]], stream: np.random.Generator) -> _Draft:
-        """The text behind its label's prompt, or behind the prompt that shows it whole or with blanks."""
+        """The text after its label's prompt, or after the prompt that shows it whole or with blanks."""
         label = record.label or ""
         template = self._shows
         if template is None:
@@ -209,7 +209,7 @@ class BaseAuthor:
 
     @property
     def _shows(self) -> str | None:
-        """The prompt that a text is written anew behind; None where its own words are kept."""
+        """The prompt for rewriting a whole text; None where the text's own words are kept."""
         return {"paraphrase": self._settings.paraphrase, "blanks": self._settings.blanks}.get(self._settings.vary)
 
     def _blanked(self, words: Sequence[list[int]], stream: np.random.Generator) -> list[list[int]]:
@@ -256,7 +256,7 @@ class BaseAuthor:
         return [text.left for text in texts]
 
     def _blanks(self, draft: _Draft) -> _Blanks:
-        """A draft with gaps, at least one; gaps beside one another are one. What closes the last sentence stays."""
+        """A draft with at least one gap; adjacent gaps are merged. The end mark of the last sentence stays."""
         words = draft.words or []
         masked = draft.stream.random(len(words)) < self._settings.masked
         if not masked.any():
@@ -267,7 +267,7 @@ class BaseAuthor:
         return _Blanks(draft, runs, self._room(draft.head))
 
     def _fill_next(self, texts: Sequence[_Blanks]) -> None:
-        """Fill the first gap of each text, and put what stands behind it."""
+        """Fill the first gap of each text, and append the words after it."""
         gaps = [text.runs.pop(0) for text in texts]
         after: list[list[int]] = [text.runs.pop(0) if text.runs else [] for text in texts]
         parts = zip(texts, gaps, after, strict=True)
@@ -278,20 +278,20 @@ class BaseAuthor:
             text.left.extend(right)
 
     def _gap(self, text: _Blanks, size: int, right: Sequence[int]) -> Gap:
-        """A gap of so many tokens with these behind it; no proposal grows beyond the text's room."""
+        """A gap of so many tokens with these after it; no proposal grows beyond the text's room."""
         spare = text.room - len(text.left) - size - len(right) - sum(map(len, text.runs))
         lengths = [max(1, size + min(more, spare)) for more in _LENGTHS]
         before, after = [*text.draft.head, *text.left], right[:_AFTER] or [self._writer.ids.eos]
         return Gap(before, after, [text.draft.stream.random(length) for length in lengths])
 
     def _head(self, label: str) -> list[int]:
-        """What a text of the label stands behind."""
+        """Return the tokens that come before a text of the label."""
         if self._settings.start != "prompt":
             return [self._writer.ids.bos]
         return list(heads_of(self._tokenizer, self._settings.prompt, self._told(label))[label])
 
     def _opening(self, label: str, number: int) -> list[int]:
-        """What the `number`-th new text of a label stands behind: examples, each behind its prompt, then the prompt."""
+        """Return the tokens before a label's `number`-th new text: examples, each after its prompt, then the prompt."""
         head, pool = self._head(label), self._pool(label) if self._settings.examples else []
         order = coins(self._seed, "examples", label, number).permutation(len(pool))[: self._settings.examples]
         shown = [token for place in order for token in (*pool[place], *self._between, *head[1:])]  # one BOS is enough
@@ -317,11 +317,11 @@ class BaseAuthor:
         return {label: self._labels.get(label, "")}
 
     def _room(self, head: Sequence[int], parts: int = 1) -> int:
-        """Tokens that a text may have behind its head, or each of so many texts."""
+        """Tokens that a text may have after its head, or each of so many texts."""
         return self._writer.room(head, self._settings.max_tokens, parts)
 
     def _words(self, text: str) -> list[list[int]]:
-        """Tokens of each word; white space belongs to the word behind it."""
+        """Tokens of each word; white space belongs to the word after it."""
         pieces = _WORD.findall(text.strip())
         owner = [index for index, piece in enumerate(pieces) for _ in piece]
         words: list[list[int]] = [[] for _ in pieces]
@@ -340,7 +340,7 @@ def _flat(words: Sequence[Sequence[int]]) -> list[int]:
 
 
 def _first_words(draft: _Draft, kept: tuple[float, float]) -> list[int]:
-    """The tokens of a draft's first words, a share of them that is drawn: one at least and never all; none of one."""
+    """Tokens of a draft's first words: a randomly drawn share, at least one and never all; none of a single word."""
     words = draft.words or []
     if len(words) < 2:
         return []
@@ -356,14 +356,14 @@ def _fitting(words: Sequence[list[int]], room: int) -> list[list[int]]:
 
 
 def _runs(words: Sequence[list[int]], masked: Sequence[bool]) -> list[list[int]]:
-    """Tokens of gaps and of what stands between them in turn, a gap first; it is empty where no word is masked."""
+    """Tokens of gaps and of the words between them, alternately, a gap first; it is empty where no word is masked."""
     pairs = zip(masked, words, strict=True)
     grouped = [[token for _, word in group for token in word] for _, group in groupby(pairs, key=itemgetter(0))]
     return grouped if masked[0] else [[], *grouped]
 
 
 def _usable(drafts: Sequence[_Draft], texts: Sequence[str]) -> Iterator[Record]:
-    """The records of the texts that are there and say something else than their source."""
+    """Yield the records of the texts that are not empty and differ from their source."""
     for draft, text in zip(drafts, texts, strict=True):
         if text and text != draft.source.strip():
             yield Record(text, draft.label)

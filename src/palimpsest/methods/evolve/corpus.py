@@ -30,8 +30,8 @@ class CorpusAuthor:
         """Know the public texts.
 
         Args:
-            texts: n public texts; of equal ones the first counts.
-            embeddings: theirs, shape (n, d), L2 norm 1.
+            texts: n public texts; of equal ones the first is kept.
+            embeddings: those of the texts, shape (n, d), L2 norm 1.
             descriptions: label -> embedding of its public description, shape (d,), L2 norm 1; {} without labels.
             encode: texts to embeddings like those, for texts to vary that are not among the public ones; without it
                 such a text has no variations.
@@ -53,8 +53,8 @@ class CorpusAuthor:
         """The public texts nearest to each label's description.
 
         A text belongs to the label whose description is nearest. Each label first takes what belongs to it; where that
-        is too little, labels in turn go on with what nobody has taken, so no text is used twice. All is in the order
-        of the cosine, ties in the order of the texts. Without labels they are drawn.
+        is too little, labels in turn take texts that are still free, so no text is used twice. Texts are taken in the
+        order of the cosine, ties in the order of the texts. Without labels they are drawn at random.
 
         Raises:
             ValueError: a label has no description.
@@ -75,7 +75,7 @@ class CorpusAuthor:
     def vary(self, records: Sequence[Record], times: int, turn: int) -> list[list[Record]]:
         """For each record `times` of its `neighbours` nearest public texts, each at most once.
 
-        A record that is there more than once gets other neighbours each time, as long as they last.
+        A record that occurs more than once gets other neighbours each time, as long as there are any.
         """
         near = self._neighbours(list(dict.fromkeys(record.text for record in records)))
         varied = []
@@ -86,14 +86,14 @@ class CorpusAuthor:
         return varied
 
     def _order(self, label: str) -> list[int]:
-        """All texts, those first that are nearest to the label's description."""
+        """Return all texts, the nearest to the label's description first."""
         if label == UNLABELLED:
             return coins(self._seed, "random").permutation(len(self._texts)).tolist()
         similarity = self._embeddings @ self._descriptions[label]
         return np.argsort(-similarity.round(_DECIMALS), kind="stable").tolist()
 
     def _owned(self, label: str, order: Sequence[int]) -> list[int]:
-        """Those of the texts that belong to the label."""
+        """Return the texts of `order` that belong to the label."""
         if label == UNLABELLED:
             return list(order)
         names = list(self._descriptions)

@@ -1,4 +1,4 @@
-"""Method evolve, as the rest of the project knows it, and its settings."""
+"""Declaration of method evolve, and its settings."""
 
 from pydantic import Field
 

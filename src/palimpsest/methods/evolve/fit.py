@@ -1,4 +1,4 @@
-"""`evolve`: private evolution (Xie et al. 2024, Aug-PE). Records vote for texts that others write, and never leave."""
+"""`evolve`: private evolution (Xie et al. 2024, Aug-PE). Records vote for texts of an author, and stay private."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,8 +65,8 @@ class Evolve:
         """Write the first population, then let records vote and the author vary, round by round.
 
         Raises:
-            BackendError: the author wrote too little, cannot be reached, or its budget would be passed; finished
-                rounds are kept, and running again goes on with them.
+            BackendError: the author wrote too little, cannot be reached, or its budget would be passed; finished rounds
+            are kept, and running again continues with them.
             LedgerError: every round was begun by stopped attempts and none was finished.
         """
         settings, schema, encoders = self.settings, self.schema, self.encoders
@@ -87,7 +87,7 @@ class Evolve:
         return EvolvedTexts(tuple(tuple(steps.selected(done, turn)) for turn in range(len(done))))
 
     def made(self, artifact: EvolvedTexts) -> Made:
-        """What the last round selected, without what the filters remove, and what each round selected."""
+        """Return the last round's selection, without what the filters remove, and the selection of each round."""
         removing = chain(self.settings.filters)
         return Made(
             filtered(removing, artifact.records),
@@ -99,7 +99,7 @@ class Evolve:
 
 
 def _told(author: Author) -> dict[str, object]:
-    """What became of an author's requests; nothing for authors that send none."""
+    """Return the counts of an author's requests; empty for authors that send none."""
     if not isinstance(author, InstructedAuthor):
         return {}
     counts = author.counts
@@ -107,7 +107,7 @@ def _told(author: Author) -> dict[str, object]:
 
 
 def author_of(tools: Files, encode: Encode) -> Author:
-    """The author that the settings describe: it is handed public files and nothing private.
+    """Build the author that the settings describe, from public files and nothing private.
 
     Raises:
         ModelError: a model cannot be loaded.

@@ -24,7 +24,7 @@ _TOKENS_A_WORD = 4 / 3  # of English; only the plan rests on it
 
 @dataclass
 class _Counts:
-    """What became of the requests so far: how many, reason -> answers that are no texts, tokens read and written."""
+    """The outcome of the requests so far: their number, reason -> unusable answers, tokens read and written."""
 
     asked: int = 0
     unusable: Counter[str] = field(default_factory=Counter)
@@ -39,17 +39,17 @@ class InstructedAuthor:
     that `vary` was given; so whatever it answers is post-processing of what the caller was given, and free.
 
     Attributes:
-        counts: what became of the requests so far.
+        counts: the outcome of the requests so far.
     """
 
     def __init__(
         self, settings: LocalChatSettings | Endpoint, chat: Chat, labels: Mapping[str, str], seed: int
     ) -> None:
-        """Take what is public: among it label -> description; {} for a task without labels, whose one label is "".
+        """Take public inputs. `labels` is label -> description; {} for a task without labels, whose one label is "".
 
         Raises:
-            ParamsError: keywords or examples stand under what is no label, or a label has none; or a prompt names
-                labels that the task has not.
+            ParamsError: keywords or examples are given for an unknown label, or a label has none; or a prompt names
+            labels in a task without labels.
         """
         self.counts = _Counts()
         self._prompter = Requester(settings, labels, seed)
@@ -77,7 +77,7 @@ class InstructedAuthor:
         return [Record(text, label or None) for label, own in texts.items() for text in own]
 
     def vary(self, records: Sequence[Record], times: int, turn: int) -> list[list[Record]]:
-        """VARIATION_API: up to `times` variations of each record; what is unusable is asked for up to `tries` times.
+        """VARIATION_API: up to `times` variations of each record; unusable ones are requested up to `tries` times.
 
         Raises:
             BackendError: as for `random`.
@@ -109,21 +109,21 @@ class InstructedAuthor:
 
 @dataclass(frozen=True)
 class Expected:
-    """What a run will ask of the model, about: requests, tokens of all prompts, and tokens of all answers."""
+    """A run's approximate load on the model: requests, tokens of all prompts, and tokens of all answers."""
 
     requests: int
     read: int
     written: int
 
     def cost(self, price: Price) -> float:
-        """What that costs, in the currency of the price."""
+        """Return the cost in the currency of the price."""
         return (self.read * price.read + self.written * price.written) / 1e6
 
 
 def expected_calls(
     settings: LocalChatSettings | Endpoint, labels: Mapping[str, str], new: int, varied: int
 ) -> Expected:
-    """What so many new texts and variations cost where every first answer is usable; at most `tries` times as much.
+    """Estimate the load of new texts and variations if every first answer is usable; at most `tries` times as much.
 
     A token is 3/4 of a word, as in English; every text is as long as new ones are asked to be; labels are equally
     frequent.
@@ -141,7 +141,7 @@ def expected_calls(
 
 
 def mean_words(length: Length, around: int) -> float:
-    """Mean of max(least, N(around, spread^2)): what is asked for, on average."""
+    """Mean of max(least, N(around, spread^2)): the average length that is requested."""
     if length.spread == 0:
         return float(max(length.least, around))
     above = (around - length.least) / length.spread

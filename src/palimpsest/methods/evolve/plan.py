@@ -1,4 +1,4 @@
-"""What `evolve` asks and costs, and what its author is expected to read and write; no row is read."""
+"""The queries of `evolve`, their cost, and the expected load on its author; no row is read."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -20,11 +20,11 @@ from palimpsest.records.schema import PublicSchema
 
 
 def plan(settings: EvolveSettings, schema: PublicSchema, budget: Budget, author: Author | None = None) -> Plan:
-    """What a fit will ask and cost, and whether that can work.
+    """Plan the queries of a fit, their cost, and whether it is feasible.
 
     Args:
-        budget: what may be spent.
-        author: who writes; None leaves out what that one is expected to read and write.
+        budget: the budget that may be spent.
+        author: settings of the author; None leaves out its expected load.
 
     Raises:
         ParamsError: the settings do not fit the public schema.
@@ -58,7 +58,7 @@ def _numbers(settings: EvolveSettings, schema: PublicSchema, costs: RoundCosts) 
 
 
 def _expected(author: Author, settings: EvolveSettings, schema: PublicSchema) -> dict[str, float | int | str]:
-    """What the author will be asked, about: requests, tokens and their price."""
+    """Estimate the requests to the author, their tokens and their price."""
     if not isinstance(author, LocalChatSettings | Endpoint):
         return {}
     calls = expected_calls(author, schema.labels, *writings(settings))
@@ -67,7 +67,7 @@ def _expected(author: Author, settings: EvolveSettings, schema: PublicSchema) ->
 
 
 def _warnings(author: Author, numbers: Mapping[str, float | int | str]) -> Iterator[str]:
-    """What the plan says of the money that the author costs, and of limits that it would reach."""
+    """Yield warnings about the author's cost and the limits that it would reach."""
     if not isinstance(author, Endpoint):
         return
     cost, tokens = float(numbers["cost"]), int(numbers["tokens"])
@@ -80,7 +80,7 @@ def _warnings(author: Author, numbers: Mapping[str, float | int | str]) -> Itera
 
 
 def writings(settings: EvolveSettings) -> tuple[int, int]:
-    """New texts and variations that an author is asked for over a whole run."""
+    """Count the new texts and variations that an author is asked for over a whole run."""
     first, pool = (settings.class_means.first, settings.class_means.pool) if settings.class_means else (1, 1)
     varied = settings.rounds * settings.rows * (settings.expand - 1)
     ahead = settings.rounds * settings.rows * settings.expand * settings.look_ahead
@@ -93,7 +93,7 @@ def _votes_each(settings: EvolveSettings, schema: PublicSchema) -> float:
 
 
 def notes(settings: EvolveSettings, schema: PublicSchema, sigma: float) -> Iterator[str]:
-    """What the user should know before anything is spent."""
+    """Yield notes for the user, before anything is spent."""
     each = _votes_each(settings, schema)
     if each < FAINT * sigma:
         wanted = math.ceil(settings.votes.neighbours * (sigma / each) ** 2)

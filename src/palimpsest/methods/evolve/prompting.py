@@ -1,4 +1,4 @@
-"""What an instruction-following author asks for: prompts, lengths and masks, all drawn from its public seed.
+"""Requests of an instruction-following author: prompts, lengths and masks, all drawn from its public seed.
 
 Source: Aug-PE (Xie et al. 2024): a keyword and a style drawn for each text, paraphrase or fill-in-the-blanks, and
 adaptive length. The words of the prompts are settings.
@@ -20,14 +20,14 @@ _NUMBERS = 31  # bits of a request's number: any server takes it as a seed
 
 @dataclass(frozen=True)
 class Request:
-    """One text that is wanted, and what its answer is judged by.
+    """A request for one text, and the criteria for its answer.
 
     Attributes:
-        ask: what the model is asked.
-        label: of the text; "" where the task has none.
-        words: words asked for.
-        instruction: what the prompt says without the keyword and the source: an answer should not repeat it.
-        source: the text that is varied; "" for a new one.
+        ask: the question to the model.
+        label: the text's label; "" where the task has none.
+        words: the requested number of words.
+        instruction: the prompt without the keyword and the source: an answer should not repeat it.
+        source: the text to vary; "" for a new one.
         blank: sign of a masked word; "" where none is masked.
         shown: texts of the worked examples before it.
     """
@@ -45,11 +45,11 @@ class Requester:
     """Draws requests. Each is a function of the settings, the seed and its own place, so it can be drawn again."""
 
     def __init__(self, settings: LocalChatSettings | Endpoint, labels: Mapping[str, str], seed: int) -> None:
-        """Take what is public: among it label -> description; {} for a task without labels.
+        """Take public inputs. `labels` is label -> description; {} for a task without labels.
 
         Raises:
-            ParamsError: keywords or examples stand under what is no label, or a label has none; or a prompt names
-                labels that the task has not.
+            ParamsError: keywords or examples are given for an unknown label, or a label has none; or a prompt names
+            labels in a task without labels.
         """
         _require_named("keywords", settings.prompts.keywords, labels)
         _require_named("examples", settings.prompts.examples, labels)
@@ -84,7 +84,7 @@ class Requester:
         return Request(ask, label, words, instruction, record.text, prompts.blank if masks else "", tuple(worked))
 
     def _worked(self, label: str, text: str, draw: Random) -> tuple[tuple[str, str], tuple[str, str]]:
-        """A public text with blanks of its own, as it would be asked for, and the answer: the text itself."""
+        """A worked example: the request for a public text with its own blanks, and the answer, the text itself."""
         prompts = self._settings.prompts
         told = {**self._about(label, len(text.split()), draw.choice(prompts.styles)), "blank": prompts.blank}
         masked = with_blanks(text, prompts.masked, prompts.blank, draw)
@@ -107,7 +107,7 @@ class Requester:
 
 
 def asked_words(length: Length, around: int, draw: Random) -> int:
-    """How many words to ask for: w = max(least, around + a normal draw cut to a whole number)."""
+    """Draw the number of words to ask for: w = max(least, around + a normal draw truncated to a whole number)."""
     return max(length.least, around + int(draw.gauss(0.0, length.spread)))
 
 

@@ -1,4 +1,4 @@
-"""What happens between two votes: public texts and noisy counts in, the next slate out. Post-processing, all of it."""
+"""Steps between two votes: from public texts and noisy counts to the next slate. All of it is post-processing."""
 
 import hashlib
 from collections import Counter
@@ -64,7 +64,7 @@ class EvolveSteps:
         return self._slate(texts, 0)
 
     def propose(self, done: Sequence[Round]) -> Slate:
-        """The slate after these rounds: what the last one selected, and variations of it.
+        """The slate after these rounds: the last round's selection and variations of it.
 
         Raises:
             BackendError: fewer than half of the variations could be written.
@@ -73,7 +73,7 @@ class EvolveSteps:
         return self._slate(by_label(self._grown(self.selected(done, turn - 1), turn), tuple(self.counts)), turn)
 
     def selected(self, done: Sequence[Round], turn: int) -> list[Record]:
-        """What round `turn` selected."""
+        """Return the selection of round `turn`."""
         return selected(done[turn], self.counts, self.settings.votes, np.random.default_rng((self.seed, turn)))
 
     def _grown(self, records: Sequence[Record], turn: int) -> list[Record]:
@@ -91,7 +91,7 @@ class EvolveSteps:
         return [*records, *self._likeliest(written, {label: times * count for label, count in self.counts.items()})]
 
     def _variations(self, records: Sequence[Record], times: int, turn: int) -> list[Record]:
-        """Variations of each record; one that was drawn more than once has as many times more."""
+        """Variations of each record; one that was drawn several times has several times as many."""
         variations: list[Record] = []
         drawn = Counter(records)
         for often in sorted(set(drawn.values())):
@@ -100,7 +100,7 @@ class EvolveSteps:
         return variations
 
     def _likeliest(self, written: Sequence[Record], counts: Mapping[str, int]) -> list[Record]:
-        """At most `counts` of what was written: those most like their label by the class sums, or the first."""
+        """At most `counts` of the written texts: those most like their label by the class sums, or the first."""
         if self.sums is not None and self.settings.class_means is not None:
             texts = list(dict.fromkeys(record.text for record in written))
             candidates = Candidates(texts, np.asarray(self.encode(texts)))
@@ -112,7 +112,7 @@ class EvolveSteps:
         return Slate(texts, {label: self._vectors(label, own, turn) for label, own in texts.items()})
 
     def _vectors(self, label: str, texts: Sequence[str], turn: int) -> np.ndarray:
-        """What stands for each candidate: its own embedding, or the mean of it and of those of its K variations."""
+        """Return the vector of each candidate: its embedding, or the mean of it and of those of its K variations."""
         own = np.asarray(self.encode(texts))
         if not self.settings.look_ahead:
             return own

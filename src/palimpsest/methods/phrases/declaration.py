@@ -1,4 +1,4 @@
-"""Method phrases, as the rest of the project knows it, and its settings."""
+"""Declaration of method phrases, and its settings."""
 
 from functools import partial
 

@@ -1,7 +1,7 @@
 """`phrases`: texts of an untouched language model about phrases that many private rows have.
 
-A vocabulary of private phrases by noisy counts and a threshold, and a public model that is told of it in its prompt,
-is the idea of DP keyphrases. The model sees no row.
+This is the idea of DP keyphrases: noisy counts and a threshold give a vocabulary of private phrases, which a public
+model gets in its prompt. The model sees no row.
 """
 
 from collections import Counter
@@ -30,7 +30,7 @@ _DRAWS = 8  # times that texts are asked for, while the filters leave a label sh
 
 @dataclass(frozen=True, eq=False)
 class Told:
-    """What the answers are: the rows that each label gets, and label -> phrase -> how much it is the label's own."""
+    """The answers: the rows that each label gets, and label -> phrase -> the phrase's weight for the label."""
 
     counts: Mapping[str, int]
     weights: Mapping[str, Mapping[str, float]]
@@ -47,7 +47,7 @@ class Phrases:
     for word. With an infinite epsilon nothing is noised: a reference that must never be released.
 
     Attributes:
-        words: what public texts say of words.
+        words: statistics of words in public texts.
         voice: the public model.
         measure: makes the perplexity filter.
 
@@ -73,7 +73,7 @@ class Phrases:
         return Told(divided(self.settings.rows, shares), telling(view.ask(query), shares))
 
     def made(self, artifact: Told) -> Made:
-        """Texts for each label until the filters leave as many as it gets; fewer where they keep taking more."""
+        """Write texts for each label until enough pass the filters; fewer where the filters keep removing more."""
         removing, counts = chain(self.settings.filters, self.measure), artifact.counts
         kept: dict[str, list[Record]] = {label: [] for label in counts}
         drawn = dict.fromkeys(counts, 0)
@@ -89,7 +89,7 @@ class Phrases:
     def _written(
         self, wanted: Sequence[tuple[str, int]], weights: Mapping[str, Mapping[str, float]]
     ) -> Iterable[Record]:
-        """The texts of these labels and numbers that are not empty, written some side by side."""
+        """Write the texts of these labels and numbers in batches, and yield those that are not empty."""
         size = self.settings.side_by_side
         parts = [wanted[first : first + size] for first in range(0, len(wanted), size)]
         for part in track(parts, name="write", total=len(parts), private=True):
@@ -102,11 +102,11 @@ class Phrases:
 
 
 def telling(found: Iterable[tuple[int, str, int]], shares: Mapping[str, float]) -> dict[str, dict[str, float]]:
-    """Label -> phrase -> units that have it beyond the label's share of all that do; those of no label are left out.
+    """Return label -> phrase -> units with the phrase beyond the label's share of all such units; only positive ones.
 
     Args:
         found: place of the label, phrase, noisy count of units; a count that did not come out is taken as 0.
-        shares: of each label, in the order of the places. Alone, a label keeps its counts.
+        shares: share of each label, in the order of the places. A single label keeps its counts.
     """
     found, labels = list(found), list(shares)
     everywhere = Counter[str]()

@@ -1,4 +1,4 @@
-"""What `phrases` asks and costs; no row and no model is read."""
+"""The queries of `phrases` and their cost; no row and no model is read."""
 
 import math
 
@@ -19,9 +19,9 @@ UNLABELLED = ""  # the label of a task without any
 
 
 def plan(settings: PhrasesSettings, schema: PublicSchema, budget: Budget) -> Plan:
-    """What a fit will ask and cost.
+    """Plan the queries of a fit and their cost.
 
-    It is infeasible where a phrase that every unit of a class of average size has would not come out.
+    The plan is infeasible where a phrase would not come out even if every unit of a class of average size had it.
 
     Raises:
         ParamsError: the settings do not fit the public schema.
@@ -46,7 +46,7 @@ def plan(settings: PhrasesSettings, schema: PublicSchema, budget: Budget) -> Pla
 def asked(
     settings: PhrasesSettings, schema: PublicSchema, budget: Budget, words: PublicWords
 ) -> tuple[LabelHistogram | None, KeyPhrases]:
-    """The questions: how many units each label has, where that is not public, and which phrases."""
+    """Build the queries: the units of each label, where these are not public, and the phrases."""
     delta = settings.delta_share * budget.delta
     rest = Budget(budget.epsilon, budget.delta - delta)
     histogram = planned_histogram(settings, schema, whole_rho(rest))
@@ -55,7 +55,7 @@ def asked(
 
 
 def _sigma(budget: Budget, histogram: LabelHistogram | None) -> float:
-    """The noise of the phrases that the histogram leaves of the budget."""
+    """Return the noise of the phrases that uses up the budget left by the histogram."""
     if math.isinf(budget.epsilon):
         return 0.0
     before = [] if histogram is None else [histogram.event()]

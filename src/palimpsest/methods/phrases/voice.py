@@ -1,4 +1,4 @@
-"""The public language model of `phrases`: it writes behind prompts that show a label, and some phrases."""
+"""The public language model of `phrases`: it writes after prompts that show a label and some phrases."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,7 +21,7 @@ class Voice:
     it is given: post-processing of these.
 
     Attributes:
-        seed: of its coins.
+        seed: seeds its random draws.
     """
 
     def __init__(self, settings: PhrasesSettings, folder: Path, labels: Mapping[str, str], seed: int) -> None:
@@ -29,7 +29,7 @@ class Voice:
 
         Raises:
             ModelError: the folder holds no causal language model, or a prompt leaves no room for a text.
-            ParamsError: a prompt has a slot that there is none of.
+            ParamsError: a prompt names an unknown slot.
         """
         model, self._tokenizer = load_lm(folder, dtype_of(settings.precision))
         model.to(exact_device())  # type: ignore[arg-type]
@@ -46,7 +46,7 @@ class Voice:
     def texts(self, asked: Sequence[tuple[str, int, Sequence[str]]]) -> list[str]:
         """A text for each label, number and phrases, written side by side; some may be empty.
 
-        A label's text of another number has coins of its own.
+        Texts of one label with different numbers have independent random draws.
         """
         return spelt(self._tokenizer, self._writer.go_on([self._start(*one) for one in asked]))
 

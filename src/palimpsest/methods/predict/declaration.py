@@ -1,4 +1,4 @@
-"""Method predict, as the rest of the project knows it."""
+"""Declaration of method predict."""
 
 import math
 from functools import partial

@@ -1,4 +1,4 @@
-"""`predict`: synthetic text from an untouched language model, which reads private records and never learns them."""
+"""`predict`: synthetic text from a language model that reads private records in its prompts and is not trained."""
 
 import math
 import warnings
@@ -49,7 +49,7 @@ _TRIED = 16  # tokens that a trial goes on with
 _LEAST = 32  # tokens that a prompt is padded to there, at least; or 64, and so on
 _MOST = 10  # tokens of a batch for each private one, unless params.yaml says otherwise
 
-# Settings of a model's own that would give private tokens probability 0, or none that the accounting knows.
+# A model's own settings that would give private tokens probability 0, or one that the accounting does not cover.
 _IGNORED = {
     "top_p": (None, 1.0),
     "top_k": (None, 0, 50),  # 50 is what the library writes for everyone
@@ -142,9 +142,9 @@ class Predict:
         return Predicted(tuple(written), settings.keep_unfinished, sums)
 
     def made(self, artifact: Predicted) -> Made:
-        """What was written, without what the filters remove; of it those that class means choose, where there are any.
+        """Return the written texts that the filters keep; where class means are asked for, only those that they choose.
 
-        Fewer rows come than are chosen where the texts in a label's domain run out.
+        There are fewer rows than wanted where the texts in a label's domain run out.
         """
         settings, wanted = self.settings, self.settings.class_means
         joint = settings.prompt.joint if self.schema.task == "span" else None
@@ -189,7 +189,7 @@ def _prepared(
 ) -> tuple[Shape, Prompter, Posts | None]:
     """The shape of forward passes of at most so many rows, the prompts, and the workers that read private ones.
 
-    Public prompts were tried on the model then, which computes in `settings.precision` from then on.
+    Public prompts have been tried on the model, and it computes in `settings.precision` from then on.
 
     Raises:
         ModelError: the model's context is too short, it does not read contexts side by side as one by one, or they move
@@ -225,14 +225,14 @@ def _prepared(
 
 
 def shape_of(rows: int, longest: int, room: int, processor: bool) -> Shape:
-    """Of every forward pass: on a processor some rows at a time, padded as little as may be; elsewhere all alike."""
+    """Return the shape of forward passes: on a CPU some rows at a time, padded little; elsewhere always the same."""
     if processor:
         return Shape(min(rows, _ROWS), min(longest, _LEAST), longest, room)
     return Shape(rows, longest, longest, room)
 
 
 def _ignored(model: PreTrainedModel) -> Iterator[str]:
-    """Settings of the model's own that would forbid tokens by their private probability; none of them is used."""
+    """Yield the model's own settings that would forbid tokens by their private probability; none of them is used."""
     config = model.generation_config
     for name, harmless in _IGNORED.items():
         value = getattr(config, name, None)

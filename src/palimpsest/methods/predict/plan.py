@@ -1,4 +1,4 @@
-"""What `predict` asks and costs; no row is read."""
+"""The queries of `predict` and their cost; no row is read."""
 
 import math
 from bisect import bisect_left
@@ -41,7 +41,7 @@ _SPOILT = 0.5  # share of a token's rho that rounding may take
 
 @dataclass(frozen=True)
 class Spending:
-    """What each batch may spend: r private tokens (`tokens`, 0 where none is affordable) at the clip c or C."""
+    """The spending of each batch: r private tokens (`tokens`, 0 where none is affordable) at the clip c or C."""
 
     tokens: int
     clip: float
@@ -49,13 +49,13 @@ class Spending:
 
 @dataclass(frozen=True)
 class PredictCosts:
-    """How a budget is shared out.
+    """The division of a budget.
 
     Attributes:
         histogram: the label histogram; None where shares are public.
         means: standard deviation of the class means' coordinates; None where they are not asked for.
-        rho: what is left for each batch; infinite for a reference.
-        rounding: what is charged for rounding: contexts of all batches of a wave are read together.
+        rho: the rho left for each batch; infinite for a reference.
+        rounding: the charge for rounding: contexts of all batches of a wave are read together.
     """
 
     histogram: LabelHistogram | None
@@ -65,7 +65,7 @@ class PredictCosts:
 
 
 def plan(settings: PredictSettings, schema: PublicSchema, budget: Budget) -> Plan:
-    """What a fit will ask and cost, and whether that can work.
+    """Plan the queries of a fit, their cost, and whether it is feasible.
 
     Raises:
         ParamsError: the settings do not fit the public schema.
@@ -89,7 +89,7 @@ def plan(settings: PredictSettings, schema: PublicSchema, budget: Budget) -> Pla
 
 
 def costs_of(settings: PredictSettings, schema: PublicSchema, budget: Budget) -> PredictCosts:
-    """How the budget is shared out: class means get their share of rho, which buys rho_m = 1 / (2 sigma^2)."""
+    """Divide the budget: class means get their share of rho, which buys rho_m = 1 / (2 sigma^2)."""
     rho, wanted, sigma = whole_rho(budget), settings.class_means, None
     histogram = planned_histogram(settings, schema, rho)
     taken = settings.histogram_share if histogram is not None else 0.0
@@ -149,7 +149,7 @@ def examples(batches: int, tokens: int, typical: int) -> int:
 
 
 def _too_few(settings: PredictSettings, schema: PublicSchema, budget: Budget) -> Iterator[str]:
-    """Which batch size would write as many examples as are wanted, where this one does not."""
+    """Name the batch size that would write the wanted number of examples, where this one does not."""
     expected = _expected(settings, schema, budget)
     if settings.rows is None or expected >= settings.rows or math.isinf(budget.epsilon):
         return
@@ -225,7 +225,7 @@ def break_even(settings: PredictSettings, clip: float) -> float:
 
 
 def notes(settings: PredictSettings, spending: Spending) -> Iterator[str]:
-    """What the user should know before anything is spent."""
+    """Yield notes for the user, before anything is spent."""
     if spending.tokens < settings.typical_tokens:
         yield (
             f"each batch may draw {spending.tokens} private tokens, fewer than a typical example has "
@@ -246,7 +246,7 @@ def notes(settings: PredictSettings, spending: Spending) -> Iterator[str]:
 
 
 def _refusal(settings: PredictSettings, rho: float, rounding: Rounding) -> str | None:
-    """Why the plan cannot work, and what to do instead; None where it can."""
+    """Explain why the plan cannot work and what to do instead; None where it can work."""
     if not spend(settings, rho).tokens:
         return _too_little(settings, rho)
     spending = spend(settings, rho, rounding)
@@ -266,7 +266,7 @@ def _rounding_share(settings: PredictSettings, spending: Spending, rounding: Rou
 
 
 def _too_little(settings: PredictSettings, rho: float) -> str:
-    """Why not one token is affordable, and which batch size would pay for a typical example."""
+    """Explain that no token is affordable, and name the batch size that would pay for a typical example."""
     clipping, vector = mechanisms(settings, settings.clip or settings.temperature)
     passing = vector.rho if vector else 0.0
     if settings.clip is None:

@@ -1,4 +1,4 @@
-"""Method restate, as the rest of the project knows it, and its settings."""
+"""Declaration of method restate, and its settings."""
 
 import math
 import re
@@ -74,7 +74,7 @@ class RestateSettings(Settings):
         )
 
     def most_cells(self) -> int:
-        """The combinations of values that there may be at most."""
+        """The largest possible number of combinations of values."""
         return math.prod(len(own.values) or self.most_values for own in self.attributes.values())
 
 

@@ -1,4 +1,4 @@
-"""`restate`: rows of any other method, changed where they state something to state what many private rows do."""
+"""`restate`: rows of any other method, their statements replaced by those that many private rows make."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,12 +20,12 @@ from palimpsest.records.statements import Statement, Values, restated, statement
 
 @dataclass(frozen=True, eq=False)
 class Counted:
-    """What the answers are: values of each attribute, and noisy counts of their combinations.
+    """The answers: values of each attribute, and noisy counts of their combinations.
 
     Attributes:
-        cells: shape (values of the first attribute, ...), in units that state each.
-        by_label: the same for each label, shape (labels, ...); no labels where they were not asked.
-        stds: standard deviation of the noise of either.
+        cells: number of units that state each combination, shape (values of the first attribute, ...).
+        by_label: these counts for each label, shape (labels, ...); no labels where they were not asked.
+        stds: standard deviations of the noise of `cells` and of `by_label`.
     """
 
     values: tuple[tuple[str, ...], ...]
@@ -36,7 +36,7 @@ class Counted:
 
 @dataclass(frozen=True, eq=False)
 class Quotas:
-    """The combinations that enough units state, as far as noise lets tell.
+    """The combinations that enough units state, judged from noisy counts.
 
     Attributes:
         cells: a place among the values of each attribute, shape (kept, attributes).
@@ -49,15 +49,15 @@ class Quotas:
 
     @classmethod
     def of(cls, cells: np.ndarray, by_label: np.ndarray, stds: tuple[float, float], false_cells: float) -> Self:
-        """Those with a noisy count above what noise alone reaches in `false_cells` of all cells, on average.
+        """Keep cells with a noisy count above what noise alone reaches in `false_cells` of all cells, on average.
 
         A cell's count is divided among the labels by its noisy counts there. Where these drown in noise, all that is
         stated of the first attribute's value decides: it is added with the weight of one standard deviation.
 
         Args:
             cells: noisy counts, shape (values of the first attribute, ...).
-            by_label: the same for each label, shape (labels or 0, values of the first attribute, ...).
-            stds: standard deviation of the noise of either.
+            by_label: noisy counts for each label, shape (labels or 0, values of the first attribute, ...).
+            stds: standard deviations of the noise of `cells` and of `by_label`.
         """
         kept = np.argwhere(cells > stds[0] * _quantile(false_cells, cells.size))
         counts = cells[tuple(kept.T)].astype(np.float64)  # (kept,)
@@ -69,10 +69,10 @@ class Quotas:
         return cls(kept, counts * backed / np.maximum(backed.sum(axis=0), 1e-9))
 
     def wanted(self, label: int, statements: int) -> np.ndarray:
-        """How many of a label's statements shall say each, adding up to all of them; int64 (kept,).
+        """Return how many of a label's statements shall state each combination, adding up to all; int64 (kept,).
 
-        A combination is wanted once at least under its likeliest label, where that has room: rare ones are few enough
-        to be rounded away under every label otherwise.
+        A combination is wanted at least once under its likeliest label, where that label has room: otherwise rare ones
+        would be rounded away under every label.
         """
         if not len(self.cells) or not statements:
             return np.zeros(len(self.cells), dtype=np.int64)
@@ -86,7 +86,7 @@ class Quotas:
 
 @dataclass(frozen=True, eq=False)
 class Restate:
-    """The rows of another variant, their statements changed to what noisy counts say.
+    """Changes the statements of another variant's rows according to noisy counts.
 
     Guarantee: `ask` asks for the values of open attributes, where there are any (`StatementPhrases`), and for counts of
     statements (`StatementCounts`), each once. Together with everything that the other variant was charged they meet the
@@ -111,7 +111,7 @@ class Restate:
             raise DataError("There is no row to change.", "Look at the filters of the variant below.")
 
     def ask(self, view: View) -> Counted:
-        """Ask which values there are, where nobody listed them, and how many units state each combination."""
+        """Ask for the values of attributes that have no public list, and for the units that state each combination."""
         values = self._values(view)
         query = counts_query(self.settings, self.schema, float(self.plan.numbers["sigma"]), values)
         cells, by_label = (np.array(table, dtype=np.int64) for table in view.ask(query))
@@ -128,7 +128,7 @@ class Restate:
         return tuple(own or tuple(more[: self.settings.most_values]) for own, more in zip(listed, told, strict=True))
 
     def made(self, artifact: Counted) -> Made:
-        """All rows; where a sentence states something, it states what its label's counts ask for."""
+        """Return all rows, each statement changed to the one that its label's counts ask for."""
         attributes, labels = self.settings.schema_of(), labels_of(self.schema)
         told = [statements(row.text, attributes) for row in self.rows]
         quotas = Quotas.of(artifact.cells, artifact.by_label, artifact.stds, self.settings.false_cells)
@@ -145,7 +145,7 @@ class Restate:
     def _targets(
         self, artifact: Counted, quotas: Quotas, label: int, own: Sequence[tuple[int, Statement]]
     ) -> list[Values]:
-        """What each of a label's statements shall say; nothing where no combination passed."""
+        """Return the new values of each of a label's statements; empty where no combination passed."""
         places = [{value: place for place, value in enumerate(values)} for values in artifact.values]
         stated = [[place.get(value, -1) for place, value in zip(places, one.values, strict=True)] for _, one in own]
         chosen = assigned(np.array(stated, dtype=np.int64), quotas.cells, quotas.wanted(label, len(own)))
@@ -156,12 +156,12 @@ class Restate:
 
 
 def assigned(stated: np.ndarray, cells: np.ndarray, wanted: np.ndarray) -> list[int]:
-    """Which cell each statement is changed to: those go first that change least, then in their order.
+    """Assign a cell to each statement: statements that change least go first, then in their order.
 
     Args:
-        stated: what each says, shape (n, attributes), -1 for a value that is not known.
+        stated: values of each statement, shape (n, attributes), -1 for an unknown value.
         cells: shape (kept, attributes).
-        wanted: how many shall say each, shape (kept,); n in all, or 0 where nothing is kept.
+        wanted: number of statements for each cell, shape (kept,); n in all, or 0 where nothing is kept.
 
     Returns:
         n indices of `cells`; nothing where nothing is kept.
@@ -177,6 +177,6 @@ def assigned(stated: np.ndarray, cells: np.ndarray, wanted: np.ndarray) -> list[
 
 
 def _quantile(share: float, cells: int) -> float:
-    """How many standard deviations noise is above in `share` of so many cells, on average; 0 where that is most."""
+    """Return the standard deviations that noise exceeds in `share` cells of so many on average; 0 if in most."""
     likely = share / max(1, cells)
     return -NormalDist().inv_cdf(likely) if likely < 0.5 else 0.0

@@ -1,4 +1,4 @@
-"""What `restate` asks and costs; no row is read."""
+"""The queries of `restate` and their cost; no row is read."""
 
 import math
 
@@ -15,7 +15,7 @@ from palimpsest.records.schema import PublicSchema
 
 
 def plan(settings: RestateSettings, schema: PublicSchema, budget: Budget, before: DpEvent) -> Plan:
-    """What a fit will ask and cost; the budget holds for it together with all that the variant below was charged.
+    """Plan the queries of a fit and their cost; the budget covers it together with all charges of the variant below.
 
     Raises:
         ParamsError: as `noise_after`, or there are more combinations of values than are counted.
@@ -41,12 +41,12 @@ def plan(settings: RestateSettings, schema: PublicSchema, budget: Budget, before
 
 
 def is_open(settings: RestateSettings) -> bool:
-    """Whether an attribute has values that nobody listed."""
+    """Return whether an attribute has values without a public list."""
     return any(own.pattern is not None for own in settings.attributes.values())
 
 
 def labels_of(schema: PublicSchema) -> tuple[str, ...]:
-    """The labels, "" the one of a task without any."""
+    """Return the labels; the only one is "" for a task without labels."""
     return schema.label_names or ("",)
 
 

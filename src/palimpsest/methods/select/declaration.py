@@ -1,4 +1,4 @@
-"""Method select, as the rest of the project knows it, and its settings."""
+"""Declaration of method select, and its settings."""
 
 from pydantic import Field
 

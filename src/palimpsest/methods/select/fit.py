@@ -17,13 +17,13 @@ from palimpsest.records.schema import PublicSchema
 
 
 def plan(settings: SelectSettings, schema: PublicSchema, budget: Budget) -> Plan:
-    """What a fit will ask and cost; see `plan_means`."""
+    """Plan the queries of a fit and their cost; see `plan_means`."""
     return plan_means("select", settings, schema, budget)
 
 
 @dataclass(frozen=True, eq=False)
 class Chosen:
-    """What the answers of `select` are: noisy sums of embeddings per label, and label -> texts to choose."""
+    """The answers of `select`: noisy sums of embeddings per label, and label -> texts to choose."""
 
     sums: ClassSums
     counts: Mapping[str, int]
@@ -41,7 +41,7 @@ class Select:
 
     Attributes:
         candidates: the public texts.
-        encode: the encoder of the candidates. See `ClassMeans` for what it may not do.
+        encode: the encoder of the candidates. See `ClassMeans` for its restrictions.
     """
 
     settings: SelectSettings

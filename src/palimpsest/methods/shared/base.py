@@ -1,4 +1,4 @@
-"""What every method has: a plan that costs nothing, a fit that spends, and rows that are free."""
+"""Shared by all methods: a plan that costs nothing, a fit that spends, and rows that are free."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ Model = TypeVar("Model", covariant=True)
 
 @dataclass(frozen=True)
 class Budget:
-    """What one variant may spend.
+    """The privacy budget of one variant.
 
     Attributes:
         epsilon: target epsilon; infinity marks a reference run that adds no noise.
@@ -31,7 +31,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a fit will do and cost, made from public facts alone.
+    """The queries of a fit and their cost, made from public facts only.
 
     Attributes:
         method: its name.
@@ -50,26 +50,26 @@ class Plan:
 
     @property
     def event(self) -> DpEvent:
-        """All queries composed, those of disjoint parts in parallel."""
+        """The composition of all queries, in parallel for those of disjoint parts."""
         return composed((query.event, query.partition) for query in self.queries)
 
     @property
     def own_delta(self) -> float:
-        """What the queries take of delta beside their events; those of disjoint parts are added, too."""
+        """The delta that the queries take beside their events; those of disjoint parts are added, too."""
         return sum(query.own_delta for query in self.queries)
 
 
 @dataclass(frozen=True)
 class Made:
-    """The synthetic rows of a fit, and what may be told of them.
+    """The synthetic rows of a fit, and the facts about them that may be reported.
 
     Attributes:
-        rows: what is kept.
+        rows: the rows that are kept.
         drawn: rows that were written or drawn before filters.
         removed: filter -> rows that it removed.
         told: further counts and samples for generation.json.
-        rounds: writes what each round selected to a path, whose suffix it chooses; None where there are no rounds.
-        assumptions: what the fit had to assume of the machine, ids of `privacy.assumptions`.
+        rounds: writes the selection of each round to a path, whose suffix it chooses; None where there are no rounds.
+        assumptions: ids of the `privacy.assumptions` that the fit relied on.
     """
 
     rows: Sequence[Record]
@@ -101,7 +101,7 @@ class Training(Protocol[Model]):
         """Ask what was planned, in order, and return the fitted model."""
 
     def assumptions(self) -> tuple[str, ...]:
-        """What it has to assume of this machine, ids of `privacy.assumptions`; public records alone decide."""
+        """Return the ids of `privacy.assumptions` that it relies on; only public records decide."""
 
 
 class Saved(Protocol):

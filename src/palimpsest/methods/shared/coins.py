@@ -1,4 +1,4 @@
-"""Public randomness of what touches no private row."""
+"""Public randomness for steps that touch no private row."""
 
 from hashlib import blake2b
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def coins(*parts: object) -> np.random.Generator:
-    """Public randomness: a stream of draws that is a function of these numbers and texts alone.
+    """Public randomness: a stream of draws that is a function only of these numbers and texts.
 
     >>> coins(1, "a", "b").random() == coins(1, "a", "b").random()
     True

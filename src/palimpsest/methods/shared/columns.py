@@ -24,7 +24,7 @@ class PlanColumn:
 class PlanTable:
     """One table: what a row is, and the columns between its name and its cost.
 
-    `way` is a number of the plan that stands under the name, and says how the method works.
+    `way` is a number of the plan that is shown under the name, and says how the method works.
     """
 
     row: str

@@ -1,4 +1,4 @@
-"""What writing a variant's rows came to, in numbers that the stage counts: generation.json."""
+"""Counts of the stage that wrote a variant's rows: generation.json."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -19,20 +19,20 @@ class ScoredText(Plain):
 
 @dataclass(frozen=True)
 class GenerationCounts(PlainFile):
-    """What the stage that wrote a variant's rows counted; what a method does not count is None.
+    """Counts of the stage that wrote a variant's rows; None for those that a method does not count.
 
     Attributes:
         drawn: rows before any filter.
         rows: rows that were kept.
         removed: filter -> rows that it removed.
-        tokens: that were written, or paid for.
-        private_share: of the tokens, those in which private rows had a say.
-        rounds: that were finished.
-        requests: that an author was sent.
-        unusable: reason -> answers of an author that were none.
+        tokens: tokens that were written, or paid for.
+        private_share: share of the tokens that private rows influenced.
+        rounds: finished rounds.
+        requests: requests that were sent to an author.
+        unusable: reason -> an author's answers that were unusable.
         kept_samples: texts that a readability check let pass.
         unreadable_samples: texts that it dropped.
-        strengths: label -> how far a model was moved for it, in measured differences.
+        strengths: label -> strength by which a model was moved for it, in measured differences.
         chosen: the variant whose rows these are, where it was chosen among several.
     """
 
@@ -50,7 +50,7 @@ class GenerationCounts(PlainFile):
     chosen: str | None = None
 
     def to_json(self, variant: str, zone: str = INTERNAL) -> dict[str, Any]:
-        """The metric file of a variant, without what is not counted; its zone is that of the rows."""
+        """Return the metric file of a variant, without counts that are None; its zone is that of the rows."""
         return {name: value for name, value in super().to_json(variant, zone).items() if value is not None}
 
     @classmethod

@@ -25,12 +25,12 @@ def public_losses(base: Path, max_tokens: int, batch: int) -> Losses:
 
 
 def perplexity(losses: Losses, heldout: Sequence[str], quantile: float) -> postprocess.Perplexity:
-    """The filter under the public model, with held-out public text as its measure."""
+    """The perplexity filter under the public model, calibrated on held-out public text."""
     return postprocess.Perplexity(losses, postprocess.perplexity_limit(losses(heldout), quantile))
 
 
 def public_perplexity(tools: Tools, max_tokens: int, batch: int, quantile: float) -> postprocess.Perplexity:
-    """That filter, for a method that writes."""
+    """Build the perplexity filter of a method that writes."""
     return perplexity(public_losses(tools.untouched(), max_tokens, batch), tools.heldout(), quantile)
 
 
@@ -40,7 +40,7 @@ def unread() -> postprocess.Filter:
 
 
 def chain(wanted: Filters, measure: Callable[[], postprocess.Filter] = unread) -> postprocess.FilterChain:
-    """The filters, in their order; `measure` makes the perplexity filter, whose model is loaded where it is wanted."""
+    """Build the filters in order; `measure` makes the perplexity filter, whose model is loaded only if it is wanted."""
     made: dict[str, Callable[[], postprocess.Filter]] = {
         "length": lambda: postprocess.LengthFilter(wanted.min_words, wanted.max_words),
         "personal_data": postprocess.PersonalData,

@@ -1,4 +1,4 @@
-"""Texts chosen by noisy class means: which of them are like the rows of one label, and unlike those of the others."""
+"""Chooses texts by noisy class means: those that are like the rows of one label, and unlike those of the others."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ class Candidates:
 
     Attributes:
         texts: n texts; equal ones are chosen at most once between them.
-        embeddings: theirs, shape (n, d), by the encoder that embeds the private rows; of any length.
+        embeddings: those of the texts, shape (n, d), by the encoder that embeds the private rows; of any length.
     """
 
     texts: Sequence[str]
@@ -44,15 +44,15 @@ class Candidates:
             raise ValueError(f"got {len(self.texts)} texts and embeddings of shape {self.embeddings.shape!r}")
 
     def kept(self, domain: float) -> int:
-        """How many of them a share of `domain` is, rounded up."""
+        """Return the number of candidates in a share of `domain`, rounded up."""
         return math.ceil(domain * len(self.texts))
 
 
 def public_candidates(tools: Tools) -> Candidates:
-    """The public texts that a release may hold, to choose from: see `personal` for what is left out.
+    """Return the public texts that a release may contain: see `personal` for those that are left out.
 
     Raises:
-        DataError: there is none.
+        DataError: no text is left.
     """
     texts = tools.texts()
     free = np.array([not personal(Record(text)) for text in texts], dtype=bool)
@@ -66,17 +66,17 @@ def public_candidates(tools: Tools) -> Candidates:
 
 @dataclass(frozen=True, eq=False)
 class ClassSums:
-    """What private rows are about: noisy sum of the embeddings of each public label, shape (labels, d)."""
+    """The noisy sum of the private rows' embeddings for each public label, shape (labels, d)."""
 
     labels: tuple[str, ...]
     sums: np.ndarray
 
 
 def plan_means(method: str, settings: Counted, schema: PublicSchema, budget: Budget) -> Plan:
-    """What a method will ask and cost whose one look at the rows, beside their labels, is the class means.
+    """Plan a method whose only query on the rows, besides the label histogram, is the class means.
 
-    It is infeasible where the noise on a text's score is as large as the score could be at all, were every unit of a
-    class of average size the same.
+    The plan is infeasible where the noise on a text's score is at least as large as the largest possible score, which
+    it has if all units of a class of average size are equal.
 
     Raises:
         ParamsError: the settings do not fit the public schema.
@@ -98,7 +98,7 @@ def plan_means(method: str, settings: Counted, schema: PublicSchema, budget: Bud
 
 
 def _sigma(budget: Budget, histogram: LabelHistogram | None) -> float:
-    """The noise of the class means that the histogram leaves of the budget."""
+    """Return the noise of the class means that uses up the budget left by the histogram."""
     if math.isinf(budget.epsilon):
         return 0.0
     if histogram is None:
@@ -118,12 +118,12 @@ def _drowned(sigma: float, most: float, unit: str) -> str:
 
 
 def planned_means(sigma: float) -> PlannedQuery:
-    """The look at class means with such noise."""
+    """Return the planned query for class means with this noise."""
     return PlannedQuery(ClassMeans.name, gaussian(sigma), versions=versions_of(ClassMeans.name))
 
 
 def class_sums(view: View, labels: tuple[str, ...], encode: Encode, dimensions: int, sigma: float) -> ClassSums:
-    """Ask for them; see `ClassMeans`. How many texts the encoder reads at once is the encoder's own matter."""
+    """Ask for the class sums; see `ClassMeans`. The encoder decides how many texts it reads at once."""
     answer = view.ask(ClassMeans(labels, encode, dimensions, sigma))
     return ClassSums(labels, np.array(answer, dtype=np.float64))
 
@@ -131,11 +131,11 @@ def class_sums(view: View, labels: tuple[str, ...], encode: Encode, dimensions: 
 def choose(candidates: Candidates, classes: ClassSums, counts: Mapping[str, int], domain: float) -> list[Record]:
     """The candidates in domain that are most like one label and unlike the others.
 
-    In domain of a label are the candidates with the largest cosine to its sum; each label has a domain of its own, so
-    that one unlike the rest, or a rare one, keeps its texts. They are ranked by how much more they are like this label
-    than like any other, along the directions that tell labels apart (`_telling`). Labels take turns, each taking its
-    best text that none has taken, so no text is used twice; ties go to the text nearer the domain, then to the earlier
-    one. A label gets fewer texts than asked where those in its domain run out.
+    The domain of a label is the candidates with the largest cosine to its sum. Each label has its own domain, so that
+    an unusual or rare label keeps its texts. Candidates are ranked by how much more they resemble this label than any
+    other, along the directions that separate labels (`_telling`). Labels take turns, each taking its best text that
+    none has taken, so no text is used twice; ties go to the text nearer the domain, then to the earlier one. A label
+    gets fewer texts than asked where those in its domain run out.
 
     More texts cost nothing, and a classifier of words learns more from more of them, until a label has no more texts
     of its own.
@@ -144,7 +144,7 @@ def choose(candidates: Candidates, classes: ClassSums, counts: Mapping[str, int]
         candidates: public texts.
         classes: sums of embeddings per label.
         counts: label -> texts wanted; labels of `classes`.
-        domain: share of the candidates that counts as in domain, for each label.
+        domain: share of the candidates that form the domain of each label.
 
     Returns:
         Records, label by label in the order of `counts`, the best first.
@@ -164,12 +164,12 @@ def choose(candidates: Candidates, classes: ClassSums, counts: Mapping[str, int]
 
 
 def _telling(means: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-    """The directions along which texts are compared with the labels, shape (labels, d).
+    """Return the directions along which texts are compared with the labels, shape (labels, d).
 
-    Linear discriminant analysis (Fisher 1936): what means differ by says little along directions in which all texts
+    Linear discriminant analysis (Fisher 1936): a difference of means says little along directions in which all texts
     differ, so it is divided by the covariance. The covariance is that of the public texts, which costs no budget. It is
-    shrunk halfway to a multiple of the identity: where public texts hardly vary, the division would enlarge little but
-    the noise of the means. These, (labels, d), have length 1, so that the sizes of labels do not speak.
+    shrunk halfway to a multiple of the identity: where public texts hardly vary, the division would mostly enlarge the
+    noise of the means. The means, (labels, d), have length 1, so that the sizes of labels have no influence.
     """
     centred = vectors - vectors.sum(axis=0) / max(1, len(vectors))
     covariance = centred.T @ centred  # (d, d), of any scale: it shortens every direction alike
@@ -181,7 +181,7 @@ def _telling(means: np.ndarray, vectors: np.ndarray) -> np.ndarray:
 
 
 def _margins(scores: np.ndarray) -> np.ndarray:
-    """How far each label's score is above the best of the others, (n, labels); alone, a label has none to beat."""
+    """Subtract from each label's score the best of the others, (n, labels); a single label keeps its score."""
     if scores.shape[1] < 2:
         return scores
     ordered = np.sort(scores, axis=1)
@@ -196,13 +196,13 @@ def _ranked(near: np.ndarray, scores: np.ndarray, kept: int) -> np.ndarray:
 
 
 def _rounded(scores: np.ndarray) -> np.ndarray:
-    """Each column in billionths of its largest, whole ones, so that ties do not hang on the order of additions."""
+    """Round each column to billionths of its largest, as whole numbers: ties must not depend on summation order."""
     largest = np.abs(scores).max(axis=0, initial=0.0)
     return np.rint(scores / np.where(largest > 0.0, largest, 1.0) * 1e9)
 
 
 def _in_turns(queues: Sequence[Iterator[int]], wanted: Sequence[int], texts: Sequence[str]) -> list[list[int]]:
-    """What each queue gives when they take turns and skip texts that are taken, at most `wanted` of each."""
+    """Take from each queue in turn, skipping texts that are taken, at most `wanted` of each."""
     taken: set[str] = set()
     chosen: list[list[int]] = [[] for _ in queues]
     for turn in range(max(wanted, default=0)):

@@ -1,4 +1,4 @@
-"""What a method is: everything that the rest of the project must know of it, declared once."""
+"""The declaration of a method: everything that the rest of the project must know about it, in one place."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from palimpsest.settings import Settings
 
 
 class Family(StrEnum):
-    """How a method comes to rows."""
+    """The way in which a method makes rows."""
 
     TRAINS = "a model is fitted to private rows, and rows are drawn from it, free"
     WRITES = "a public model writes rows from private contexts"
@@ -25,7 +25,7 @@ class Family(StrEnum):
 
 
 class Resumes(StrEnum):
-    """How a stopped run goes on under its charge."""
+    """The way in which a stopped run continues under its charge."""
 
     NOT = "it does not: an answer that was stored is replayed, and whatever else began is lost"
     CHECKPOINTS = "from the last checkpoint"
@@ -35,11 +35,11 @@ class Resumes(StrEnum):
 
 @dataclass(frozen=True)
 class Basis:
-    """Public facts of what a variant builds on.
+    """Public facts about the basis of a variant.
 
     Attributes:
-        event: all that it was, or will be, charged.
-        own_delta: what that takes of delta beside its event.
+        event: everything that it was, or will be, charged.
+        own_delta: the delta that this takes beside its event.
         author: settings of the author that writes for it.
     """
 
@@ -55,27 +55,27 @@ class Method:
     Attributes:
         name: in params.yaml and on the pages.
         stage: the name of the stage that runs it, in dvc.yaml.
-        family: how it comes to rows.
-        title: what a row of it is, in one sentence.
-        does: what its stage does, in one sentence for dvc.yaml; of methods that share a stage the first says it.
+        family: the way in which it makes rows.
+        title: its rows, described in one sentence.
+        does: its stage's work, in one sentence for dvc.yaml; where methods share a stage, the first one's is used.
         tasks: tasks of data sets that it can do.
-        settings: what it is told.
-        plan: what a fit will ask and cost, of its settings and public facts alone; no row is read.
+        settings: its settings.
+        plan: plans a fit's queries and cost from its settings and public facts only; no row is read.
         build: settings, plan, `Tools` -> a complete `Fit`; of a training, settings, plan, `Files` -> a `Training`.
-        reads: what it reads beside private rows; its stage depends on that.
+        reads: its inputs besides private rows; its stage depends on them.
         columns: those of `palimpsest plan`.
-        module: of the declaration; its imports are the code that a run is held to.
-        source: what a variant is drawn from where params.yaml has no `from`: "own" a model of its name, "base" the
-            public language model, "named" nothing, so that `from` must be there; "several": `from` lists at least
-            two; "none": it takes no `from`.
+        module: module of the declaration; its imports are the code that identifies a run.
+        source: the source of a variant where params.yaml has no `from`: "own" a model of its name, "base" the public
+            language model, "named" nothing, so that `from` is required; "several": `from` lists at least two; "none":
+            it takes no `from`.
         resumes: how a stopped run goes on.
-        spared: settings of an author -> of what it reads, what it does not where that one writes for it.
-        seeded: whether it draws, of what touches no private row, by the seed.
-        rounds: ending of the file with what each round selected; empty where it keeps none.
-        problem: settings, purpose, epsilon -> what does not fit together; None where it does.
-        baseline: whether it is there to be compared with, and no first variant of a data set.
-        worded: words of prompts, whether there are labels -> its prompt in words, where it reads the public language
-            model as it is.
+        spared: settings of an author -> the inputs among `reads` that are not read where that author writes for it.
+        seeded: whether the seed governs any of its draws, none of which touches a private row.
+        rounds: ending of the file with the selection of each round; empty where it keeps none.
+        problem: settings, purpose, epsilon -> a conflict between them; None where they fit together.
+        baseline: whether it serves only for comparison, and not as the first variant of a data set.
+        worded: words of prompts, whether there are labels -> its prompt in words, where it reads the unchanged public
+            language model.
         untwinned: why no end-to-end audit of it exists; None where there is one.
     """
 
@@ -102,7 +102,7 @@ class Method:
     untwinned: str | None = None
 
     def reads_with(self, author: Any) -> frozenset[Reads]:
-        """What it reads where an author of these settings writes for it."""
+        """Return its inputs where an author of these settings writes for it."""
         return self.reads - self.spared(author)
 
     @property

@@ -1,4 +1,4 @@
-"""Which drawn texts are kept: a chain of named filters, each with a count of what it removed.
+"""Filters drawn texts: a chain of named filters, each with a count of the texts it removed.
 
 All of it is post-processing, and free: a filter reads synthetic texts (output of a private mechanism), scores of them
 by models that are public or were themselves fitted privately, and public settings. So what is kept, and the counts,
@@ -77,7 +77,7 @@ class FilterChain:
 
     @property
     def seen(self) -> int:
-        """How many candidates were given so far."""
+        """The number of candidates given so far."""
         return self._seen
 
     @property
@@ -105,19 +105,19 @@ class FilterChain:
         return {name: one.rows for name, one in self._noted.items() if one.rows}
 
     def noted_as_json(self) -> dict[str, Any]:
-        """What generation.json has of it; `noted_in` reads it."""
+        """Return the noted rows as an entry of generation.json; `noted_in` reads it."""
         return {_NOTED: {name: [asdict(row) for row in rows] for name, rows in self.noted.items()}}
 
 
 def noted_in(document: Mapping[str, Any]) -> dict[str, list[Record]]:
-    """Filter name -> some of the rows that it removed, of a generation.json; none where it has none."""
+    """Return filter name -> some of the rows that it removed, from a generation.json; empty where it has none."""
     return {name: [Record(**row) for row in rows] for name, rows in document.get(_NOTED, {}).items()}
 
 
 class _Reservoir:
     """Some of a sequence of rows, each as likely as another (Vitter 1985, algorithm R).
 
-    The draws have a seed of their own: which rows are kept follows from the sequence alone.
+    The draws have their own seed: the kept rows are a function of the sequence only.
     """
 
     def __init__(self) -> None:
@@ -145,7 +145,7 @@ class LengthFilter:
     name = "length"
 
     def keeps(self, candidates: Sequence[Candidate]) -> list[bool]:
-        """Which candidates have an allowed length."""
+        """Return which candidates have an allowed length."""
         most = inf if self.max_words is None else self.max_words
         return [self.min_words <= len(words(candidate.record.text)) <= most for candidate in candidates]
 
@@ -162,7 +162,7 @@ class Label:
     name = "label"
 
     def keeps(self, candidates: Sequence[Candidate]) -> list[bool]:
-        """Which candidates are likely enough to carry their label.
+        """Return which candidates are likely enough to carry their label.
 
         Raises:
             ParamsError: a candidate has no probability.
@@ -195,7 +195,7 @@ class Perplexity:
         validate.positive(limit=self.limit)
 
     def keeps(self, candidates: Sequence[Candidate]) -> list[bool]:
-        """Which candidates are likely enough; ValueError if `loss` does not give one number per text."""
+        """Return which candidates are likely enough; ValueError if `loss` does not give one number per text."""
         if not candidates:
             return []
         losses = np.asarray(self.loss([candidate.record.text for candidate in candidates]))
@@ -248,7 +248,7 @@ class Duplicates:
         self._index: dict[Shingle, array[int]] = {}  # shingle -> kept texts that have it
 
     def keeps(self, candidates: Sequence[Candidate]) -> list[bool]:
-        """Which candidates are unlike all texts kept before, in this call or an earlier one."""
+        """Return which candidates are unlike all texts kept before, in this call or an earlier one."""
         return [self._adds(words(candidate.record.text)) for candidate in candidates]
 
     def _adds(self, tokens: Sequence[str]) -> bool:
@@ -278,7 +278,7 @@ def _counted(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True)
 class PersonalData:
-    """Removes rows that are `personal`: with what looks like a way to reach, charge or name one person.
+    """Removes rows that are `personal`: they contain what looks like a way to reach, charge or name one person.
 
     It tidies what is published; the privacy of the rows behind it is the generator's guarantee and does not rest on it.
     """
@@ -286,5 +286,5 @@ class PersonalData:
     name = "personal_data"
 
     def keeps(self, candidates: Sequence[Candidate]) -> list[bool]:
-        """Which candidates contain nothing of the kind."""
+        """Return which candidates are not `personal`."""
         return [not personal(candidate.record) for candidate in candidates]

@@ -1,4 +1,4 @@
-"""What methods that write from private contexts share: which tokens may be drawn, and the rows that were written."""
+"""Shared by methods that write from private contexts: the tokens that may be drawn, and the written rows."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,12 +22,12 @@ _JOINT = "joint"  # what removed an example that is no label with a text
 
 @dataclass(frozen=True)
 class Predicted:
-    """What the batches wrote.
+    """The output of all batches.
 
     Attributes:
-        batches: of each: its label, `examples`, the unfinished `rest`, tokens `drawn` and `private` ones among them.
-        keeps_unfinished: whether the examples under way when the budget ended are rows, too.
-        sums: noisy sum of each label's embeddings, where they were asked for.
+        batches: for each its label, `examples`, the unfinished `rest`, tokens `drawn`, and how many of them `private`.
+        keeps_unfinished: whether examples that were unfinished when the budget ended become rows, too.
+        sums: noisy sum of each label's embeddings, if asked for.
     """
 
     batches: tuple[Mapping[str, Any], ...]
@@ -52,7 +52,7 @@ class Predicted:
             yield from (Record(text, batch["label"] or None) for text in texts if text)
 
     def made(self, filters: Filters, measure: Callable[[], Filter], joint: str | None, rounding: float | None) -> Made:
-        """The examples that the filters keep, and what is told of them; see `chain`.
+        """Return the examples that the filters keep, and the facts reported about them; see `chain`.
 
         `joint` stands between a free label and its text; examples without it are removed first.
         """
@@ -72,7 +72,7 @@ def _pairs(examples: Sequence[Record], joint: str) -> list[Record]:
 def ends_of(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, ends: str) -> frozenset[int]:
     """Tokens that end an example: the model's own ends of text, and those with a new line where a line is an example.
 
-    To end there is post-processing of a drawn token: every token keeps its probability.
+    Ending at such a token is post-processing of a drawn token: every token keeps its probability.
     """
     own = getattr(model.generation_config, "eos_token_id", None)
     tokens = {specials(tokenizer).eos, *(own if isinstance(own, (list, tuple)) else [own] if own is not None else [])}
@@ -82,7 +82,7 @@ def ends_of(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, ends: st
 def allowed_tokens(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, ends: Sequence[int] | frozenset[int]
 ) -> torch.Tensor:
-    """Tokens that may be drawn, bool (logits,): all of the tokenizer's but control tokens that are no ends."""
+    """Tokens that may be drawn, bool (logits,): the tokenizer's, except control tokens that do not end an example."""
     allowed = torch.zeros(model.get_output_embeddings().weight.shape[0], dtype=torch.bool)
     allowed[: len(tokenizer)] = True
     allowed[sorted(specials(tokenizer).control - frozenset(ends))] = False

@@ -1,4 +1,4 @@
-"""What methods in rounds of votes share: their noise, their questions, and what noisy counts select."""
+"""Shared by methods in rounds of votes: their noise, their queries, and selection by noisy counts."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -47,7 +47,7 @@ class RoundCosts:
         means: standard deviation of the class means' coordinates; None where they are not asked for.
         votes: standard deviation of each round's counts, in whole votes of a unit; for LimitedDomain the scale of
             its Gumbel noise, in votes.
-        delta: of each round of LimitedDomain, which no event carries; 0 for Gaussian noise.
+        delta: delta of each round of LimitedDomain, which no event includes; 0 for Gaussian noise.
     """
 
     histogram: LabelHistogram | None
@@ -56,14 +56,14 @@ class RoundCosts:
     delta: float = 0.0
 
     def planned(self, rounds: PlannedQuery) -> tuple[PlannedQuery, ...]:
-        """All queries: what is asked before the first round, and the rounds."""
+        """Return all queries: those before the first round, and the rounds."""
         means = [] if self.means is None else [planned_means(self.means)]
         return (*planned_query(self.histogram), *means, rounds)
 
     def asked(
         self, view: View, settings: InRounds, schema: PublicSchema, encoders: Encoders
     ) -> tuple[dict[str, int], ClassSums | None]:
-        """Ask what comes before the first round: rows of each label that gets any, and class means."""
+        """Ask the queries before the first round: rows of each label that gets any, and class means."""
         rows = label_rows(view, settings, schema, self.histogram)
         counts = {label: count for label, count in rows.items() if count}
         if self.means is None:
@@ -86,8 +86,9 @@ def require_fit(method: str, settings: InRounds, schema: PublicSchema) -> None:
 def gaussian_costs(settings: InRounds, schema: PublicSchema, budget: Budget) -> RoundCosts:
     """The noise of Gaussian votes that meets the budget.
 
-    Votes alone compose exactly: T of them and the class means are mu-GDP with mu^2 = T / sigma^2 + 1 / s^2 (Dong, Roth,
-    Su 2022, Corollary 2.13). With others beside them their noise is found under privacy-loss distributions.
+    Votes and class means compose exactly: T rounds and the class means are mu-GDP with mu^2 = T / sigma^2 + 1 / s^2
+    (Dong, Roth, Su 2022, Corollary 2.13). With other queries beside them their noise is found under privacy-loss
+    distributions.
     """
     wanted, rounds = settings.class_means, settings.rounds
     histogram = planned_histogram(settings, schema, whole_rho(budget))
@@ -106,12 +107,12 @@ def gaussian_costs(settings: InRounds, schema: PublicSchema, budget: Budget) -> 
 
 
 def planned_rounds(event: DpEvent, rounds: int, own_delta: float = 0.0) -> PlannedQuery:
-    """The look that so many rounds of votes are, of that event in all."""
+    """Return the planned query of so many rounds of votes, whose total cost is `event`."""
     return PlannedQuery(ROUNDS, event, rounds, own_delta=own_delta, versions=versions_of(ROUNDS))
 
 
 def rounds_event(sigma: float, rounds: int) -> DpEvent:
-    """What so many rounds of votes cost."""
+    """Return the cost of so many rounds of votes."""
     return SelfComposedDpEvent(gaussian(sigma), rounds)
 
 
@@ -120,7 +121,7 @@ def answered(view: View, query: "VoteRounds") -> "list[Round]":
 
     Raises:
         LedgerError: every round was begun by stopped attempts and none was finished.
-        OtherSubject: candidates that are no texts came out otherwise than those that a round was held over.
+        OtherSubject: candidates that are not texts differ from those that a stored round was held over.
     """
     from palimpsest.privacy.votes import Round
 
@@ -136,7 +137,7 @@ def answered(view: View, query: "VoteRounds") -> "list[Round]":
 
 
 def selected(one: "Round", counts: Mapping[str, int], votes: Votes, rng: np.random.Generator) -> list[Record]:
-    """The candidates of a round that go on, label by label, those with the most noisy votes first.
+    """Select the candidates of a round that go on, label by label, those with the most noisy votes first.
 
     h~ = max(h + noise, H) - H in whole votes of a unit (Xie et al. 2024, Algorithm 1). `rank` takes the
     `counts[label]` best, ties to the earlier candidate. `sample` draws as many with p ~ h~, so one may be drawn more

@@ -7,7 +7,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from palimpsest.settings import Settings
 
-# An asset that counts in Gaussian DP keeps a tenth of delta for all that its releases spend so: this is paid from it.
+# An asset that counts in Gaussian DP reserves a tenth of delta for its releases' own deltas: this is paid from it.
 DELTA_SHARE = 0.02
 
 FilterName = Literal["length", "personal_data", "duplicates", "perplexity", "label"]
@@ -44,7 +44,7 @@ class Filters(Settings):
 
 
 def _without(*unusable: str) -> AfterValidator:
-    """For the filters of a method that has no model to judge by."""
+    """Return a validator that refuses these filters, for methods without a model to judge by."""
 
     def usable(filters: Filters) -> Filters:
         if named := sorted({*unusable} & {*filters.chain}):

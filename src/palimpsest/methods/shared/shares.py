@@ -1,6 +1,6 @@
-"""How many rows each label gets: from a noisy histogram of units, charged, or from a public prior, free.
+"""The number of rows of each label: from a noisy histogram of units, charged, or from a public prior, free.
 
-The histogram counts what the unit of privacy is: records, or persons by one label each.
+The histogram counts units of privacy: records, or persons by one label each.
 """
 
 import math
@@ -65,18 +65,18 @@ def planned_histogram(settings: Shares, schema: PublicSchema, rho: float) -> Lab
 
 
 def gaussian(sigma: float) -> DpEvent:
-    """What one answer of sensitivity 1 with such noise costs; with none it is not private."""
+    """Return the cost of one answer of sensitivity 1 with this noise; without noise it is not private."""
     return GaussianDpEvent(sigma) if sigma > 0 else NonPrivateDpEvent()
 
 
 def noise_after(before: DpEvent, budget: Budget, asked: Callable[[float], Iterable[DpEvent]]) -> float:
-    """The least sigma at which the budget holds for what is asked together with all that a variant below was charged.
+    """Return the least sigma at which the budget covers the new queries together with all charges of the variant below.
 
     0 for an infinite budget.
 
     Args:
-        before: what the variant below was charged.
-        asked: sigma -> what each question costs.
+        before: the charges of the variant below.
+        asked: sigma -> the cost of each query.
 
     Raises:
         ParamsError: the variant below is not private, or nothing is left of the budget after it.
@@ -96,7 +96,7 @@ def noise_after(before: DpEvent, budget: Budget, asked: Callable[[float], Iterab
 
 
 def planned_query(histogram: LabelHistogram | None) -> list[PlannedQuery]:
-    """The look that the histogram is; none where there is none."""
+    """Return the planned query of the histogram; none where there is no histogram."""
     if histogram is None:
         return []
     return [PlannedQuery(histogram.name, histogram.event(), versions=versions_of(histogram.name))]
@@ -107,7 +107,7 @@ def label_shares(
 ) -> dict[str, float]:
     """Share of each label: of units, by the noisy counts, each taken as at least 1; or from the public prior.
 
-    `histogram` is what was planned, `unlabelled` the one label of a task without labels.
+    `histogram` is the planned query, `unlabelled` the one label of a task without labels.
     """
     names = schema.label_names or (unlabelled,)
     if histogram is not None:
@@ -121,7 +121,7 @@ def label_shares(
 
 
 def label_rows(view: View, settings: Counted, schema: PublicSchema, histogram: LabelHistogram | None) -> dict[str, int]:
-    """How many of the rows that are asked for each label gets; "" is the one label of a task without labels."""
+    """Return how many of the requested rows each label gets; "" is the one label of a task without labels."""
     return divided(settings.rows, label_shares(view, settings, schema, histogram, ""))
 
 

@@ -1,4 +1,4 @@
-"""What a fit is built with: public artifacts and models, each handed over by whoever knows where it lies."""
+"""The inputs of a fit: public artifacts and models, passed in by the code that knows where they are stored."""
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
@@ -31,7 +31,7 @@ class Reads(StrEnum):
 
 
 class ReadsTexts(Protocol):
-    """Whatever makes vectors of texts."""
+    """A model that makes vectors of texts."""
 
     @property
     def dimension(self) -> int:
@@ -42,7 +42,7 @@ class ReadsTexts(Protocol):
 
 
 class Encoders(Protocol):
-    """One public sentence encoder with two memories, so that what is kept of private texts meets no other text."""
+    """One public sentence encoder with two caches, so that entries of private texts and of other texts stay apart."""
 
     @property
     def rows(self) -> Encode:
@@ -54,7 +54,7 @@ class Encoders(Protocol):
 
     @property
     def fresh(self) -> Encode:
-        """For public texts, each by itself, with no memory: what the machine makes of a text now."""
+        """For public texts, each by itself, without a cache: the text is encoded anew on this machine."""
 
     @property
     def dimension(self) -> int:
@@ -62,30 +62,30 @@ class Encoders(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """Of the encoder's weights and configuration."""
+        """The fingerprint of the encoder's weights and configuration."""
 
 
 class Files(Protocol):
-    """Public artifacts, each under its name in `Reads`: what is small itself, of others the folder.
+    """Public artifacts, each under its name in `Reads`: small ones as values, others as folders.
 
-    To ask for one that the method does not declare to read is an error.
+    Asking for an artifact that the method does not declare in `reads` is an error.
     """
 
     @property
     def schema(self) -> PublicSchema:
-        """What is public about the data set."""
+        """The public facts about the data set."""
 
     @property
     def seed(self) -> int:
-        """Draws what is made of public texts and noisy answers; never noise, batches or keys."""
+        """Seeds draws from public texts and noisy answers; never noise, batches or keys."""
 
     @property
     def kept(self) -> Path | None:
-        """The folder where a stopped run leaves what it goes on with; None keeps nothing."""
+        """The folder where a stopped run leaves its state to continue from; None keeps nothing."""
 
     @property
     def answers(self) -> Path:
-        """The file that keeps what language models answered, by the hash of what they were asked."""
+        """The file with the answers of language models, by the hash of the question."""
 
     def key(self) -> bytes:
         """32 secret bytes that spread records, or persons, over batches; the same for every run of the variant."""
@@ -93,7 +93,7 @@ class Files(Protocol):
     def texts(self) -> Sequence[str]: ...
 
     def start(self) -> Sequence[Record]:
-        """What first populations are chosen from; without a label what is for any of them."""
+        """The texts that first populations are chosen from; those without a label may serve any label."""
 
     def embeddings(self) -> Mapping[str, np.ndarray]:
         """Texts (n, d) and descriptions (labels, d); empty where there are no labels."""
@@ -103,7 +103,7 @@ class Files(Protocol):
     def base(self) -> Path: ...
 
     def untouched(self) -> Path:
-        """`base` as it was before it learned prompts, if a named model did: by it texts are judged and filtered."""
+        """`base` as it was before it learned prompts, if a named model did: it judges and filters texts."""
 
     def reader(self) -> Path: ...
 
@@ -125,10 +125,10 @@ class Files(Protocol):
 
 
 class Tools(Files, Protocol):
-    """What a method is built with that is no training."""
+    """The inputs of a method that is not a training."""
 
     def encoders(self, batch: int) -> Encoders:
-        """`Reads.ENCODER` with its memories; private texts that are new are read `batch` at once."""
+        """Return `Reads.ENCODER` with its caches; new private texts are read `batch` at once."""
 
     def inner(self, reader: ReadsTexts, told: str, batch: int) -> Encoders:
-        """The same for a reader of `Reads.BASE`'s own; `told` says all that its vectors depend on beside the model."""
+        """Return encoders for a reader of `Reads.BASE`; `told` names what its vectors depend on besides it."""

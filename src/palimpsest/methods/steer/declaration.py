@@ -1,4 +1,4 @@
-"""Method steer, as the rest of the project knows it, and its settings."""
+"""Declaration of method steer, and its settings."""
 
 from typing import Annotated
 

@@ -1,8 +1,8 @@
 """`steer`: noisy means of hidden states move a public language model, which writes.
 
-The idea is that of steering vectors: a difference of mean activations, added while a model writes, makes it write more
-of what the one side has (Turner et al. 2023). Here the one side are private rows, read through `ClassMeans`, and the
-other what the model writes for the label by itself.
+The idea is that of steering vectors: a difference of mean activations, added while a model writes, makes its texts more
+like the one side (Turner et al. 2023). Here the one side is private rows, read through `ClassMeans`, and the other is
+the texts that the unchanged model writes for the label.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,12 +30,12 @@ _ROOM = 1.5  # times the middle length of the model's own deviations: those of p
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """Hidden states as deviations from a public point, each coordinate by what it varies by, the whole by `length`.
+    """Hidden states as deviations from a public point, each coordinate divided by its spread, the whole by `length`.
 
     Attributes:
-        centre: shape (d,).
-        scale: shape (d,).
-        length: what a deviation is divided by: one of length 1 or more counts as 1.
+        centre: the public point, shape (d,).
+        scale: the spread of each coordinate, shape (d,).
+        length: the divisor of deviations: a deviation of length 1 or more counts as 1.
     """
 
     centre: np.ndarray
@@ -51,23 +51,23 @@ class Space:
         return cls(centre, scale, max(_ROOM * float(np.median(lengths)), 1.0))
 
     def around(self, mean: np.ndarray) -> Self:
-        """The same around a point that is given as a deviation, (d,)."""
+        """Return the space around a point that is given as a deviation, (d,)."""
         return replace(self, centre=self.centre + mean * self.length * self.scale)
 
     def deviations(self, states: np.ndarray) -> np.ndarray:
-        """Of states (n, d), as they are: float64."""
+        """Return the deviations of states (n, d), not clipped: float64."""
         return (np.asarray(states, dtype=np.float64) - self.centre) / (self.scale * self.length)
 
     def shift(self, deviation: np.ndarray) -> np.ndarray:
-        """What moves a state by a deviation, (d,)."""
+        """Return the shift that moves a state by a deviation, (d,)."""
         return deviation * self.length * self.scale
 
 
 def lifted(deviations: np.ndarray) -> np.ndarray:
-    """Deviations (n, d) cut to length 1, with a coordinate more that makes each of length 1 exactly: (n, d + 1).
+    """Clip deviations (n, d) to length 1, and add a coordinate that makes the length of each exactly 1: (n, d + 1).
 
-    A query that brings every vector to length 1 then leaves these as they are, so that short ones stay short in their
-    mean. One that is not finite becomes zero throughout, and adds nothing.
+    A query that normalises every vector to length 1 then leaves these unchanged, so that short ones stay short in the
+    mean. A deviation that is not finite becomes all zeros, and adds nothing.
     """
     lengths = np.linalg.norm(deviations, axis=1, keepdims=True)
     usable = np.isfinite(lengths)
@@ -78,13 +78,13 @@ def lifted(deviations: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Moved:
-    """What the answers are.
+    """The answers.
 
     Attributes:
-        space: public, around what the model writes by itself.
-        own: mean deviation of that for each label, shape (labels, d).
+        space: public, around the texts that the unchanged model writes.
+        own: mean deviation of these texts for each label, shape (labels, d).
         mean: noisy mean deviation of all private rows, (d,).
-        sums: noisy sums around it for each label.
+        sums: noisy sums around this mean for each label.
         counts: the rows that each label gets.
     """
 
@@ -118,7 +118,7 @@ class Steer:
     states: Encoders
 
     def ask(self, view: View) -> Moved:
-        """Let the model write by itself, then ask where private rows lie beside that, and each label's beside all."""
+        """Let the unchanged model write, then ask for the mean of all private rows, and for label sums around it."""
         settings, schema = self.settings, self.schema
         written = self._written([(label, None, settings.pilot) for label in schema.label_names])
         read = [self.states.others(texts) for texts in written]
@@ -137,7 +137,7 @@ class Steer:
         return ClassSums(labels, found.sums[:, :-1])
 
     def made(self, artifact: Moved) -> Made:
-        """What the moved model writes for each label, of which the texts that are most like the label are kept."""
+        """Write texts for each label by the moved model, and keep those that are most like the label."""
         settings, labels = self.settings, self.schema.label_names
         strengths = dict(zip(labels, self._strengths(artifact), strict=True))
         asked = [
@@ -152,13 +152,13 @@ class Steer:
         return Made(rows, len(written), removing.removed, {"strengths": strengths})
 
     def _likeliest(self, artifact: Moved, texts: Sequence[str]) -> list[Record]:
-        """The texts that are most like a label's noisy mean and unlike the others', whatever they were written for."""
+        """Return the texts most like a label's noisy mean and unlike the others', whatever they were written for."""
         around = artifact.space.around(artifact.mean)
         candidates = Candidates(texts, around.deviations(self.states.others(texts)))
         return choose(candidates, artifact.sums, artifact.counts, self.settings.domain)
 
     def _strengths(self, artifact: Moved) -> list[float]:
-        """Of each label the strength at which its texts come nearest to its noisy mean; 0 leaves the model as it is."""
+        """Return the strength for each label whose texts come nearest to its noisy mean; 0 is the unchanged model."""
         settings, labels = self.settings, self.schema.label_names
         if len(settings.strengths) == 1:
             return list(settings.strengths) * len(labels)
@@ -175,7 +175,7 @@ class Steer:
         ]
 
     def _written(self, asked: Sequence[tuple[str, np.ndarray | None, int]]) -> list[list[str]]:
-        """Of each label, shift and count the texts, some of them empty."""
+        """Write the texts of each label, shift and count; some are empty."""
         size = self.settings.side_by_side
         parts = [
             (place, range(count)[first : first + size])
@@ -189,12 +189,12 @@ class Steer:
         return written
 
     def _shift(self, artifact: Moved, place: int, strength: float) -> np.ndarray | None:
-        """What a label's states are moved by at a strength, (d,); None at 0."""
+        """Return the shift of a label's states at a strength, (d,); None at 0."""
         difference = self._target(artifact, place) - artifact.own[place]
         return artifact.space.shift(strength * difference) if strength else None
 
     def _target(self, artifact: Moved, place: int) -> np.ndarray:
-        """Where a label's rows lie, as a deviation (d,): where all do, and what its noisy sum adds that is no noise."""
+        """Estimate a label's mean deviation (d,): the mean of all rows plus the label's own noisy part, shrunk."""
         share = artifact.counts[self.schema.label_names[place]] / sum(artifact.counts.values())
         units = max(1.0, share * self.schema.n_units)
         beside = artifact.sums.sums[place] / units
@@ -202,7 +202,7 @@ class Steer:
 
 
 def kept_of(noisy: np.ndarray, std: float) -> float:
-    """The share of a noisy vector that is no noise, where each coordinate has noise of this deviation.
+    """Estimate the share of a noisy vector that is not noise, where each coordinate has noise of this deviation.
 
     The positive part of the estimator of James and Stein (1961), which needs no look at the rows.
     """

@@ -1,4 +1,4 @@
-"""What `steer` asks and costs; no row and no model is read."""
+"""The queries of `steer` and their cost; no row and no model is read."""
 
 import math
 from dataclasses import replace
@@ -10,7 +10,7 @@ from palimpsest.records.schema import PublicSchema
 
 
 def plan(settings: SteerSettings, schema: PublicSchema, budget: Budget) -> Plan:
-    """Two looks at means in place of one: Gaussians of noise s / sqrt(f) and s / sqrt(1 - f) cost what one of s does.
+    """Plan two queries for means in place of one: Gaussians of noise s / sqrt(f) and s / sqrt(1 - f) cost as much as s.
 
     Raises:
         ParamsError: the settings do not fit the public schema.

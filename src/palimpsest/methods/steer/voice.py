@@ -1,4 +1,4 @@
-"""The public language model of `steer`: it writes behind a label's prompt, moved inside or not, and reads texts."""
+"""The public language model of `steer`: it writes after a label's prompt, with moved states or not, and reads texts."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -25,8 +25,8 @@ class Voice:
     is given: post-processing of that shift.
 
     Attributes:
-        reader: texts to hidden states behind the block that is moved, each behind BOS alone, whatever its label.
-        told: what these states depend on beside the model.
+        reader: texts to hidden states after the block that is moved, each text after only BOS, whatever its label.
+        told: everything that these states depend on besides the model.
     """
 
     def __init__(self, settings: SteerSettings, folder: Path, labels: Mapping[str, str], seed: int) -> None:
@@ -49,22 +49,22 @@ class Voice:
         self.told = f"block {self._block}, {self._read} tokens{half}"
 
     def texts(self, label: str, numbers: Sequence[int], shift: np.ndarray | None = None) -> list[str]:
-        """The texts of these numbers behind a label's prompt, written side by side; some may be empty.
+        """Write the texts of these numbers after a label's prompt, side by side; some may be empty.
 
         Args:
-            shift: what states are moved by, shape (d,); None leaves them as they are.
+            shift: the shift of states, shape (d,); None leaves them unchanged.
         """
         starts = [self._start(label, shift, number) for number in numbers]
         with nullcontext() if shift is None else moved(self._model, self._block, shift):
             return spelt(self._tokenizer, self._writer.go_on(starts))
 
     def _start(self, label: str, shift: np.ndarray | None, number: int) -> Start:
-        """The beginning of a text; one that is moved otherwise has coins of its own."""
+        """The beginning of a text; its random draws depend on the shift."""
         moved_by = "" if shift is None else blake2b(np.ascontiguousarray(shift).tobytes(), digest_size=8).hexdigest()
         stream = coins(self._seed, "steer", label, moved_by, number)
         return self._writer.anew(self._heads[label], self._settings.max_tokens, stream)
 
     @property
     def _read(self) -> int:
-        """Tokens of a text that are read."""
+        """The number of tokens of a text that are read."""
         return min(self._settings.max_tokens, self._writer.context - 1)

@@ -1,4 +1,4 @@
-"""Method vote_select, as the rest of the project knows it, and its settings."""
+"""Declaration of method vote_select, and its settings."""
 
 from dataclasses import replace
 

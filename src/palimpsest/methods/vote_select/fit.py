@@ -1,4 +1,4 @@
-"""`vote_select`: the rows of any other method that one noisy vote of the records points at."""
+"""`vote_select`: chooses rows of any other method by one noisy vote of the records."""
 
 import math
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ class VoteSelect:
             raise DataError("There is no row to choose from.", "Look at the filters of the variant below.")
 
     def ask(self, view: View) -> Round:
-        """Let the records vote once: the candidates and their noisy counts."""
+        """Let the records vote once, and return the candidates with their noisy counts."""
         require_exact(exact_device())
         labels = tuple(dict.fromkeys(row.label or "" for row in self.rows))
         texts = by_label(self.rows, labels)
@@ -57,7 +57,7 @@ class VoteSelect:
         return Round(texts, view.ask(Vote(ballot, slate, QUERY)))
 
     def made(self, artifact: Round) -> Made:
-        """The share of each label's rows that is kept, those with the most votes first."""
+        """Return the kept share of each label's rows, those with the most votes first."""
         counts = {label: math.ceil(self.settings.keep * len(own)) for label, own in artifact.texts.items()}
         rows = selected(artifact, counts, self.settings.votes, np.random.default_rng(self.seed))
         return Made(rows, len(rows))

@@ -1,4 +1,4 @@
-"""What `vote_select` asks and costs; no row is read."""
+"""The query of `vote_select` and its cost; no row is read."""
 
 from dp_accounting.dp_event import DpEvent
 
@@ -12,7 +12,7 @@ QUERY = "vote"
 
 
 def plan(settings: VoteSelectSettings, budget: Budget, before: DpEvent) -> Plan:
-    """What a fit will ask and cost; the budget holds for it together with all that the variant below was charged.
+    """Plan the query of a fit and its cost; the budget covers it together with all charges of the variant below.
 
     Raises:
         ParamsError: as `noise_after`.

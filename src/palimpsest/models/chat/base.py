@@ -1,4 +1,4 @@
-"""What every language model that follows instructions is asked, and what it answers."""
+"""Requests to language models that follow instructions, and their answers."""
 
 import hashlib
 import json
@@ -13,15 +13,15 @@ TEXT_ROLE = "text"  # of the words that a model without a chat template goes on 
 
 @dataclass(frozen=True)
 class Ask:
-    """One request. All of it is public or synthetic, but for what a judge asks to whom the owner gave private rows.
+    """One request. All of it is public or synthetic, except requests of a judge to which the owner gave private rows.
 
     Attributes:
         messages: (role, words) pairs; roles are system, user and assistant. The one message of role text is a text to
-            go on with, for a model that knows no chat.
+            continue, for a model without chat.
         max_tokens: tokens that the answer may have.
-        temperature: of sampling; 0 takes the likeliest token.
+        temperature: sampling temperature; 0 takes the likeliest token.
         top_p: nucleus of sampling.
-        number: tells apart asks that are otherwise equal, so that each gets an answer of its own.
+        number: distinguishes asks that are otherwise equal, so that each gets its own answer.
         listed: how many of the likeliest first tokens the answer lists with their log-probabilities, as JSON pairs in
             place of its words; 0: none.
     """
@@ -35,13 +35,13 @@ class Ask:
 
     @property
     def goes_on(self) -> bool:
-        """Whether it is a text to go on with."""
+        """Whether the ask is a text to continue."""
         return self.messages[0][0] == TEXT_ROLE
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back.
+    """The model's reply to an ask.
 
     Attributes:
         text: the answer; "" where there is none.
@@ -72,7 +72,7 @@ class Chat(Protocol):
 
 
 def digest(about: str, ask: Ask) -> str:
-    """SHA-256 in hexadecimal of an ask and of what else its answer depends on, such as the model's name.
+    """SHA-256 in hexadecimal of an ask and of everything else its answer depends on, such as the model's name.
 
     >>> ask = Ask((("user", "Hello."),), 5, 1.0, 1.0)
     >>> digest("a", ask) == digest("a", Ask((("user", "Hello."),), 5, 1, 1)), digest("a", ask) == digest("b", ask)

@@ -1,7 +1,7 @@
-"""The file behind a model's answers: what was answered, and every request that was sent for it. SQLite, one run's own.
+"""The SQLite file of one run with a model's answers and every request that was sent for them.
 
 All of it survives a killed process. Requests are written down before they are sent, at the most that they can use, so a
-request that a killed run never heard of again stays counted.
+request that a killed run got no answer to stays counted.
 """
 
 import sqlite3
@@ -40,12 +40,12 @@ class TokenUse:
 
 @dataclass(frozen=True)
 class Sent(TokenUse):
-    """Every request of a file, over all attempts, and the tokens that they have used.
+    """Counts of all requests of a file, over all attempts, and of the tokens that they have used.
 
     Attributes:
-        requests: how many were sent, each try counted.
-        retries: those that failed and were to be sent again.
-        failed: those after which an ask was given up.
+        requests: number of requests sent, each try counted.
+        retries: requests that failed and were to be sent again.
+        failed: requests after which an ask was given up.
     """
 
     requests: int
@@ -57,10 +57,10 @@ class Book:
     """Answers and requests in one SQLite file."""
 
     def __init__(self, path: Path | None) -> None:
-        """Open or make the file, for the owner's eyes only; None keeps all in memory.
+        """Open or make the file, readable only by its owner; None keeps all in memory.
 
         Raises:
-            DataError: the file is no such database.
+            DataError: the file is not such a database.
         """
         if path is not None:
             make_folder(path.parent)
@@ -83,39 +83,39 @@ class Book:
         self._base.execute("INSERT OR REPLACE INTO answer VALUES (?, ?, ?, ?, ?)", row)
 
     def begin(self, worst: TokenUse) -> int:
-        """Write a request down before it is sent; returns its number."""
+        """Record a request before it is sent; returns its number."""
         statement = "INSERT INTO request (read, written, state) VALUES (?, ?, 'open')"
         return int(self._base.execute(statement, (worst.read, worst.written)).lastrowid or 0)
 
     def end(self, number: int, use: TokenUse, state: str) -> None:
-        """Write down what a request has used, and its state: answered, again or failed."""
+        """Record the tokens that a request has used, and its state: answered, again or failed."""
         statement = "UPDATE request SET read = ?, written = ?, state = ? WHERE number = ?"
         self._base.execute(statement, (use.read, use.written, state, number))
 
     def sent(self) -> Sent:
-        """Every request so far; those under way, or lost with their process, at the most that they can use."""
+        """Every request so far; those unfinished, or lost with their process, count as the most that they can use."""
         return Sent(*self._base.execute(_SENT).fetchone())
 
 
 class Till:
     """The budget of tokens and money of one run: no request is sent that could pass it.
 
-    A request under way counts as the most that it can use, until it has ended. So what is used stays within the limits
-    however many requests are under way, as long as the server writes no more than it is asked for and a prompt has no
-    more tokens than `most_read` says.
+    An unfinished request counts as the most that it can use. So usage stays within the limits however many requests are
+    unfinished, as long as the server writes no more than it is asked for and a prompt has no more tokens than
+    `most_read` says.
 
     Attributes:
-        sent: what was used so far, over all attempts.
+        sent: usage so far, over all attempts.
     """
 
     def __init__(self, settings: Connection, book: Book) -> None:
-        """Go on from what the book says was sent."""
+        """Continue from the requests in the book."""
         self._most, self._price, self._book = settings.most_tokens, settings.price, book
         self.sent = book.sent()
         self._worst: dict[int, TokenUse] = {}
 
     def has_room(self, worst: TokenUse) -> bool:
-        """Whether a request may be sent that can use so much."""
+        """Return whether the budget has room for a request that can use at most `worst`."""
         after = TokenUse(self.sent.read + worst.read, self.sent.written + worst.written)
         paid = self._price.most is None or self._price.of(after.read, after.written) <= self._price.most
         return paid and not self._too_many(after.tokens)
@@ -128,7 +128,7 @@ class Till:
         return number
 
     def end(self, number: int, use: TokenUse | None, state: str) -> None:
-        """Count what a request has used instead; None: what it can use at most, since nobody knows.
+        """Replace a request's worst case by the tokens that it has used; None: unknown, so the worst case stays.
 
         Args:
             state: answered, again (it failed and is to be sent again) or failed (and is not).
@@ -140,7 +140,7 @@ class Till:
         self._count(use.read - worst.read, use.written - worst.written, retries=retries, failed=failed)
 
     def refusal(self, worst: TokenUse) -> BackendError:
-        """The error for a request that there is no room for."""
+        """The error for a request that exceeds the budget."""
         if self._too_many(self.sent.tokens + worst.tokens):
             used, next_one, name = f"{self.sent.tokens:,} of {self._most:,} tokens", f"{worst.tokens:,}", "most_tokens"
         else:

@@ -26,9 +26,10 @@ class EndpointChat:
     """Asks an endpoint, several requests at once, within a rate and a budget.
 
     The budget holds over all attempts that share a book, killed ones too: a request is written down before it is sent,
-    and only sent where what is spent and the most that it and all others under way can use is within the budget. A
-    request that is lost, or whose reply says nothing of tokens, counts as the most that it can have used: a token for
-    each byte of the prompt, some for the chat template, and `max_tokens`. One that the server turns away costs nothing.
+    and only sent where the amount spent plus the most that it and all other unfinished requests can use is within the
+    budget. A request that is lost, or whose reply does not count tokens, counts as the most that it can have used: a
+    token for each byte of the prompt, some for the chat template, and `max_tokens`. One that the server turns away
+    costs nothing.
     """
 
     def __init__(self, settings: Connection, key: str | None, *, book: Path | None = None, pause: float = 0.5) -> None:
@@ -36,7 +37,7 @@ class EndpointChat:
 
         Args:
             key: the endpoint's; None where it needs none.
-            book: file that keeps count of what is spent over attempts; None: of this attempt alone.
+            book: file that counts the spending over all attempts; None: only this attempt is counted.
             pause: seconds before the second try; doubled before each further one.
 
         Raises:
@@ -48,7 +49,7 @@ class EndpointChat:
 
     @property
     def spent(self) -> Sent:
-        """What was used over all attempts that share the book."""
+        """The usage over all attempts that share the book."""
         return self._desk.till.sent
 
     def answer(self, asks: Sequence[Ask], told: Told | None = None) -> list[Answer]:
@@ -63,7 +64,7 @@ class EndpointChat:
 
 @dataclass
 class Pace:
-    """Requests at even distances, and none while the server asks for a pause.
+    """Spaces requests evenly, and sends none while the server asks for a pause.
 
     >>> pace = Pace(requests_a_minute=30)
     >>> pace.take(now=100.0), pace.take(now=100.0), pace.take(now=101.0)
@@ -93,7 +94,7 @@ class Pace:
 
 @dataclass
 class _CallDesk:
-    """What all calls of one chat share; `failed` asks have failed in a row."""
+    """The state shared by all calls of one chat; `failed` asks have failed in a row."""
 
     settings: Connection
     wire: Wire
@@ -118,7 +119,7 @@ class _Call:
         self._show = counter(name="ask", total=len(asks), private=True)
 
     async def run(self) -> list[Answer]:
-        """Every answer in the asks' order, or the first error once the requests under way have ended."""
+        """Every answer in the asks' order, or the first error once the unfinished requests have ended."""
         async with self._desk.wire.connect() as client:
             workers = min(self._desk.settings.concurrency, len(self._asks))
             await asyncio.gather(*(self._work(client) for _ in range(workers)))
@@ -189,7 +190,7 @@ class _Call:
                 await asyncio.wait_for(self._stopped.wait(), seconds)
 
     def _give_up(self, failure: Failure) -> Answer:
-        """The answer of an ask that has failed; stops the call where there is no hope for the others."""
+        """Return the answer of an ask that has failed; stop the call where the others have no chance, either."""
         self._desk.failed += 1
         if failure.what == UNLISTED:
             self._stop(_unlisted(self._desk.settings))
@@ -212,7 +213,7 @@ def _unlisted(settings: Connection) -> BackendError:
 
 
 def _address(settings: Connection) -> str:
-    """Its url without what may be secret."""
+    """Return the endpoint's url without parts that may be secret."""
     return re.sub(r"(?<=//).*@|[?#].*", "", settings.url)
 
 

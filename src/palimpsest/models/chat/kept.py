@@ -1,6 +1,6 @@
-"""Answers that are kept, so that a stopped run goes on where it was and pays for nothing twice.
+"""Stores answers, so that a stopped run continues where it was and pays for nothing twice.
 
-An endpoint's key stands in no file of a workspace: it comes from the environment, or from the system's keyring.
+An endpoint's key is in no file of a workspace: it comes from the environment, or from the system's keyring.
 """
 
 import os
@@ -19,16 +19,16 @@ _SERVICE = "palimpsest"  # what the keyring has keys under
 
 
 def open_chat(settings: LocalChatSettings | Endpoint, path: Path, seed: int, folder: Path | None = None) -> "KeptChat":
-    """The model that the settings name; its answers, and what an endpoint has cost, are kept in a file.
+    """Open the model that the settings name; its answers, and an endpoint's cost so far, are kept in a file.
 
     Args:
         path: the variant's own SQLite file.
-        folder: of the local model; an endpoint has none.
+        folder: the local model's folder; an endpoint has none.
 
     Raises:
-        BackendError: the endpoint's key is nowhere.
+        BackendError: the endpoint's key is not found.
         ModelError: the model cannot be loaded, or the client for endpoints is not installed.
-        DataError: the file is no such database.
+        DataError: the file is not such a database.
     """
     if isinstance(settings, Endpoint):
         return open_endpoint(settings, path, f"{settings.url} {settings.model} {seed}")
@@ -37,12 +37,12 @@ def open_chat(settings: LocalChatSettings | Endpoint, path: Path, seed: int, fol
 
 
 def open_endpoint(settings: Connection, path: Path, model_id: str) -> "KeptChat":
-    """The model at an endpoint, as `open_chat`; `model_id` is all that an answer depends on beside the ask."""
+    """Open the model at an endpoint, as `open_chat`; `model_id` is all that an answer depends on besides the ask."""
     return KeptChat(EndpointChat(settings, endpoint_key(settings.key), book=path), path, model_id)
 
 
 def endpoint_key(variable: str | None) -> str | None:
-    """The value of an environment variable; where that is not set, what the keyring keeps under its name.
+    """Return the value of an environment variable; where that is not set, the keyring's entry of that name.
 
     None where `variable` is None: the endpoint needs no key.
 
@@ -67,7 +67,7 @@ def endpoint_key(variable: str | None) -> str | None:
 
 
 def _of_keyring(name: str) -> str | None:
-    """What the keyring has; None where there is no keyring, or nobody to open it."""
+    """Return the keyring's entry; None where there is no keyring, or it cannot be opened."""
     try:
         import keyring
         from keyring.errors import KeyringError
@@ -90,10 +90,10 @@ class KeptChat:
 
         Args:
             path: a SQLite file; one for each variant, since it also counts what is spent.
-            model_id: all that an answer depends on beside the ask: the model, its seed.
+            model_id: all that an answer depends on besides the ask: the model, its seed.
 
         Raises:
-            DataError: the file is no such database.
+            DataError: the file is not such a database.
         """
         self._inner, self._book, self._model_id = inner, Book(path), model_id
 

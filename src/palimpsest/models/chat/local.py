@@ -42,10 +42,10 @@ def load_chat(folder: Path, batch: int, seed: int) -> "LocalChat":
 
 @dataclass(frozen=True)
 class _Prompt:
-    """An ask as the model reads it.
+    """An ask as tokens for the model.
 
     Attributes:
-        place: among the asks.
+        place: index among the asks.
         ids: the prompt's tokens.
         most: tokens that the answer may have, within the ask's limit and the model's context.
     """
@@ -59,13 +59,13 @@ class _Prompt:
 class LocalChat:
     """Answers asks in batches of similar length, padded on the left.
 
-    An ask draws its answer by random numbers of its own, made from the public seed and the ask. So it gets the same
-    answer again whatever is asked beside it, but for rounding: the sums of a batch of another shape differ in their
-    last bits, and where two tokens are that close, another is drawn. A GPU draws other answers than a CPU.
+    Each ask has its own random numbers, made from the public seed and the ask. So it gets the same answer again
+    whatever is asked beside it, except for rounding: the sums of a batch of another shape differ in their last bits,
+    and where two tokens are that close, another is drawn. A GPU draws other answers than a CPU.
     """
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, batch: int, seed: int) -> None:
-        """Take a model in evaluation mode; of its own settings of generation only the end tokens are used.
+        """Take a model in evaluation mode; only the end tokens of its generation settings are used.
 
         Raises:
             ModelError: the tokenizer has no chat template.
@@ -152,7 +152,7 @@ class LocalChat:
 def _batches(prompts: Sequence[_Prompt], size: int, context: int) -> Iterator[list[_Prompt]]:
     """Batches of prompts by length, shortest first, such that the longest prompt and the longest answer fit together.
 
-    Every row goes on for as long as any does, and a model with learned positions has none beyond its context.
+    Every row continues for as long as any row does, and a model with learned positions has none beyond its context.
     """
     batch: list[_Prompt] = []
     for prompt in prompts:
@@ -173,7 +173,7 @@ def _ends(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[in
 
 
 class _Draw(LogitsProcessor):
-    """Makes the likeliest token a draw of each row's own: Gumbel noise on the logits of its nucleus."""
+    """Makes the likeliest token a draw, independent for each row: Gumbel noise on the logits of its nucleus."""
 
     def __init__(self, asks: Sequence[Ask], seed: int, device: torch.device) -> None:
         temperatures = [[max(ask.temperature, _COLD)] for ask in asks]  # (rows, 1)
@@ -195,7 +195,7 @@ class _Draw(LogitsProcessor):
 
 
 def nucleus(logits: torch.Tensor, top_p: torch.Tensor) -> torch.Tensor:
-    """Which tokens are among the likeliest of their row that together reach its share.
+    """Return which tokens are among the likeliest of their row that together reach its share.
 
     Args:
         logits: (rows, vocabulary).

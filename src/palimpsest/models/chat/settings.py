@@ -17,7 +17,7 @@ _SLOTS: Mapping[str, frozenset[str]] = {
     "blanks": frozenset({"text", "blank", "label", "description", "style", "words"}),
 }  # template -> what it may name
 
-# What an instruction-following author is told unless params.yaml says otherwise. All of it leaves for the model.
+# Default prompts of an instruction-following author, unless params.yaml says otherwise. All are sent to the model.
 _SYSTEM = "You write realistic texts as many different people would. You answer with the text alone, without a remark."
 _RANDOM = """\
 Write one text of the kind "{label}" ({description}), as a person might have written it. Write it {style}.
@@ -112,7 +112,7 @@ class Prompts(Settings):
 
 
 def of_label(given: Mapping[str, tuple[str, ...]], label: str) -> tuple[str, ...]:
-    """What is given for a label, or for every label without its own.
+    """Return the entries for a label, or the common entries where it has none of its own.
 
     >>> of_label({"a": ("one",), "*": ("two",)}, "a"), of_label({"*": ("two",)}, "b"), of_label({}, "a")
     (('one',), ('two',), ())
@@ -121,13 +121,13 @@ def of_label(given: Mapping[str, tuple[str, ...]], label: str) -> tuple[str, ...
 
 
 def slots(template: str) -> list[str]:
-    """What a template names, in order.
+    """Return the slots that a template names, in order.
 
     >>> slots("Write {words} words about {label}, in {{braces}}.")
     ['words', 'label']
 
     Raises:
-        ValueError: a brace stands alone, or a slot is no plain name.
+        ValueError: a brace is unpaired, or a slot is not a plain name.
     """
     try:
         parts = list(Formatter().parse(template))

@@ -1,4 +1,4 @@
-"""One request to an OpenAI-compatible endpoint, and what can become of it.
+"""One request to an OpenAI-compatible endpoint, and its possible outcomes.
 
 A request goes to the url that the settings name and nowhere else: no redirect is followed. Replies are read without
 trust: anything in them may be missing, of another kind, or larger than anything that was asked for.
@@ -34,12 +34,12 @@ _LARGEST_COUNT = 2**53  # of tokens, and of anything else that a server numbers
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a try has no answer.
+    """The reason why a try has no answer.
 
     Attributes:
-        what: for the user; never words of a prompt or an answer.
+        what: message for the user; never words of a prompt or an answer.
         again: whether another try may help.
-        reached: whether the server took the request on, and another request may fare better.
+        reached: whether the server accepted the request, so that another request may succeed.
         wait: seconds that the server asks to wait.
     """
 
@@ -51,7 +51,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class _Reply:
-    """What came back, as it is."""
+    """The unprocessed reply."""
 
     status: int
     headers: Mapping[str, str]
@@ -65,7 +65,7 @@ class Wire:
     """Sends asks to one endpoint, each once."""
 
     def __init__(self, settings: Connection, key: str | None) -> None:
-        """Raises ModelError where the client is not installed; nothing is sent yet."""
+        """Send nothing yet; raises ModelError where the client is not installed."""
         self._httpx = _client_package()
         self._settings, self._key = settings, key
         self._limit = "max_tokens"  # what the server calls the most tokens of an answer
@@ -73,7 +73,7 @@ class Wire:
     def connect(self) -> Any:
         """A client; its connections belong to one event loop.
 
-        A proxy of the environment is used where it only passes on what is encrypted for the endpoint.
+        A proxy of the environment is used where it only passes on traffic that is encrypted for the endpoint.
         """
         return self._httpx.AsyncClient(
             headers={"accept-encoding": "identity"} | ({"authorization": f"Bearer {self._key}"} if self._key else {}),
@@ -84,7 +84,7 @@ class Wire:
         )
 
     async def send(self, client: Any, ask: Ask, worst: TokenUse) -> _Outcome:
-        """One try: the answer or why there is none, and the tokens that it has used."""
+        """Try once; return the answer or the reason why there is none, and the tokens used."""
         limit = self._limit
         try:
             reply = await asyncio.wait_for(self._post(client, ask, limit), self._settings.timeout)
@@ -98,7 +98,7 @@ class Wire:
         return answer or Failure("a reply without an answer", again=True), use
 
     async def _post(self, client: Any, ask: Ask, limit: str) -> _Reply:
-        """The reply; without content where that is larger than any answer is. What came compressed stays so."""
+        """Return the reply, without content where that is larger than any answer; compressed content stays so."""
         url = self._httpx.URL(self._settings.url)
         path = f"{url.path.rstrip('/')}/{'' if ask.goes_on else 'chat/'}completions"
         async with client.stream("POST", url.copy_with(path=path), json=self._body(ask, limit)) as reply:
@@ -153,10 +153,10 @@ def _client_package() -> Any:
 
 
 def _read_reply(content: bytes, worst: TokenUse, listed: bool = False) -> tuple[Answer | None, TokenUse]:
-    """The answer in a reply, and the tokens that it has used.
+    """Return the answer in a reply, and the tokens that it has used.
 
-    A reply that does not say how many tokens it has used counts as the most that it can have used. Words beyond what so
-    many tokens can hold are cut off.
+    A reply that does not state the tokens used counts as the most that it can have used. Words beyond the capacity of
+    so many tokens are cut off.
 
     Args:
         listed: whether its text is the list of the likeliest first tokens, as JSON, in place of words.
@@ -180,7 +180,7 @@ def _read_reply(content: bytes, worst: TokenUse, listed: bool = False) -> tuple[
 
 
 def _lists_nothing(content: bytes) -> bool:
-    """Whether a reply has words and no log-probabilities at all, as of a server that leaves out what it does not do."""
+    """Return whether a reply has words but no log-probabilities at all, as from a server that does not support them."""
     choice = _at(_json(content), "choices", 0)
     words = _at(choice, "message", "content") or _at(choice, "text")
     return isinstance(words, str) and _at(choice, "logprobs") is None and _finish(choice) != "refused"
@@ -203,7 +203,7 @@ def _is_likely(token: Any, value: Any) -> bool:
 
 
 def _without_surrogates(text: str) -> str:
-    """JSON may hold half of a character, which no file can."""
+    """Remove lone surrogates: JSON may hold half of a character, which no file can."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -261,7 +261,7 @@ def _count(value: Any) -> int:
 
 
 def _at(value: Any, *path: str | int) -> Any:
-    """What lies at the path; None where nothing does."""
+    """Return the value at the path; None where there is none."""
     for step in path:
         try:
             value = value[step]

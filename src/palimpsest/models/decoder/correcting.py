@@ -1,7 +1,7 @@
-"""Training of a corrector: from a text that a decoder wrote, and how far it is off, to the sentence that was meant.
+"""Training of a corrector: from a decoder's text and the error of its embedding to the sentence that was meant.
 
-The idea is vec2text's (Morris et al. 2023): what an embedding says is read more easily beside a text that almost says
-it. Ordinary training: nothing private may be among the sentences.
+The idea is vec2text's (Morris et al. 2023): an embedding is easier to decode beside a text that is almost right.
+Ordinary training: nothing private may be among the sentences.
 """
 
 from collections.abc import Sequence
@@ -32,12 +32,12 @@ def train_corrector(
     """Teach a copy of a decoder to write a sentence, shown its embedding, the decoder's own attempt, and its embedding.
 
     Args:
-        folder: of a trained decoder; the corrector is put into it.
+        folder: folder of a trained decoder; the corrector is put into it.
         sentences: public sentences; the first `settings.corrector` that are short enough are learned.
         embeddings: one for each, shape (n, d), L2 norm 1.
-        seed: the attempts, order of the sentences, and noise on their embeddings.
+        seed: seeds the attempts, the order of the sentences, and the noise on their embeddings.
         encode: texts to embeddings, (n, d).
-        encoder: its fingerprint.
+        encoder: the fingerprint of that encoder.
         kept: the folder of a long training's states; None keeps none.
 
     Returns:

@@ -2,8 +2,8 @@
 
 Some of them are corrections (`DecodeSettings.corrections`): one after another, each keeps a random beginning of the
 best text so far and writes the rest anew. Before them come rewrites (`DecodeSettings.rewrites`): a trained corrector
-reads the best text so far and its embedding and writes a whole text (vec2text, Morris et al. 2023). All that is read
-is an embedding and public models: whoever may see the embedding may see the text.
+reads the best text so far and its embedding and writes a whole text (vec2text, Morris et al. 2023). Decoding reads only
+an embedding and public models: everyone who may see the embedding may see the text.
 """
 
 from collections.abc import Callable, Sequence
@@ -46,7 +46,7 @@ class Decoded:
 
 
 class Decoder:
-    """Writes down what the embeddings of one encoder say.
+    """Writes texts for the embeddings of one encoder.
 
     Attributes:
         dimension: length d of an embedding.
@@ -77,8 +77,8 @@ class Decoder:
     def decode(self, vectors: np.ndarray, settings: DecodeSettings, encode: Encode, seed: int) -> Decoded:
         """A text for each embedding.
 
-        Every vector has coins of its own, by the seed and its place: which others are decoded with it changes nothing
-        but for rounding. `encode` is called with `settings.samples` texts for each vector in all.
+        Every vector has its own random draws, by the seed and its place: the others decoded with it change nothing
+        except by rounding. `encode` is called with `settings.samples` texts for each vector in all.
 
         Args:
             vectors: shape (n, d); one that is not of length 1 is scaled to it.
@@ -101,7 +101,7 @@ class Decoder:
         return Decoded(tuple(search.texts), search.embeddings, search.cosines)
 
     def _require(self, settings: DecodeSettings) -> None:
-        """Say no to what cannot be written."""
+        """Raise ModelError for settings that this decoder cannot fulfil."""
         if settings.rewrites and self.corrector is None:
             raise ModelError(
                 "The decoder has no corrector, which decode.rewrites asks for.",
@@ -117,7 +117,7 @@ class Decoder:
     def _round(
         self, search: "_Search", tries: Sequence[tuple[int, np.ndarray]], settings: DecodeSettings, rewrite: bool
     ) -> None:
-        """Write one text for each vector's index and coins, and keep what is better than before."""
+        """Write one text for each vector's index and random draws, and keep texts that are better than before."""
         written: list[list[int]] = []
         for start in range(0, len(tries), settings.batch):
             owners, coins = zip(*tries[start : start + settings.batch], strict=True)
@@ -128,7 +128,7 @@ class Decoder:
     def _ended(
         self, search: "_Search", owners: Sequence[int], coins: np.ndarray, settings: DecodeSettings
     ) -> list[list[int]]:
-        """A text for each vector's index: a random beginning of its best one, and what the decoder ends it with."""
+        """Write a text for each vector's index: a random beginning of its best text, completed by the decoder."""
         targets = torch.from_numpy(search.targets[list(owners)]).to(self._banned.device)
         best = [search.tokens[owner] for owner in owners]
         begun = [text[: int(cut * len(text))] for text, cut in zip(best, coins[:, -1], strict=True)]
@@ -137,7 +137,7 @@ class Decoder:
     def _rewritten(
         self, search: "_Search", owners: Sequence[int], coins: np.ndarray, settings: DecodeSettings
     ) -> list[list[int]]:
-        """A text for each vector's index, by the corrector, which reads the best one and its embedding."""
+        """Write a text for each vector's index by the corrector, which reads the best text and its embedding."""
         best = [search.tokens[owner] for owner in owners]
         read = np.hstack([search.targets[list(owners)], search.embeddings[list(owners)]])
         given = torch.from_numpy(read).to(self._banned.device)
@@ -172,7 +172,7 @@ class _Search:
 
     Attributes:
         targets: unit vectors, float32 (n, d).
-        tokens: of the best text of each; none at the beginning.
+        tokens: tokens of the best text of each; none at the beginning.
         texts, embeddings, cosines: as in `Decoded`.
     """
 

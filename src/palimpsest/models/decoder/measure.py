@@ -1,4 +1,4 @@
-"""How much of a public sentence a decoder gets back from its embedding."""
+"""Measures how well a decoder reconstructs public sentences from their embeddings."""
 
 import math
 import re
@@ -19,7 +19,7 @@ _SHOWN = 10  # samples kept
 
 @dataclass(frozen=True)
 class Reconstructed:
-    """A held-out sentence and what its embedding became."""
+    """A held-out sentence and the text decoded from its embedding."""
 
     sentence: str
     text: str
@@ -28,7 +28,7 @@ class Reconstructed:
 
 @dataclass(frozen=True)
 class Reconstruction:
-    """What a decoder gets back from the embeddings of sentences that it has not seen.
+    """A decoder's reconstruction of sentences that it has not seen from their embeddings.
 
     Attributes:
         cosine: mean cosine of the texts' embeddings with the given ones.
@@ -59,9 +59,9 @@ def reconstruction(
     """Decode the embeddings of public held-out sentences and compare.
 
     Args:
-        sentences: public, of documents that it was not trained on.
-        embeddings: theirs, shape (n, d).
-        training: embeddings of the sentences that it was trained on, shape (m, d).
+        sentences: public sentences, of documents that the decoder was not trained on.
+        embeddings: those of the sentences, shape (n, d).
+        training: embeddings of the sentences that the decoder was trained on, shape (m, d).
 
     Raises:
         ModelError: see `Decoder.decode`.

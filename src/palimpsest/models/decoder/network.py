@@ -1,13 +1,13 @@
 """A causal language model that reads a sentence embedding while it writes.
 
-The embedding reaches it in three ways. A small network turns it into pseudo tokens that stand in front of the text
-(prefix tuning, Li & Liang 2021). It is added to the input of every position. And it says which words to expect: a
-linear map gives each token the log-odds of being in a text with this embedding rather than in any text, and they are
-added to the logits of the language model, a product of experts. The language model decides at each position how much
-the words count, and a word that is written already counts less.
+The embedding enters in three ways. A small network turns it into pseudo tokens before the text (prefix tuning, Li &
+Liang 2021). It is added to the input of every position. And it predicts words: a linear map gives each token the
+log-odds of being in a text with this embedding rather than in any text, and these are added to the logits of the
+language model, a product of experts. The language model decides at each position how much the words count, and a word
+that is already written counts less.
 
-A corrector is the same network with more to read: the embedding of an earlier text beside the one that is wanted, and
-the tokens of that text in front of everything. Its first maps are linear, so what they read is the difference, too.
+A corrector is the same network with more inputs: the embedding of an earlier text beside the wanted embedding, and the
+tokens of that text before everything else. Its first maps are linear, so they can read the difference, too.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,16 +35,16 @@ class Network(nn.Module):
     Attributes:
         dimension: length d of an embedding.
         earlier: tokens of an earlier text that it reads first; 0 for none.
-        reads: how many numbers it is given, r: d, or 2 d where it reads the embedding of an earlier text as well.
+        reads: size r of its input: d, or 2 d where it reads the embedding of an earlier text as well.
         room: most tokens of a text that it can read or write.
-        centre: the mean of what it is given, shape (r,).
-        words: how much that raises the log-probability of each token, r -> vocabulary.
+        centre: the mean of its inputs, shape (r,).
+        words: map from the input to the rise in each token's log-probability, r -> vocabulary.
     """
 
     def __init__(
         self, lm: PreTrainedModel, ids: Specials, dimension: int, prefix: int, width: int, earlier: int = 0
     ) -> None:
-        """Fresh maps, by torch's global coins, around a language model; before training it writes as the model does.
+        """Initialise maps, by torch's global random state, around a language model; untrained, it writes as that does.
 
         Args:
             lm: a causal language model that takes `inputs_embeds`.
@@ -55,7 +55,7 @@ class Network(nn.Module):
             earlier: tokens of an earlier text that it reads first, which makes it a corrector; 0: a decoder.
 
         Raises:
-            ModelError: the model does more to its logits than its head and a cap.
+            ModelError: the model computes its logits by more than its head and a cap.
         """
         super().__init__()
         require_plain_head(lm)
@@ -93,7 +93,7 @@ class Network(nn.Module):
             )
 
     def corrector(self, width: int, earlier: int) -> "Network":
-        """A corrector that writes, until it is trained, as this decoder does: what is new to read has weight zero.
+        """Return a corrector that writes like this decoder until it is trained: its new inputs have weight zero.
 
         The language model inside is a copy.
         """
@@ -105,7 +105,7 @@ class Network(nn.Module):
         return network.to(self.centre.device)
 
     def scaled(self, embeddings: torch.Tensor) -> torch.Tensor:
-        """What the maps read: unit vectors (B, r) around their mean, with coordinates of about unit variance."""
+        """Scale the maps' input: unit vectors (B, r) around their mean, with coordinates of about unit variance."""
         return (embeddings - self.centre) * self.dimension**0.5
 
     def loss(
@@ -114,7 +114,7 @@ class Network(nn.Module):
         """Mean cross entropy, in nats per token, of texts (B lists of token ids) and their ends.
 
         Args:
-            embeddings: what is given, shape (B, r).
+            embeddings: the input, shape (B, r).
             earlier: tokens of the earlier texts, where it reads them.
         """
         read = self.scaled(embeddings)
@@ -154,10 +154,10 @@ class Network(nn.Module):
         settings: DecodeSettings,
         earlier: Sequence[Sequence[int]] = (),
     ) -> list[list[int]]:
-        """A text, as token ids, for each embedding; one does not depend on the others but for rounding.
+        """Write a text, as token ids, for each embedding; no text depends on the others, except by rounding.
 
         Args:
-            embeddings: what is given, shape (B, r).
+            embeddings: the input, shape (B, r).
             begun: the first tokens of each text, which are kept; may be empty.
             coins: draws in [0, 1), float64 (B, tokens of a text at most).
             banned: tokens that are never written.
@@ -192,7 +192,7 @@ class Network(nn.Module):
     def _beginning(self, read: torch.Tensor, earlier: Sequence[Sequence[int]]) -> torch.Tensor:
         """The earlier text, pseudo tokens and BOS as inputs: (B, earlier + prefix + 1, hidden).
 
-        An earlier text is filled up with ends: so all have one length, and none depends on its neighbours.
+        An earlier text is padded with end tokens: so all have one length, and none depends on its neighbours.
         """
         start = torch.full((len(read), 1), self._ids.bos, device=read.device)
         parts = [self.pseudo(read).view(len(read), self._prefix, -1), self._inputs(start, read)]
@@ -206,7 +206,7 @@ class Network(nn.Module):
         return embedded + self.everywhere(read)[:, None]
 
     def _hidden(self, inputs: torch.Tensor, cache: DynamicCache | None) -> torch.Tensor:
-        """Last hidden states of inputs that stand behind what the cache holds."""
+        """Last hidden states of inputs that follow the cache's contents."""
         before = cache.get_seq_length() if cache is not None else 0
         seen = len(inputs), before + inputs.shape[1]  # padding follows the text
         everywhere = torch.ones(seen, dtype=torch.long, device=inputs.device)
@@ -218,7 +218,7 @@ class Network(nn.Module):
 
 
 def _padding(value: torch.Tensor, size: torch.Size) -> list[int]:
-    """Zeros before and behind the last axis that bring a weight to this size."""
+    """Return the zeros before and after along the last axis that bring a weight to this size."""
     return [0, size[0] - value.shape[-1]] if size else []
 
 

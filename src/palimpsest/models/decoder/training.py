@@ -76,16 +76,16 @@ def train_decoder(
 ) -> dict[str, float]:
     """Teach a language model to write the sentence that an embedding belongs to.
 
-    First the words alone: how much an embedding raises the log-probability of each token, a softmax regression. Then
-    everything together, the language model's weights too.
+    First only the words are learned: how much an embedding raises the log-probability of each token, a softmax
+    regression. Then everything is trained together, including the language model's weights.
 
     Args:
         lm_folder: a causal language model, as `load_lm` reads it; it is not changed.
         sentences: public sentences; those of more than `settings.max_tokens` tokens are left out.
         embeddings: one for each, shape (n, d), L2 norm 1.
-        seed: fresh weights, order of the sentences, and noise on their embeddings.
+        seed: seeds the fresh weights, the order of the sentences, and the noise on their embeddings.
         folder: the decoder, written whole or not at all.
-        encoder: the fingerprint of what made the embeddings (`models.vectors.fingerprint_of`); kept beside the weights.
+        encoder: the fingerprint of the encoder (`models.vectors.fingerprint_of`); kept beside the weights.
         kept: the folder of a long training's states; None keeps none.
 
     Returns:
@@ -149,7 +149,7 @@ def _material(
 def _learn_words(network: Network, texts: list[list[int]], vectors: torch.Tensor, seed: int) -> list[float]:
     """Fit the map from an embedding to the words that are in its text; the loss of each step.
 
-    The probability of a token is its own in any text times exp of what the map says, over their sum.
+    A token's probability is its frequency in any text times exp of the map's output, normalised.
     """
     coins = torch.Generator().manual_seed(seed)
     counts = torch.full((network.words.out_features,), _RARE)
@@ -185,8 +185,8 @@ def learn(
     """Fit the whole network; the loss of each step.
 
     Args:
-        vectors: the wanted embeddings (n, d), behind which those of earlier texts stand where they are read: (n, 2 d).
-        earlier: their tokens.
+        vectors: the wanted embeddings (n, d), followed by those of earlier texts where they are read: (n, 2 d).
+        earlier: tokens of the earlier texts.
         kept: the folder of a long training's states; None keeps none.
     """
     steps = max(1, round(settings.epochs * len(texts) / settings.batch))
@@ -221,7 +221,7 @@ def learn(
 
 
 def _optimizer(network: Network, settings: DecoderSettings) -> torch.optim.AdamW:
-    """AdamW: a learning rate of its own for the language model, the maps and the words; no decay of vectors."""
+    """AdamW with separate learning rates for the language model, the maps and the words; no weight decay of vectors."""
     words, lm = (set(map(id, part.parameters())) for part in (network.words, network.lm))
     kinds: dict[tuple[float, float], list[nn.Parameter]] = {}
     for weight in network.parameters():
@@ -243,7 +243,7 @@ def _blurred(vectors: torch.Tensor, length: float, coins: torch.Generator) -> to
 def save(
     network: Network, tokenizer: PreTrainedTokenizerBase, settings: DecoderSettings, encoder: str, folder: Path
 ) -> None:
-    """Write a network to a folder, whole or not at all; `encoder` is the fingerprint of what made its embeddings."""
+    """Write a network to a folder, whole or not at all; `encoder` is the fingerprint of its embeddings' encoder."""
     maps = {name: value for name, value in network.state_dict().items() if not name.startswith("lm.")}
     facts = {"encoder": encoder, "dimension": network.dimension, "prefix": settings.prefix, "width": settings.width}
     facts |= {"earlier": network.earlier} if network.earlier else {}
