@@ -19,8 +19,8 @@ from palimpsest.params.file import FILE, RESOLVED
 from palimpsest.params.load import read
 from palimpsest.params.sweep import axis, points
 from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.report import drawing
 from palimpsest.workspace import GRAPH, METRICS, RECEIPTS, SUMMARY
-from palimpsest_lab.reproduce import table
 from tests.receipts import a_receipt
 
 DRAWN = ("dp3", "temperature=0.7,1.0")
@@ -155,7 +155,7 @@ def test_a_section_in_braces_takes_no_points(place: Place) -> None:
 def test_workspaces_stand_side_by_side_and_noise_is_told_from_differences(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table, "charted", lambda _, rows: json.dumps(rows))  # which tables are drawn by too
+    monkeypatch.setattr(drawing, "charted", lambda _, rows: json.dumps(rows))  # which tables are drawn by too
     place.edit("variants", other={"method": "dp_lm", "from": "dp3", "variant": "plain"})
     for name, value in (("dp3", 0.80), ("other", 0.81), ("real", 0.90)):
         scored(place.workspace, name, value)
@@ -189,7 +189,7 @@ def test_workspaces_stand_side_by_side_and_noise_is_told_from_differences(
 def test_scores_stand_beside_no_less_than_what_was_proved(
     place: Place, monkeypatch: pytest.MonkeyPatch, name: str, proved: dict[str, Any] | None, shown: str
 ) -> None:
-    monkeypatch.setattr(table, "charted", lambda _, rows: rows[0]["row"])
+    monkeypatch.setattr(drawing, "charted", lambda _, rows: rows[0]["row"])
     scored(place.workspace, name, 0.8)
     if proved is not None:
         write_json(place.workspace / RECEIPTS / f"{name}.json", a_receipt(**proved).to_json())

@@ -246,10 +246,10 @@ def test_the_comparison_has_the_values_of_the_page(place: Place) -> None:
 
 def test_the_comparison_leaves_out_attacks_whose_control_failed(place: Place) -> None:
     body = summary().table({}, ()).to_json()
-    body["rows"][0]["membership"] |= {"control_passed": False, "epsilon_lower": 1.5}
+    body["rows"][0]["audits"]["membership"] |= {"control_passed": False, "epsilon_lower": 1.5}
     write_json(place.workspace / SUMMARY, body)
     assert "inconclusive AUC 0.507" in place.call("compare", "dp3").stdout
-    body["rows"][0]["text_membership"]["control_passed"] = False
+    body["rows"][0]["audits"]["text_membership"]["control_passed"] = False
     write_json(place.workspace / SUMMARY, body)
     shown = place.call("compare", "dp3").stdout
     assert ("inconclusive" in shown, "AUC" in shown) == (True, False)

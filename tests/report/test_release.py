@@ -449,17 +449,18 @@ STATES: dict[str, Change] = {
 
 @pytest.fixture(scope="session")
 def undisturbed(made: Workspace, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What a release leaves at that hour, file by file."""
+    """The files that a release leaves at that hour, where nothing was changed."""
     found = copied(made, tmp_path_factory.mktemp("usual"))
-    shutil.rmtree(found.folder / "release")
+    shutil.rmtree(found.folder / "release", ignore_errors=True)
     return left(found)
 
 
 @pytest.mark.parametrize("change", STATES.values(), ids=STATES)
 def test_no_file_of_the_private_zone_can_stop_or_change_a_release(
-    own: Workspace, usual: dict[str, str], change: Change
+    own: Workspace, undisturbed: dict[str, str], change: Change
 ):
     """A refusal would be an answer about private rows, and a draw after it another one, that nobody paid for."""
+    shutil.rmtree(own.folder / "release", ignore_errors=True)
     change(own)
     assert left(own) == undisturbed
 
