@@ -5,10 +5,14 @@ import os
 import re
 import subprocess
 import sys
+from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
 import pytest
 from ruamel.yaml import YAML
+
+from palimpsest import extensions
+from palimpsest.errors import ParamsError
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/howto/add_a_method.md"
@@ -131,3 +135,11 @@ def test_a_package_that_cannot_be_loaded_is_named(tmp_path: Path, installed: Pat
     told = called(tmp_path, broken, "params", "--keys", status=1).stderr
     assert "The package wreck brings 'none' (palimpsest.methods), which cannot be loaded" in told
     assert "Update wreck or uninstall it" in told
+
+
+def test_one_name_from_two_packages_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = extensions.METHODS
+    points = EntryPoints(EntryPoint("lottery", f"{package}.method:LOTTERY", group) for package in ("one", "two"))
+    monkeypatch.setattr(extensions, "_installed", lambda: points)
+    with pytest.raises(ParamsError, match=r"Two packages bring 'lottery' .*: one\.method.* and two\.method"):
+        extensions.named(group)
