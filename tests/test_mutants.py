@@ -2,6 +2,8 @@
 
 import ast
 import contextlib
+import subprocess
+import sys
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -28,6 +30,24 @@ def test_a_mutant_fits_the_source_and_changes_it(mutant: Mutant):
         assert text != (ROOT / file).read_text()
         if file.endswith(".py"):
             ast.parse(text)
+
+
+def test_no_mutant_names_what_is_not_there(tmp_path: Path):
+    """A name that a renaming left behind ends the run before a test can notice anything."""
+    for mutant in LISTING.mutants:
+        for number, (file, text) in enumerate(applied(mutant.edits, ROOT).items()):
+            if file.endswith(".py"):
+                (tmp_path / f"{mutant.id}_{number}.py").write_text(text, encoding="utf-8")
+    ruff = [sys.executable, "-m", "ruff", "check", "--isolated", "--no-cache", "--select", "F821,F822,F823"]
+    done = subprocess.run([*ruff, "--output-format", "concise", str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("mutant", LISTING.mutants, ids=of_each)
+def test_a_mutant_begins_where_a_word_does(mutant: Mutant):
+    for edit in mutant.edits[:1]:  # later ones may be about what an earlier one wrote
+        before = (ROOT / edit.file).read_text(encoding="utf-8").partition(edit.old)[0][-1:]
+        assert not (before.isidentifier() and edit.old[0].isidentifier())
 
 
 @pytest.mark.parametrize("mutant", LISTING.mutants, ids=of_each)
