@@ -54,7 +54,7 @@ LIBRARIES = (
 )  # fmt: skip
 _EXTRA = ("pandas",)  # read by pyarrow at its first table, where it is installed
 _LIGHT = "stages.inputs"  # runs even where nothing else does, and needs none of them
-_OURS = {"palimpsest", "stages", "flows"}
+_OURS = {"palimpsest", "palimpsest_lab", "stages", "flows"}
 _KEPT_OUT = ("opendp",)  # native code kept out as a precaution, as files that a process has mapped
 _DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dxg")  # open once a GPU is in use: importing torch maps only its driver
 _FORKS_WELL = {"jemalloc_bg_thd"}  # threads that a library starts anew in a fork

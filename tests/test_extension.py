@@ -13,6 +13,12 @@ from ruamel.yaml import YAML
 
 from palimpsest import extensions
 from palimpsest.errors import ParamsError
+from palimpsest.graph import taint
+from palimpsest.params.extension import Keys
+from palimpsest.params.file import RESOLVED
+from palimpsest.report.results import Metric
+from palimpsest.report.sections.base import MembershipKind
+from palimpsest.settings import Settings
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/howto/add_a_method.md"
@@ -143,3 +149,44 @@ def test_one_name_from_two_packages_is_refused(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(extensions, "_installed", lambda: points)
     with pytest.raises(ParamsError, match=r"Two packages bring 'lottery' .*: one\.method.* and two\.method"):
         extensions.named(group)
+
+
+@pytest.mark.parametrize(
+    ("group", "value", "told"),
+    [
+        ("palimpsest.methods", "palimpsest.methods.select.declaration:SELECT", "brings a method 'select'"),
+        ("palimpsest.stages", "palimpsest_lab.graph:STAGES", "brings a stage 'clipping_audit', and there is"),
+        ("palimpsest.settings", "palimpsest_lab.settings:KEYS", "brings a key of the section"),
+        ("palimpsest.pages", "wreck:PAGE", "cannot be loaded (ZeroDivisionError: division by zero)"),
+    ],
+)
+def test_a_package_takes_the_place_of_nothing(tmp_path: Path, group: str, value: str, told: str) -> None:
+    """A second `select` would price and charge as ours, and of two keys the second would count."""
+    info = tmp_path / "wreck-1.dist-info"
+    info.mkdir()
+    (tmp_path / "wreck.py").write_text("PAGE = 1 / 0\n")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: wreck\nVersion: 1\n")
+    (info / "entry_points.txt").write_text(f"[{group}]\nother = {value}\n")
+    imports = [f"    import palimpsest.{name}" for name in ("graph.stages", "params.schema", "report.sections")]
+    lines = ["from palimpsest.errors import PalimpsestError", "try:", *imports]
+    code = "\n".join([*lines, "except PalimpsestError as error:", "    print(error.lines)"])
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT), str(tmp_path)])}
+    done = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=True)
+    assert told in done.stdout
+    assert "what to do:" in done.stdout
+
+
+def test_what_a_package_would_add_unseen_is_refused() -> None:
+    with pytest.raises(ValueError, match="packages add no keys to 'privacy'"):
+        Keys(sections={"privacy": Settings})
+    with pytest.raises(ValueError, match="end with `membership`, got 'lengths'"):
+        MembershipKind("L", Metric("lengths", dict, lambda _: ()), "rows", "{}")
+
+
+def test_a_model_that_a_package_names_in_any_section_is_seen_by_the_taint_check(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(taint, "model_keys", lambda: {"utility.rater": "utility.rater.model"})
+    body = {"params": [{RESOLVED: ["utility.rater"]}]}
+    values = {"utility": {"rater": {"model": "models/dp3"}}}
+    assert list(taint._models(body, values, tmp_path)) == ["models/dp3"]  # noqa: SLF001

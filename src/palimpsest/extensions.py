@@ -13,7 +13,8 @@ A group holds one kind of thing, each under a name of its own:
 """
 
 import functools
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
@@ -50,12 +51,22 @@ def load(entry: EntryPoint) -> Any:
     """
     try:
         return entry.load()
-    except (ImportError, AttributeError) as error:
+    except Exception as error:  # a stranger's module may raise anything where it is imported
         package = entry.dist.name if entry.dist else entry.module
         raise ParamsError(
-            f"The package {package} brings {entry.name!r} ({entry.group}), which cannot be loaded ({error}).",
+            f"The package {package} brings {entry.name!r} ({entry.group}), which cannot be loaded "
+            f"({type(error).__name__}: {error}).",
             f"Update {package} or uninstall it; nothing was charged and no row was read.",
         ) from error
+
+
+def require_apart(what: str, names: Iterable[str]) -> None:
+    """Raise ParamsError where a name stands twice: a package would take the place of what is there, in silence."""
+    if twice := sorted(name for name, count in Counter(names).items() if count > 1):
+        raise ParamsError(
+            f"An installed package brings {what} {twice[0]!r}, and there is one already.",
+            "Uninstall that package or use a version with another name; nothing was charged and no row was read.",
+        )
 
 
 def loaded(group: str) -> Mapping[str, Any]:

@@ -13,6 +13,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -189,4 +190,10 @@ def _home(module: str) -> Path:
 @functools.cache
 def _homes() -> Mapping[str, Path]:
     specs = {root: find_spec(root) for root in _roots()}  # only of roots: finding a part of one would run its packages
-    return {root: Path(str(spec.origin)).parents[1] for root, spec in specs.items() if spec}
+    return {root: _home_of(spec) for root, spec in specs.items() if spec}
+
+
+def _home_of(spec: ModuleSpec) -> Path:
+    """Return the folder that a root lies in: a package, one without an `__init__`, or a single module."""
+    folders = spec.submodule_search_locations
+    return Path(next(iter(folders)) if folders else str(spec.origin)).parent

@@ -321,5 +321,7 @@ STAGES = (
     ),
 )  # fmt: skip
 
+extensions.require_apart("a stage", (stage.name for stage in STAGES))
+
 # The stages that ask private rows something, each under a charge of its own.
 SPENDERS = frozenset(stage.name for stage in STAGES if stage.receipt is not None)

@@ -211,7 +211,8 @@ def _gates(listed: Sequence[str], values: Mapping[str, Any]) -> list[str]:
 def _models(body: Mapping[str, Any], values: Mapping[str, Any], workspace: File) -> Iterator[str]:
     """The folders of models that the stage's parameters name, from the workspace; a hub's name is a path to nothing."""
     entries = filled(params_keys(body), values)
-    sections = {"models": values.get("models", {}), "authors": values.get("authors", {})}
+    names = {"models", "authors", *(key.partition(".")[0] for key in model_keys().values())}
+    sections = {name: values.get(name, {}) for name in sorted(names)}
     for key, name in _leaves(sections):
         may_name = _MODEL.fullmatch(key) or key in model_keys().values()
         if may_name and name not in (None, EMBEDDED) and any(_within(key, entry) for entry in entries):

@@ -38,6 +38,7 @@ def _depth(known: Method) -> int:
 
 
 METHODS: tuple[Method, ...] = tuple(sorted(_declared(), key=_depth))
+extensions.require_apart("a method", (known.name for known in METHODS))
 # Those whose rows are charged as such: a variant of the method is asked for by itself.
 CHARGED = tuple(method for method in METHODS if method.family is not Family.TRAINS)
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 Section = TypeVar("Section", bound=Settings)
 RUNS, RUN = "runs", "run"  # the section that a person writes, and the section worked out from it
+_SECTIONS = frozenset({"models", "utility", "audit", RUNS, RUN})
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,8 @@ class Keys:
         sections: section -> a class with the keys that it adds there, each with a default, so that a file without them
             stays valid. `models`, `utility` and `audit` can be added to; `runs`, what a person asks for by name; and
             `run`, what each stage is repeated for. The section is then an instance of that class, too.
+            Whoever starts a run on a team's server may set keys of `utility` and `audit`, so none there may name a
+            place that something is sent to.
         run: takes `runs`, and `run` as far as it is worked out; returns the package's entries of `run`.
         fits: takes `runs`; returns the names of models that are fitted for it though nothing is drawn from them.
         defaults: returns the defaults of its keys that follow from the data set.
@@ -49,6 +52,11 @@ class Keys:
     reads_base: Callable[["Params"], bool] = lambda _: False
     models: Mapping[str, str] = field(default_factory=dict)
     sources: Callable[["Params"], Iterable["PublicSource"]] = lambda _: ()
+
+
+    def __post_init__(self) -> None:
+        if unknown := sorted(self.sections.keys() - _SECTIONS):
+            raise ValueError(f"packages add no keys to {unknown[0]!r}, but to {', '.join(sorted(_SECTIONS))}")
 
 
 @functools.cache
@@ -73,6 +81,8 @@ def extended(section: str, base: type[Section]) -> type[Section]:
     own = tuple(keys.sections[section] for keys in brought() if section in keys.sections)
     if not own:
         return base
+    keys = (key for each in (base, *own) for key in each.model_fields)
+    extensions.require_apart(f"a key of the section {section},", keys)
     made: Any = create_model  # which a type checker cannot follow for classes that it does not see
     found: type[Section] = made(base.__name__, __base__=(*own, base), __doc__=base.__doc__, __module__=base.__module__)
     return found

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, get_args
 from pydantic import BaseModel
 
 from palimpsest.errors import ParamsError
+from palimpsest.extensions import require_apart
 from palimpsest.methods.registry import method
 from palimpsest.methods.shared.method import Family, Method
 from palimpsest.methods.shared.tools import Reads
@@ -211,7 +212,9 @@ def _run(file: File) -> dict[str, Any]:
         "evaluate": names,
         "audit": _or(runs.audit, names),
     }
-    return run | {key: names for keys in brought() for key, names in keys.run(runs, run).items()}
+    added = [keys.run(runs, run) for keys in brought()]
+    require_apart("an entry of the section run,", [*run, *(key for each in added for key in each)])
+    return run | {key: names for each in added for key, names in each.items()}
 
 
 def _source(file: File, name: str, names: Collection[str]) -> str | list[str] | None:

@@ -14,7 +14,7 @@ from palimpsest.privacy.receipt import Receipt
 from palimpsest.report.drawing import Chart, Rows
 from palimpsest.report.formats import MISSING, number, percent
 from palimpsest.report.results import Metric, Results
-from palimpsest.report.row import Row, Summary
+from palimpsest.report.row import Row, Summary, is_attack
 
 Line = TypeVar("Line")
 Receipts = Mapping[str, Receipt]  # by variant
@@ -201,6 +201,10 @@ class MembershipKind:
     title: str
     audit: Callable[[Any], MembershipAudit] = lambda result: result
     verdict: Callable[[Any, MembershipAudit], Verdict] = lambda _, audit: audit.verdict
+
+    def __post_init__(self) -> None:
+        if not is_attack(self.metric.name):
+            raise ValueError(f"the files of a membership attack end with `membership`, got {self.metric.name!r}")
 
 
 def badge(verdict: str) -> Markup:
