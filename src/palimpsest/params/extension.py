@@ -81,7 +81,7 @@ def extended(section: str, base: type[Section]) -> type[Section]:
     own = tuple(keys.sections[section] for keys in brought() if section in keys.sections)
     if not own:
         return base
-    keys = (key for each in (base, *own) for key in each.model_fields)
+    keys = [*base.model_fields, *(key for each in own for key in each.model_fields)]
     extensions.require_apart(f"a key of the section {section},", keys)
     made: Any = create_model  # which a type checker cannot follow for classes that it does not see
     found: type[Section] = made(base.__name__, __base__=(*own, base), __doc__=base.__doc__, __module__=base.__module__)
