@@ -101,6 +101,9 @@ def test_a_run_with_other_settings_takes_nothing_away_that_was_paid_for(ledger: 
     other = Run(**{**RUN.__dict__, "plan": "another"})
     assert finished.restored(other, ledger.charges("tickets"), "base", "code") is None
     assert not ROWS.exists()
+    ROWS.write_text("rows of the other")
+    finished.keep(other, [ROWS], {}, "base", "code")
+    ROWS.unlink()
     assert finished.is_kept(RUN)
     assert finished.restored(RUN, ledger.charges("tickets"), "base", "code") is not None
     assert ROWS.read_text() == "rows"
