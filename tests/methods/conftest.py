@@ -33,8 +33,8 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A language model that has seen the texts without their labels (as invented public text)."""
     folder = tmp_path_factory.mktemp("models") / "base"
     settings = EmbeddedLm(
-        layers=2, width=32, heads=2, vocabulary=320, context=48, epochs=12, batch=16, learning_rate=0.005, warmup=0.1,
-        schedule="linear", weight_decay=0.0,
+        layers=2, width=32, heads=2, vocabulary=320, context=48, epochs=12, batch=16, learning_rate=0.005,
+        weight_decay=0.0,
     )  # fmt: skip
     texts = [record.text for record in two_class_records()]
     pretrain_lm(texts, texts[:4], settings, 1, folder)

@@ -48,9 +48,7 @@ def taught(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model that knows what stands before the separator."""
     folder = tmp_path_factory.mktemp("taught") / "lm"
     save_lm(*load_lm(base), folder)
-    how = PromptWarmUp(
-        epochs=20, batch=16, learning_rate=0.01, warmup=0.1, schedule="linear", weight_decay=0.0, max_tokens=24
-    )
+    how = PromptWarmUp(epochs=20, batch=16, learning_rate=0.01, max_tokens=24)
     learn_prompts(
         folder, [each.text for each in two_class_records()], [str(each.label) for each in two_class_records()], how, 1
     )
