@@ -127,7 +127,8 @@ def test_a_suffix_is_written_behind_the_first_words(taught: Path) -> None:
     assert all(each.text.startswith("The lamp is great") for each in found)
     assert sum(each.text.startswith("The lamp is great and") for each in found) < len(found)
     drawn = BaseAuthor(settings(kept=(0.1, 0.9), temperature=2.0), taught, 3).vary([Record(text, "praise")], 40, 0)[0]
-    assert {sum(each.text.startswith(text[:cut]) for cut in (4, 9, 12, 18)) for each in drawn} > {1, 4}
+    kept = {sum(each.text.startswith(text[:cut]) for cut in (4, 9, 12, 18)) for each in drawn}
+    assert (min(kept) < 2, max(kept), len(kept) > 2) == (True, 4, True)
     assert all(each.text.startswith("The") for each in drawn)
 
 
