@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -11,6 +12,7 @@ from palimpsest.methods.dp_lm.model import new_model
 from palimpsest.methods.dp_lm.settings import DpLmGenerate, DpLmTrain
 from palimpsest.methods.shared.base import Plan
 from palimpsest.methods.shared.settings import Filters
+from palimpsest.models import lm
 from palimpsest.models.lm import pretrain_lm
 from palimpsest.models.settings import EmbeddedLm
 from palimpsest.privacy.entropy import NoiseSource
@@ -37,8 +39,15 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
         weight_decay=0.0,
     )  # fmt: skip
     texts = [record.text for record in two_class_records()]
-    pretrain_lm(texts, texts[:4], settings, 1, folder)
+    with patch.object(lm, "rise_and_cosine", _rise_and_fall):
+        pretrain_lm(texts, texts[:4], settings, 1, folder)
     return folder
+
+
+def _rise_and_fall(step: int, steps: int) -> float:
+    """A straight fall after a longer rise: in so few steps a model of two layers learns more by it."""
+    rise = round(0.1 * steps)
+    return (step + 1) / rise if step < rise else 1.0 - (step - rise) / (steps - rise)
 
 
 @pytest.fixture(scope="session")

@@ -240,7 +240,7 @@ def test_steered_texts_carry_their_label_more_often(blind, make_generate, varian
     model, rows = blind
     labels = [0, 1] * 40
     prompts = [[rows.ids.bos, int(rows.ordinary[0]), rows.ids.sep]] * len(labels)
-    how = make_generate(iterations=3, step_size=0.6, kl_scale=0.0, gm_scale=1.0, candidates=8, strength=3.0)
+    how = make_generate(iterations=3, step_size=0.3, kl_scale=0.0, gm_scale=1.0, candidates=8, strength=3.0)
     coins = np.stack([uniforms(1, 0, number, 12) for number in range(len(labels))])
     shares = {}
     for name in ("plain", variant):
