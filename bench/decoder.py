@@ -78,9 +78,9 @@ def settings_of(options: argparse.Namespace, trained: bool) -> DecoderSettings:
     """How to train; the language model hardly moves unless it is `trained`."""
     epochs, rate = (options.epochs, 8e-4) if trained else (1e-9, 1e-12)
     return DecoderSettings(
-        prefix=4, width=512, epochs=epochs, batch=64, learning_rate=rate, warmup=0.05, schedule="cosine",
-        weight_decay=0.01, noise=0.1, max_tokens=options.max_tokens, sentences=options.sentences,
-        heldout=options.heldout, corrector=options.corrector if trained else 0,
+        prefix=4, width=512, epochs=epochs, batch=64, learning_rate=rate,
+        max_tokens=options.max_tokens, sentences=options.sentences, heldout=options.heldout,
+        corrector=options.corrector if trained else 0,
     )  # fmt: skip
 
 

@@ -50,7 +50,7 @@ from palimpsest.records.vouched import fingerprint_of
 EPSILONS = (1.0, 3.0, 10.0)
 SENTENCES = 60_000
 WORDS = (3, 50)  # of a sentence
-REAL = LinearSettings(seeds=range(3), validation_share=0.2)
+REAL = LinearSettings(seeds=range(3))
 EVALUATORS = ("minilm_lr", "tfidf_lr")
 
 

@@ -42,7 +42,7 @@ from palimpsest.privacy.rows import PrivateRow
 from palimpsest.records.vouched import fingerprint_of
 
 SEED = 7
-NONE = Filters(chain=(), min_words=0, max_words=None, similarity=0.9, shingle=3, quantile=0.95, threshold=0.5)
+NONE = Filters(chain=(), min_words=0, max_words=None, similarity=0.9, quantile=0.95, threshold=0.5)
 
 
 @dataclass

@@ -47,10 +47,10 @@ from palimpsest.models.tokens import Specials
 BOS, PAD, SEP = 0, 1, 2
 IDS = Specials(bos=BOS, sep=SEP, eos=-1, pad=PAD, control=frozenset({BOS, PAD, SEP}))
 LABELS = ((5,), (7, 11, 13))  # token ids of two label names: prompts of two lengths, so padding is part of the price
-NO_FILTERS = Filters(chain=(), min_words=1, max_words=None, similarity=1, shingle=1, quantile=0.5, threshold=0)
+NO_FILTERS = Filters(chain=(), min_words=1, max_words=None, similarity=1, quantile=0.5, threshold=0)
 SETTINGS = DpLmGenerate(
     rows=1, batch=1, max_tokens=1, top_p=0.95, top_k=0, temperature=1.0, best_of=1, draws=1, iterations=3,
-    step_size=0.04, gamma=1.0, kl_scale=0.01, gm_scale=0.95, horizon=1, window=0, decay=False, grad_length=0,
+    step_size=0.04, gamma=1.0, kl_scale=0.01, gm_scale=0.95, horizon=1,
     candidates=16, strength=1.0, filters=NO_FILTERS,
 )  # fmt: skip
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -320,7 +320,7 @@ def _head(
 ) -> dict[str, Any]:
     train = DiscriminatorTrain(
         reads="encoder", width=0, prefix_step=4, epochs=40, batch=way.schema.n_units, learning_rate=0.01,
-        schedule="linear", warmup=0.0, betas=(0.9, 0.98), adam_eps=1e-8, weight_decay=0.0, noise_correction=False,
+        schedule="linear", warmup=0.0, betas=(0.9, 0.98), adam_eps=1e-8, noise_correction=False,
         clipping_norm=0.5, max_tokens=40, micro_batch=2048, checkpoint_steps=50, **clipping_of(way),
     )  # fmt: skip
     budget, before = Budget(EPSILON, way.delta), dpa.ComposedDpEvent([])
@@ -362,7 +362,7 @@ def lm_settings(**more: Any) -> DpLmTrain:
     """Settings of a training of the small public language model."""
     values: dict[str, Any] = {
         "epochs": 3, "batch": 128, "learning_rate": 0.004, "schedule": "linear", "warmup": 0.05, "betas": (0.9, 0.98),
-        "adam_eps": 1e-8, "weight_decay": 0.0, "noise_correction": False, "clipping": "joint", "clipping_norm": 0.1,
+        "adam_eps": 1e-8, "noise_correction": False, "clipping": "joint", "clipping_norm": 0.1,
         "discriminator_weight": 0.0, "discriminator_width": 0, "discriminator_reads": "both", "prefix_step": 4,
         "loss_on": "text", "freeze_first": 0, "freeze_last": 0, "freeze_embeddings": True, "lora_rank": 0,
         "max_tokens": 40, "micro_batch": 32, "precision": "float32", "checkpoint_steps": 50, "label_counts": "prior",

@@ -248,7 +248,7 @@ def settings(size: int, vector: SparseVectorSettings | None = None) -> PredictSe
         micro_batch=256, rounding=None, checkpoint_tokens=16, label_counts="prior", prior=None, histogram_share=0.01,
         class_means=None,
         prompt=Prompt(private="{text}\n", public="\n", chat=False, text_tokens=64, joint=" | ", ends="eos"),
-        filters=Filters(chain=(), min_words=0, max_words=None, similarity=1, shingle=1, quantile=0.5, threshold=0),
+        filters=Filters(chain=(), min_words=0, max_words=None, similarity=1, quantile=0.5, threshold=0),
     )  # fmt: skip
 
 

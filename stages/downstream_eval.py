@@ -163,7 +163,7 @@ class Judges:
 
     @property
     def _linear(self) -> LinearSettings:
-        return LinearSettings(range(self.params.utility.seeds), self.params.utility.validation_share)
+        return LinearSettings(range(self.params.utility.seeds))
 
 
 def compared(evaluation: Evaluation, baselines: Mapping[str, Any], evaluator: str, seed: int) -> Scored:

@@ -4,6 +4,7 @@ from palimpsest.audit.memorisation import LikenessRules, Secrets, memorisation
 from palimpsest.audit.units import Released
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
+from palimpsest.records.duplicates import SHINGLE
 from palimpsest.records.world.facts import load_facts, never_planted
 from palimpsest.workspace import FACTS
 from stages.audited import guessed, save, written
@@ -20,7 +21,7 @@ def run(name: str) -> None:
     """Synthetic rows, members and non-members, public rows, the world's secrets -> memorisation.json of the variant."""
     params, guess = load(), guessed()
     released = Released(written(params, name), *guess.sides, public_texts(), guess.units)
-    settings = LikenessRules(params.audit.similarity, params.audit.shingle, CLOSENESS)
+    settings = LikenessRules(params.audit.similarity, SHINGLE, CLOSENESS)
     save(name, "memorisation", memorisation(released, planted_secrets(params), settings).to_json(name))
 
 

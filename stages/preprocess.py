@@ -11,7 +11,7 @@ from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import Params
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import require_unit
-from palimpsest.records.duplicates import guessable, marks
+from palimpsest.records.duplicates import SHINGLE, guessable, marks
 from palimpsest.records.faults import POLICIES, RecordError
 from palimpsest.records.keyed import fingerprint, likeness
 from palimpsest.records.preprocess import preprocess
@@ -48,7 +48,7 @@ def run() -> None:
         audit_size=params.audit.size,
         test_rate=params.dataset.test_share,
         batch_size=max((model.train.batch for model in params.fitted.values()), default=1),
-        guessable=partial(guessable, similarity=params.audit.similarity, shingle=params.audit.shingle),
+        guessable=partial(guessable, similarity=params.audit.similarity, shingle=SHINGLE),
         public=public,
     )
     for part in ("train", "holdout", "test"):

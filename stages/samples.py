@@ -25,6 +25,7 @@ from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.privacy.receipt import read_receipt
 from palimpsest.progress import track
+from palimpsest.records.duplicates import SHINGLE
 from palimpsest.records.evolved import EvolvedRound, read_evolved
 from palimpsest.records.picked import picked
 from palimpsest.records.private import SplitRow
@@ -61,7 +62,7 @@ def run(most: str, *names: str) -> None:
     shown = asked(params, names)
     reader = Reader.of(params)
     variants = [reader.browsed(name, int(most)) for name in shown]
-    sizes = Sizes(len(reader.train.rows), len(reader.holdout.rows), params.audit.shingle)
+    sizes = Sizes(len(reader.train.rows), len(reader.holdout.rows), SHINGLE)
     created = datetime.now(UTC).isoformat(timespec="seconds")
     write_text(SAMPLES, render_samples(params.dataset.asset, variants, sizes, created))
 
@@ -126,7 +127,7 @@ class Reader:
         others = [None if place < 0 else self.train.rows[place] for place in near.places]
         longest = longest_runs(texts, [row.text for row in self.train.rows])
         found = zip(rows, others, near.cosines.tolist(), unread.cosines.tolist(), longest.tolist(), strict=True)
-        return tuple(_written(*one, self.params.audit.shingle) for one in found)
+        return tuple(_written(*one, SHINGLE) for one in found)
 
     def _nearest(self, texts: Sequence[str], name: str) -> Iterator[Nearest]:
         """Find the nearest among the rows that were read, and among those that were not."""

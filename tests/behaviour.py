@@ -17,7 +17,10 @@ import torch
 from pydantic import BaseModel
 
 import palimpsest
+from palimpsest.methods.dp_lm.fitting import WEIGHT_DECAY
+from palimpsest.methods.dp_lm.settings import DpSgd
 from palimpsest.methods.registry import METHODS
+from palimpsest.methods.shared.method import Method
 from palimpsest.models.encoder import Encoder
 from palimpsest.models.sources import resolve_encoder
 from palimpsest.params.derived import DERIVED
@@ -37,6 +40,7 @@ from palimpsest.privacy.statements import StatementCounts, StatementPhrases
 from palimpsest.privacy.versions import QUERIES, TOOLS, versions_of
 from palimpsest.privacy.votes import Ballot, DomainBallot, Slate, Vote, VoteRounds
 from palimpsest.privacy.words import ReplacedWords, WordSets
+from palimpsest.records.duplicates import SHINGLE
 from palimpsest.records.phrases import PublicWords
 from palimpsest.records.statements import Attribute
 from tests.prediction.test_fewshot import shots
@@ -293,7 +297,7 @@ def tools() -> dict[str, Any]:
 def defaults() -> dict[str, Any]:
     """Method -> key -> its default, and each default that depends on the data: none changes under one version."""
     data = Dataset.model_validate(_DATA)
-    found = {method.name: dict(sorted(_defaults(method.settings, ""))) for method in METHODS}
+    found = {method.name: dict(sorted(_with_constants(method))) for method in METHODS}
     found["derived"] = {
         f"{key} {item.tag or ''}".strip(): json.loads(json.dumps(plain(item.of(data, "embedded"))))
         for key, item in ((".".join(item.path), item) for item in DERIVED.values())
@@ -305,6 +309,20 @@ _DATA = {
     "asset": "a", "private": "a.jsonl", "public": "b.jsonl", "task": "classify", "text": "text", "label": "label",
     "labels": dict.fromkeys(LABELS, "words"), "n_public": 5000, "max_length": 200,
 }  # fmt: skip
+
+
+def _with_constants(method: Method) -> Iterator[tuple[str, Any]]:
+    """Yield what a method's rows rest on unless it is told otherwise: its defaults, and constants that once were keys.
+
+    Whoever was charged before left them at these values, and is known as before.
+    """
+    for key, value in _defaults(method.settings, ""):
+        if key == "filters":
+            until = list(value).index("similarity") + 1  # where the key was
+            value = dict([*list(value.items())[:until], ("shingle", SHINGLE), *list(value.items())[until:]])
+        yield key, value
+    if issubclass(method.settings, DpSgd):
+        yield "weight_decay", WEIGHT_DECAY
 
 
 def _defaults(section: type[BaseModel], place: str) -> Iterator[tuple[str, Any]]:

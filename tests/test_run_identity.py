@@ -143,7 +143,7 @@ OTHER_ROWS: dict[str, Edit] = {
 SAME_ROWS: dict[str, Edit] = {
     "the file in another order": {"dataset": {"private": "turned.jsonl"}},
     "what the audit measures": {"audit": {"orders": [3], "resamples": 100, "guesses": 0.5, "alpha": 0.1}},
-    "who is guessed about": {"audit": {"similarity": 0.1, "shingle": 1}},
+    "who is guessed about": {"audit": {"similarity": 0.1}},
     "how states are examined": {"audit": {"separation": {"rows": 20, "max_tokens": 8, "trees": 10, "projections": []}}},
     "how utility is measured": {"utility": {"evaluators": ["tfidf_lr"], "seeds": 4}},
     "the release": {"release": {"variants": ["dp3"], "title": "Another", "license": "MIT"}},

@@ -37,6 +37,7 @@ from palimpsest_lab.audits.incontext import (
     helps,
 )
 from palimpsest_lab.audits.incontext_model import (
+    FIRST_TOKENS,
     AnswerWriter,
     Chooser,
     TokenPrompts,
@@ -49,7 +50,7 @@ from palimpsest_lab.audits.incontext_model import (
     score_answers,
     write_tokens,
 )
-from palimpsest_lab.audits.incontext_settings import InContext
+from palimpsest_lab.audits.incontext_settings import CONTENT_FREE, InContext
 from palimpsest_lab.stages import incontext_eval
 from tests.settings_file import demo
 
@@ -60,7 +61,7 @@ BOOTSTRAP = Bootstrap(resamples=300, seed=0)
 SETTINGS = {
     "shots": (0, 2, 5), "draws": 2, "items": 12, "batch": 5, "demonstration_tokens": 9, "item_tokens": 12,
     "instruction": "Sort the texts.\n\n", "item": "Text: {text}\nAnswer:", "answer": " {label}\n", "verbalisers": None,
-    "content_free": ("N/A", "", "[MASK]"), "answer_tokens": 6, "first_tokens": 20,
+    "answer_tokens": 6,
 }  # fmt: skip
 
 
@@ -400,12 +401,12 @@ def _plain_scores(model, start, items, answers):
 
 
 def test_the_first_token_of_a_free_answer_is_calibrated(model, tokenizer):
-    prompts = TokenPrompts(tokenizer, settings(first_tokens=30))
+    prompts = TokenPrompts(tokenizer, settings())
     start, items = beginning(prompts, 2), prompts.items(texts(8, seed=4), 12)
-    free = _plain_next(model, start, prompts.items(prompts.settings.content_free, 12))
+    free = _plain_next(model, start, prompts.items(CONTENT_FREE, 12))
     plain = _plain_next(model, start, items)
     odds = plain - free.exp().mean(dim=0).log()
-    unlikely = plain < plain.topk(30, dim=1).values[:, -1:]
+    unlikely = plain < plain.topk(FIRST_TOKENS, dim=1).values[:, -1:]
     first = odds.masked_fill(unlikely, -torch.inf).argmax(dim=1).tolist()
     assert first != plain.argmax(dim=1).tolist()
     expected = [
@@ -419,7 +420,7 @@ def test_the_first_token_of_a_free_answer_is_calibrated(model, tokenizer):
         answer_text(written_plainly(model, [*start, *item], token, 6), prompts)
         for item, token in zip(items, plain.argmax(dim=1).tolist(), strict=True)
     ]
-    uncalibrated = TokenPrompts(tokenizer, settings(first_tokens=30, calibrate=False))
+    uncalibrated = TokenPrompts(tokenizer, settings(calibrate=False))
     right = AnswerWriter(model, uncalibrated).right(read(model, start), items, likeliest)
     assert right.tolist() == [same_wording(text, text) for text in likeliest]
 
@@ -494,7 +495,7 @@ def _plain_odds(model, prompts, shown, asked):
     options = prompts.answers(LABELS)
     answers = prompts.answers([row.label for row in shown])
     start = [*prompts.start, *chain(*prompts.demonstrations([row.text for row in shown], answers))]
-    free = _plain_scores(model, start, prompts.items(prompts.settings.content_free, 12), options)
+    free = _plain_scores(model, start, prompts.items(CONTENT_FREE, 12), options)
     scores = _plain_scores(model, start, prompts.items(asked, 12), options)
     return scores.exp() / free.softmax(dim=1).mean(dim=0)
 

@@ -20,7 +20,7 @@ from palimpsest.records.record import Record
 from palimpsest.workspace import PRIVATE
 from palimpsest_lab.audits.incontext import audit_in_context
 from palimpsest_lab.audits.incontext_endpoint import EndpointJudge, TextPrompts, label_scores
-from palimpsest_lab.audits.incontext_settings import InContext
+from palimpsest_lab.audits.incontext_settings import CONTENT_FREE, InContext
 from palimpsest_lab.stages import incontext_eval
 from tests.machines import own_ledger
 from tests.models.chat.server import Behaviour, Reply, Running, Seen, completion, serving
@@ -109,7 +109,7 @@ def test_demonstrations_that_help_are_seen_through_calibrated_answers(
 def test_nothing_that_was_answered_is_asked_again(there: Running, tmp_path: Path) -> None:
     first = judge(there, tmp_path).judged(ROWS, ASKED)
     sent = len(there.seen)
-    assert sent == len(ASKED) + len(SETTINGS.content_free)
+    assert sent == len(ASKED) + len(CONTENT_FREE)
     assert np.array_equal(judge(there, tmp_path).judged(ROWS, ASKED), first)
     assert len(there.seen) == sent
 
@@ -190,5 +190,5 @@ def test_nobody_without_the_data_sets_key_can_try_a_row_on_what_was_kept(
         incontext_eval.judge_of(params, SETTINGS, name).judged([], ASKED)
         with closing(sqlite3.connect(incontext_eval.KEPT / f"{name}.sqlite")) as base:
             names.append({ask for (ask,) in base.execute("SELECT ask FROM answer")})
-    assert len(names[0]) == len(names[1]) == len(ASKED) + len(SETTINGS.content_free)
+    assert len(names[0]) == len(names[1]) == len(ASKED) + len(CONTENT_FREE)
     assert not names[0] & names[1]

@@ -236,8 +236,8 @@ def test_a_token_is_compared_with_what_the_model_expects():
 def test_token_scores_belong_to_their_record_and_to_the_tokens_of_its_loss(tmp_path):
     lines = ["the lamp is great", "the radio is awful and poor", "a fine kettle"]
     settings = EmbeddedLm(
-        layers=1, width=16, heads=2, vocabulary=300, context=32, epochs=2, batch=3, learning_rate=0.01, warmup=0.0,
-        schedule="constant", weight_decay=0.0,
+        layers=1, width=16, heads=2, vocabulary=300, context=32, epochs=2, batch=3, learning_rate=0.01,
+        weight_decay=0.0,
     )  # fmt: skip
     pretrain_lm(lines, lines, settings, 0, tmp_path / "base")
     model, tokenizer = new_model(tmp_path / "base", 2, 1, 0)

@@ -21,7 +21,7 @@ from palimpsest.audit.utility import (
 from palimpsest.errors import DataError
 
 LABELS = ("bug", "praise", "question")
-SETTINGS = LinearSettings(seeds=(0, 1, 2), validation_share=0.2)
+SETTINGS = LinearSettings(seeds=(0, 1, 2))
 BOOTSTRAP = Bootstrap(resamples=500, seed=0)
 
 
@@ -133,7 +133,7 @@ def test_gap_closed_is_not_given_where_there_is_no_gap():
 
 def test_fewer_than_three_seeds_are_refused():
     with pytest.raises(ValueError, match="number_of_seeds"):
-        LinearSettings(seeds=(0, 1), validation_share=0.2)
+        LinearSettings(seeds=(0, 1))
 
 
 def test_json_has_the_published_shape():

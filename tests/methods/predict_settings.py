@@ -20,7 +20,7 @@ from tests.reading import EVERYTHING, reading
 ROWS = [PrivateRow(record.text, record.label) for record in two_class_records()]
 
 _FILTERS = {
-    "chain": (), "min_words": 1, "max_words": None, "similarity": 0.9, "shingle": 3, "quantile": 0.9, "threshold": 0.5,
+    "chain": (), "min_words": 1, "max_words": None, "similarity": 0.9, "quantile": 0.9, "threshold": 0.5,
 }  # fmt: skip
 _PROMPT = {
     "private": "{label}:{text}{separator}", "public": "{label}:{separator}", "chat": False, "text_tokens": 16,

@@ -18,7 +18,7 @@ from tests.reading import EVERYTHING, reading
 
 SECRET = "order 8812-XK"
 THINGS = ("lamp", "kettle", "radio", "stove", "fridge", "phone")
-FILTERS = Filters(chain=(), min_words=1, max_words=None, similarity=0.9, shingle=3, quantile=0.9, threshold=0.5)
+FILTERS = Filters(chain=(), min_words=1, max_words=None, similarity=0.9, quantile=0.9, threshold=0.5)
 
 
 def tickets(n_public: int, labels: Mapping[str, str]) -> PublicSchema:

@@ -15,7 +15,7 @@ from palimpsest.errors import ModelError
 from palimpsest.models import descent, lm
 from palimpsest.models.decoder.settings import DecoderSettings
 from palimpsest.models.decoder.training import train_decoder
-from palimpsest.models.descent import Kept, descended, key_of, length_batches, schedule_factor
+from palimpsest.models.descent import Kept, descended, key_of, length_batches, rise_and_cosine
 from palimpsest.models.lm import learn_prompts, load_lm, pretrain_lm, train
 from palimpsest.models.settings import EmbeddedLm, PromptWarmUp
 from palimpsest.workspace import CHECKPOINTS
@@ -55,9 +55,7 @@ def _trained(network: nn.Module, kept: Kept | None, stop: int | None = None, pre
     matrices = [weight for weight in network.parameters() if weight.dim() > 1]
     vectors = [weight for weight in network.parameters() if weight.dim() <= 1]
     groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "lr": 0.01}]
-    rates = LambdaLR(
-        torch.optim.AdamW(groups, lr=0.05, fused=True), lambda step: schedule_factor("cosine", step, STEPS, 2)
-    )
+    rates = LambdaLR(torch.optim.AdamW(groups, lr=0.05, fused=True), lambda step: rise_and_cosine(step, STEPS))
     return descended(
         network, drawn(), lambda batch: (network(batch) - batch.sum(1, keepdim=True)).square().mean(), rates,
         name="toy", steps=STEPS, private=False, precision=precision, kept=kept,

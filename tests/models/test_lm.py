@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from palimpsest.errors import ModelError
-from palimpsest.models.lm import load_lm, mean_loss, pretrain_lm, schedule_factor, text_losses
+from palimpsest.models.descent import rise_and_cosine
+from palimpsest.models.lm import load_lm, mean_loss, pretrain_lm, text_losses
 from palimpsest.models.settings import EmbeddedLm
 from palimpsest.models.tokens import encode_texts, specials, train_tokenizer
 from palimpsest.prediction.contexts import give_dtype
@@ -17,8 +18,8 @@ from tests.families import family
 TEXTS = [f"The {thing} {verb} in the {place}." for thing in ("lamp", "kettle", "radio") for verb in ("hums", "leaks")
          for place in ("hall", "kitchen", "garden", "office")]  # fmt: skip
 SETTINGS = EmbeddedLm(
-    layers=1, width=32, heads=2, vocabulary=300, context=24, epochs=30, batch=8, learning_rate=0.01, warmup=0.1,
-    schedule="linear", weight_decay=0.0,
+    layers=1, width=32, heads=2, vocabulary=300, context=24, epochs=30, batch=8, learning_rate=0.01,
+    weight_decay=0.0,
 )  # fmt: skip
 
 
@@ -128,8 +129,7 @@ def test_weights_that_are_given_a_type_are_those_that_would_have_been_read_in_it
     assert given.dtype == torch.bfloat16
 
 
-@pytest.mark.parametrize(("schedule", "middle"), [("constant", 1.0), ("linear", 0.5), ("cosine", 0.5)])
-def test_schedule(schedule: str, middle: float) -> None:
-    assert schedule_factor(schedule, 0, 20, warmup=10) == pytest.approx(0.1)
-    assert schedule_factor(schedule, 10, 20, warmup=10) == pytest.approx(1.0)
-    assert schedule_factor(schedule, 15, 20, warmup=10) == pytest.approx(middle)
+def test_the_learning_rate_rises_and_falls_by_half_a_cosine() -> None:
+    assert rise_and_cosine(0, 200) == pytest.approx(0.1)
+    assert rise_and_cosine(10, 200) == pytest.approx(1.0)
+    assert rise_and_cosine(105, 200) == pytest.approx(0.5)

@@ -45,16 +45,13 @@ def test_blocks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_rows_are_cut_to_the_context_and_empty_texts_teach_nothing(tmp_path: Path, monkeypatch) -> None:
     shape = EmbeddedLm(
-        layers=1, width=32, heads=2, vocabulary=300, context=12, epochs=1, batch=16, learning_rate=0.01, warmup=0.0,
-        schedule="constant", weight_decay=0.0,
+        layers=1, width=32, heads=2, vocabulary=300, context=12, epochs=1, batch=16, learning_rate=0.01,
+        weight_decay=0.0,
     )  # fmt: skip
     pretrain_lm(KINDS, KINDS[:1], shape, 0, tmp_path / "lm")
     rows: list[list[int]] = []
     monkeypatch.setattr("palimpsest.models.lm.train", lambda _model, given, *_rest, **_how: rows.extend(given))
-    settings = Similar(
-        epochs=1, batch=16, learning_rate=0.01, warmup=0.0, schedule="constant", weight_decay=0.0, max_tokens=40,
-        neighbours=1,
-    )  # fmt: skip
+    settings = Similar(epochs=1, batch=16, learning_rate=0.01, max_tokens=40, neighbours=1)
     texts = [KINDS[0] * 9, "", KINDS[1]]
     learn_prompts(tmp_path / "lm", texts, [""] * 3, settings, 0, np.array([[2], [0], [1]]))
     assert len(rows) == 3  # two texts alone, one of them behind its neighbour; the empty one is in none
@@ -64,15 +61,12 @@ def test_rows_are_cut_to_the_context_and_empty_texts_teach_nothing(tmp_path: Pat
 def test_a_taught_model_finds_a_text_likelier_behind_a_similar_one(tmp_path: Path) -> None:
     texts = [kind for kind in KINDS for _ in range(40)]
     shape = EmbeddedLm(
-        layers=2, width=32, heads=2, vocabulary=300, context=64, epochs=3, batch=16, learning_rate=0.01, warmup=0.0,
-        schedule="constant", weight_decay=0.0,
+        layers=2, width=32, heads=2, vocabulary=300, context=64, epochs=3, batch=16, learning_rate=0.01,
+        weight_decay=0.0,
     )  # fmt: skip
     pretrain_lm(texts, texts[:4], shape, 0, tmp_path / "lm")
     before, tokenizer = load_lm(tmp_path / "lm")
-    settings = Similar(
-        epochs=10, batch=16, learning_rate=0.01, warmup=0.0, schedule="constant", weight_decay=0.0, max_tokens=24,
-        neighbours=1,
-    )  # fmt: skip
+    settings = Similar(epochs=10, batch=16, learning_rate=0.01, max_tokens=24, neighbours=1)
     pairs = np.array([[(index + 1) % 40 + index // 40 * 40] for index in range(len(texts))])
     learn_prompts(tmp_path / "lm", texts, [""] * len(texts), settings, 0, pairs)
     taught, _ = load_lm(tmp_path / "lm")

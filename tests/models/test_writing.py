@@ -15,8 +15,8 @@ from palimpsest.models.writing import Gap, Start, Writer, draw
 TEXTS = [f"The {thing} {verb} in the {place}." for thing in ("lamp", "kettle", "radio") for verb in ("hums", "leaks")
          for place in ("hall", "kitchen", "garden", "office")]  # fmt: skip
 SETTINGS = EmbeddedLm(
-    layers=1, width=32, heads=2, vocabulary=300, context=40, epochs=20, batch=8, learning_rate=0.01, warmup=0.1,
-    schedule="linear", weight_decay=0.0,
+    layers=1, width=32, heads=2, vocabulary=300, context=40, epochs=20, batch=8, learning_rate=0.01,
+    weight_decay=0.0,
 )  # fmt: skip
 
 

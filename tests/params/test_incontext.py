@@ -9,7 +9,7 @@ from palimpsest_lab.audits.incontext_settings import InContext
 SETTINGS = {
     "shots": (0, 4, 16), "draws": 3, "items": 300, "batch": 16, "demonstration_tokens": 32, "item_tokens": 64,
     "instruction": "", "item": "Text: {text}\nAnswer:", "answer": " {label}\n", "verbalisers": None,
-    "content_free": ("N/A",), "answer_tokens": 8, "first_tokens": 100,
+    "answer_tokens": 8,
 }  # fmt: skip
 REFUSED = {
     "no zero-shot": ({"shots": (4, 16)}, "ascends from 0"),
@@ -22,7 +22,6 @@ REFUSED = {
     "nothing before the label": ({"item": "Text: {text}"}, "something must stand"),
     "one word for two labels": ({"verbalisers": {"a": "yes", "b": " yes"}}, "a word of its own"),
     "a label without a word": ({"verbalisers": {"a": "yes", "b": " "}}, "a word of its own"),
-    "no content-free text": ({"content_free": ()}, "at least 1"),
     "unknown key": ({"shot": 3}, "Extra inputs"),
 }
 

@@ -56,9 +56,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pad_token_id=ids.pad,
     )  # fmt: skip
     model = LlamaForCausalLM(config)
-    told = PromptWarmUp(
-        epochs=8, batch=32, learning_rate=0.02, warmup=0.0, schedule="linear", weight_decay=0.0, max_tokens=64
-    )
+    told = PromptWarmUp(epochs=8, batch=32, learning_rate=0.02, max_tokens=64)
     train(model.train(), rows, told, 0, private=False)
     model.generation_config = GenerationConfig(do_sample=True, eos_token_id=ids.eos, pad_token_id=ids.pad)
     made = tmp_path_factory.mktemp("served") / "model"

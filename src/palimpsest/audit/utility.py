@@ -26,6 +26,7 @@ _Features: TypeAlias = np.ndarray | csr_matrix
 _PENALTIES = (0.1, 1.0, 10.0, 100.0)  # candidate values of C, the inverse strength of the L2 penalty
 _CALIBRATION_BINS = 15  # Guo et al. 2017
 _ITERATIONS = 500
+_VALIDATION_SHARE = 0.2  # of the synthetic rows: these choose the penalty and do not train
 
 
 @dataclass(frozen=True)
@@ -126,10 +127,8 @@ class LinearSettings:
     # each seed draws which synthetic rows train and which choose the penalty; the solver itself is deterministic, so
     # the spread over seeds is that of this draw.
     seeds: Sequence[int]
-    validation_share: float  # share of the synthetic rows that choose the penalty and do not train
 
     def __post_init__(self) -> None:
-        validate.in_range(0, 0.9, validation_share=self.validation_share)
         validate.in_range(3, 1000, number_of_seeds=len(self.seeds))
 
 
@@ -263,7 +262,7 @@ def _fit_predict(
 ) -> np.ndarray:
     """Probabilities of the test rows by the model that is best on this seed's validation rows; (test rows, labels)."""
     order = np.random.default_rng(seed).permutation(len(targets))
-    held = int(settings.validation_share * len(targets))
+    held = int(_VALIDATION_SHARE * len(targets))
     chosen, train = order[:held], order[held:]
     probabilities = np.zeros((test.shape[0], labels))
     if len(np.unique(targets[train])) == 1:  # the only possible prediction

@@ -142,7 +142,7 @@ STAGES = (
     ),
     Stage(
         "preprocess", "Read and check the files, draw the audit subset and its coins, write the splits", Zone.PRIVATE,
-        params=("seed", "dataset", "audit.size", "audit.similarity", "audit.shingle"),
+        params=("seed", "dataset", "audit.size", "audit.similarity"),
         deps=(PRIVATE_FILE, TEST_FILE, PUBLIC_FILE),
         outs=(TRAIN, HOLDOUT, TEST, ROWS_REPORT, MANIFEST, TEXTS, HELD),
     ),
@@ -268,7 +268,7 @@ STAGES = (
     measures(
         "memorisation_audit",
         "Count what the rows repeat of private ones, beside what they share with rows no one read",
-        "memorisation", ("seed", *COLUMNS, "audit.similarity", "audit.shingle", "world"),
+        "memorisation", ("seed", *COLUMNS, "audit.similarity", "world"),
         (ROWS, TRAIN, HOLDOUT, TEXTS, FACTS),
     ),
     measures(

@@ -21,6 +21,7 @@ from palimpsest.training.engine import EngineError
 
 Batch = TypeVar("Batch")
 _BUCKET = 50  # batches whose texts are sorted by length together
+_WARM_UP = 0.05  # share of the steps in which the learning rate rises
 _SECONDS = 600.0  # of a training, from one state that is kept to the next
 
 
@@ -155,12 +156,13 @@ def recent_mean(losses: Sequence[float]) -> float:
     return sum(recent) / len(recent)
 
 
-def schedule_factor(schedule: str, step: int, steps: int, warmup: int = 0) -> float:
-    """Return the factor of the peak learning rate at `step` of `steps`: linear warm-up, then the decay."""
+def rise_and_cosine(step: int, steps: int) -> float:
+    """Return the factor of the peak learning rate at `step` of `steps`: linear warm-up, then half a cosine."""
+    warmup = round(_WARM_UP * steps)
     if step < warmup:
         return (step + 1) / warmup
     done = (step - warmup) / max(1, steps - warmup)
-    return {"constant": 1.0, "linear": 1.0 - done, "cosine": 0.5 * (1.0 + math.cos(math.pi * done))}[schedule]
+    return 0.5 * (1.0 + math.cos(math.pi * done))
 
 
 def length_batches(lengths: Sequence[int], batch: int, steps: int, coins: torch.Generator) -> Iterator[list[int]]:

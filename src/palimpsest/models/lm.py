@@ -22,7 +22,7 @@ from transformers.utils import logging as transformers_logging
 from palimpsest.devices import device
 from palimpsest.errors import ModelError
 from palimpsest.files import atomic_path
-from palimpsest.models.descent import Kept, descended, key_of, length_batches, recent_mean, schedule_factor
+from palimpsest.models.descent import Kept, descended, key_of, length_batches, recent_mean, rise_and_cosine
 from palimpsest.models.logits import measured, require_plain_head, states
 from palimpsest.models.plain import loading
 from palimpsest.models.settings import EmbeddedLm, PromptWarmUp, Schooling, Similar
@@ -213,8 +213,7 @@ def train(
         raise ModelError("There is no public text to train the language model on.", "Name a public file with texts.")
     require_plain_head(model)
     steps = max(1, round(settings.epochs * len(rows) / settings.batch))
-    optimizer, warmup = _optimizer(model, settings), round(settings.warmup * steps)
-    rates = LambdaLR(optimizer, lambda step: schedule_factor(settings.schedule, step, steps, warmup))
+    rates = LambdaLR(_optimizer(model, settings), lambda step: rise_and_cosine(step, steps))
     batches = length_batches(list(map(len, rows)), settings.batch, steps, torch.Generator().manual_seed(seed))
     return descended(
         model,
@@ -232,7 +231,7 @@ def train(
 def _optimizer(model: nn.Module, settings: Schooling) -> torch.optim.AdamW:
     weights = list(model.parameters())
     groups = [
-        {"params": [weight for weight in weights if weight.dim() > 1], "weight_decay": settings.weight_decay},
+        {"params": [weight for weight in weights if weight.dim() > 1], "weight_decay": settings.decay()},
         {"params": [weight for weight in weights if weight.dim() <= 1], "weight_decay": 0.0},
     ]
     rate = settings.learning_rate or suited_rate(sum(weight.numel() for weight in weights))

@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 from palimpsest.settings import Settings
 
 Precision = Literal["float32", "bf16"]
+_WEIGHT_DECAY = 0.01
 
 
 class Schooling(Settings):
@@ -17,15 +18,14 @@ class Schooling(Settings):
     learning_rate: float | None = Field(
         default=None, gt=0, description="Peak learning rate of AdamW; null: as suits a pretrained model of its size."
     )
-    warmup: float = Field(default=0.05, ge=0, lt=1, description="Share of the steps in which the learning rate rises.")
-    schedule: Literal["constant", "linear", "cosine"] = Field(
-        default="cosine", description="Decay of the learning rate after warm-up."
-    )
-    weight_decay: float = Field(default=0.01, ge=0, description="Weight decay of AdamW on matrices.")
     precision: Precision = Field(
         default="float32",
         description="Of products; weights are float32. bf16 suits a pretrained model on a GPU or AVX512-BF16.",
     )
+
+    def decay(self) -> float:
+        """Weight decay of AdamW on matrices."""
+        return _WEIGHT_DECAY
 
 
 class EmbeddedLm(Schooling):
@@ -41,12 +41,17 @@ class EmbeddedLm(Schooling):
     epochs: float = Field(default=4, gt=0, description="Passes over the public training text.")
     learning_rate: float = Field(default=0.002, gt=0, description="Peak learning rate of AdamW.")
     batch: int = Field(default=32, ge=1, description="Texts per step.")
+    weight_decay: float = Field(default=_WEIGHT_DECAY, ge=0, description="Weight decay of AdamW on matrices.")
 
     @model_validator(mode="after")
     def _heads_divide_width(self) -> "EmbeddedLm":
         if self.width % self.heads:
             raise ValueError(f"width must be a multiple of heads, got {self.width!r} and {self.heads!r}")
         return self
+
+    def decay(self) -> float:
+        """Weight decay of AdamW on matrices."""
+        return self.weight_decay
 
 
 class PromptWarmUp(Schooling):

@@ -232,8 +232,6 @@ class Utility(Settings):
     )
     """Classifiers; next_token, which needs no labels, is a language model that is asked for the next token."""
     seeds: int = Field(default=3, ge=3, description="Repetitions of every evaluator.")
-    validation_share: float = Field(default=0.2, gt=0, lt=1)
-    """Share of the synthetic rows that choose the regularisation."""
     most_rows: int = Field(default=50_000, ge=100)
     """Rows that an evaluator learns from, and is asked about, at most; of more, so many are drawn by the seed."""
     finetune: Finetune = Finetune()
@@ -260,7 +258,6 @@ class Audit(Settings):
     """Expected records in the audit subset, or persons where there is a unit column: half of them never train."""
     similarity: float = Field(default=0.7, gt=0, le=1)
     """Jaccard similarity from which two texts are near-duplicates."""
-    shingle: int = Field(default=3, ge=1, description="Words per shingle of the near-duplicate test.")
     orders: tuple[int, ...] = Field(default=(3, 4, 5, 6, 7, 10, 13), min_length=1, description="n of the n-gram audit.")
     resamples: int = Field(default=1000, ge=100, description="Bootstrap and permutation resamples.")
     guesses: float = Field(default=0.2, gt=0, le=1)

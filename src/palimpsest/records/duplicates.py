@@ -14,6 +14,7 @@ from palimpsest.records.keyed import normalise
 
 _WORD = re.compile(r"\w+")
 
+SHINGLE = 3  # words of a shingle; a shorter text is one shingle
 Shingle = tuple[str, ...]
 Wording = frozenset[Shingle]  # of a text: two that differ only in case or punctuation have the same
 

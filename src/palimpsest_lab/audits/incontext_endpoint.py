@@ -20,7 +20,7 @@ from palimpsest.models.chat.kept import open_endpoint
 from palimpsest.models.chat.settings import JudgeEndpoint
 from palimpsest.records.record import Record
 from palimpsest_lab.audits.incontext_judge import Judge
-from palimpsest_lab.audits.incontext_settings import LABEL, TEXT, InContext
+from palimpsest_lab.audits.incontext_settings import CONTENT_FREE, LABEL, TEXT, InContext
 
 _TOKENS_A_WORD = 2  # an upper estimate: the endpoint's tokenizer is not known
 _MARKS = " \t\n▁Ġ"  # before a word, as tokens may spell a space
@@ -89,7 +89,7 @@ class EndpointJudge(Judge):
 
     def judged(self, shown: Sequence[Record], asked: Sequence[Record]) -> np.ndarray:
         settings = self._prompts.settings
-        free = settings.content_free if settings.calibrate else ()
+        free = CONTENT_FREE if settings.calibrate else ()
         named = dict(zip(self._labels, self._words, strict=True))
         before = [(row.text, named[row.label or ""]) for row in shown]
         prompts = [self._prompts.prompt(before, text) for text in (*free, *(row.text for row in asked))]

@@ -25,12 +25,16 @@ from palimpsest.models.tokens import Specials, encode_texts, specials
 from palimpsest.records.duplicates import wording
 from palimpsest.records.record import Record
 from palimpsest_lab.audits.incontext_judge import Judge
-from palimpsest_lab.audits.incontext_settings import LABEL, TEXT, InContext
+from palimpsest_lab.audits.incontext_settings import CONTENT_FREE, LABEL, TEXT, InContext
 
 Past = tuple[tuple[torch.Tensor, torch.Tensor], ...]  # per layer: keys and values, (1, heads, time, head width)
 Tokens = Sequence[int]
 Answered = Callable[[Past, Sequence[Tokens], Sequence[str]], np.ndarray]  # beginning, items, true labels -> (items,)
 _MOST_HELD = 1 << 30  # bytes of the beginning's keys and values, over all items side by side
+
+# Free answers: likeliest first tokens that calibration chooses among. Further out the quotient of two tiny
+# probabilities says nothing.
+FIRST_TOKENS = 100
 
 
 @dataclass(frozen=True)
@@ -292,7 +296,7 @@ class Answerer(Judge):
             yield read_items(self.model, past, items[start : start + batch], self.prompts.ids.pad)
 
     def _content_free_items(self) -> list[list[int]]:
-        return self.prompts.items(self.prompts.settings.content_free, self.prompts.settings.item_tokens)
+        return self.prompts.items(CONTENT_FREE, self.prompts.settings.item_tokens)
 
 
 def local_judge(
@@ -375,7 +379,7 @@ class AnswerWriter(Answerer):
 
     def _written(self, reading: Reading, bias: torch.Tensor | None) -> list[str]:
         settings, vocabulary = self.prompts.settings, reading.log_probs.shape[1]
-        scores, tokens = reading.log_probs.topk(min(settings.first_tokens, vocabulary), dim=1)
+        scores, tokens = reading.log_probs.topk(min(FIRST_TOKENS, vocabulary), dim=1)
         lifted = scores if bias is None else scores - bias[tokens]
         first = tokens.gather(1, lifted.argmax(dim=1, keepdim=True)).squeeze(1)
         rows = write_tokens(self.model, reading, first, self.prompts, settings.answer_tokens)

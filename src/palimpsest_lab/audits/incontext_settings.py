@@ -8,6 +8,7 @@ from palimpsest.errors import ParamsError
 from palimpsest.settings import Settings
 
 TEXT, LABEL = "{text}", "{label}"
+CONTENT_FREE = ("N/A", "", "[MASK]")  # say nothing (Zhao et al. 2021): the answers to them calibrate those to the items
 
 
 class InContext(Settings):
@@ -48,19 +49,8 @@ class InContext(Settings):
         description="Calibrate answers by those to texts that say nothing; false: take them as they are, as paper 003 "
         "does for extraction.",
     )
-    content_free: tuple[str, ...] = Field(
-        default=("N/A", "", "[MASK]"),
-        min_length=1,
-        description="Texts that say nothing: the answers to them calibrate those to the items.",
-    )
     answer_tokens: int = Field(
         default=8, ge=1, description="Free labels: tokens of an answer, at most; longer ones are cut."
-    )
-    first_tokens: int = Field(
-        default=100,
-        ge=1,
-        description="Free labels: likeliest first tokens that calibration chooses among; further out the quotient of "
-        "two tiny probabilities says nothing.",
     )
 
     @field_validator("shots")

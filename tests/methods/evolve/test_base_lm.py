@@ -48,9 +48,7 @@ def taught(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model that knows what stands before the separator."""
     folder = tmp_path_factory.mktemp("taught") / "lm"
     save_lm(*load_lm(base), folder)
-    how = PromptWarmUp(
-        epochs=20, batch=16, learning_rate=0.01, warmup=0.1, schedule="linear", weight_decay=0.0, max_tokens=24
-    )
+    how = PromptWarmUp(epochs=20, batch=16, learning_rate=0.01, max_tokens=24)
     learn_prompts(
         folder, [each.text for each in two_class_records()], [str(each.label) for each in two_class_records()], how, 1
     )
@@ -129,7 +127,8 @@ def test_a_suffix_is_written_behind_the_first_words(taught: Path) -> None:
     assert all(each.text.startswith("The lamp is great") for each in found)
     assert sum(each.text.startswith("The lamp is great and") for each in found) < len(found)
     drawn = BaseAuthor(settings(kept=(0.1, 0.9), temperature=2.0), taught, 3).vary([Record(text, "praise")], 40, 0)[0]
-    assert {sum(each.text.startswith(text[:cut]) for cut in (4, 9, 12, 18)) for each in drawn} > {1, 4}
+    kept = {sum(each.text.startswith(text[:cut]) for cut in (4, 9, 12, 18)) for each in drawn}
+    assert (min(kept) < 2, max(kept), len(kept) > 2) == (True, 4, True)
     assert all(each.text.startswith("The") for each in drawn)
 
 

@@ -12,8 +12,8 @@ from palimpsest.models.settings import EmbeddedLm
 from tests.models.decoder.toy import encode, sentences
 
 SETTINGS = DecoderSettings(
-    prefix=2, width=32, epochs=12.0, batch=16, learning_rate=0.005, warmup=0.1, schedule="cosine", weight_decay=0.0,
-    noise=0.1, max_tokens=20, sentences=10_000, heldout=10,
+    prefix=2, width=32, epochs=12.0, batch=16, learning_rate=0.005, max_tokens=20, sentences=10_000,
+    heldout=10,
 )  # fmt: skip
 
 
@@ -22,8 +22,8 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A language model that has seen the sentences without their embeddings."""
     folder = tmp_path_factory.mktemp("decoder") / "base"
     settings = EmbeddedLm(
-        layers=2, width=32, heads=2, vocabulary=300, context=32, epochs=6, batch=16, learning_rate=0.005, warmup=0.1,
-        schedule="linear", weight_decay=0.0,
+        layers=2, width=32, heads=2, vocabulary=300, context=32, epochs=6, batch=16, learning_rate=0.005,
+        weight_decay=0.0,
     )  # fmt: skip
     training, held = sentences()
     pretrain_lm(training, held, settings, 1, folder)

@@ -12,6 +12,7 @@ from palimpsest.training.dpsgd import TrainQuery
 from palimpsest.training.optimiser import Optimiser
 
 HEAD = "head."  # what the names of a discriminator's weights begin with
+WEIGHT_DECAY = 0.0  # of AdamW
 _PROBE = ("A text.", "A public text, somewhat longer than the first one.", "A long text. ")
 
 
@@ -22,7 +23,7 @@ def optimiser(settings: DpSgd) -> Optimiser:
         final_learning_rate_share=1.0 if settings.schedule == "constant" else 0.0,
         betas=settings.betas,
         eps=settings.adam_eps,
-        weight_decay=settings.weight_decay,
+        weight_decay=WEIGHT_DECAY,
         warmup_share=settings.warmup,
         noise_correction=settings.noise_correction,
     )

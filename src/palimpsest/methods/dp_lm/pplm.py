@@ -7,7 +7,8 @@ Where the paper leaves room, this module does as follows.
 - The discriminator reads the mean of the features of *text* tokens, as it was trained to: those written so far by the
   unsteered model, the newest one under the perturbed past, and the soft look-ahead tokens. One that was trained on the
   last token's state reads that of the last soft token, or of the newest token where there is none.
-- The norm of the gradient is taken per sequence and per layer, keys and values together, inside the window.
+- The norm of the gradient is taken per sequence and per layer, keys and values together.
+- All positions of the past move alike, and every token of a text is steered.
 - A perturbation stays in the past that the next tokens are steered from; the plain distribution, which the KL term and
   the geometric mean refer to, always comes from the unperturbed past.
 """
@@ -120,17 +121,16 @@ def next_token(model: ConditionalLm, state: State, settings: DpLmGenerate) -> tu
 def perturb(model: ConditionalLm, state: State, plain_log_probs: torch.Tensor, settings: DpLmGenerate) -> Past:
     """The steered past, moved by `iterations` gradient steps towards the wanted labels."""
     past = state.steered
-    beyond = settings.grad_length and state.written >= settings.grad_length
-    if beyond or not state.written + settings.horizon:
+    if not state.written + settings.horizon:
         return past  # without a text token the head has nothing to read: a normalised gradient would be rounding alone
-    reach = _reach(state.mask, settings).to(state.kept)
+    real = state.mask.to(state.kept)[:, None, :, None]  # a text is not moved by way of the padding before it
     own = tuple((roomy(keys), roomy(values)) for keys, values in past)  # the plain past may share the other's memory
     for _ in range(settings.iterations):
         leaves = [tensor.detach().requires_grad_() for layer in past for tensor in layer]
         past = tuple(zip(leaves[::2], leaves[1::2], strict=True))
         with torch.enable_grad():
             loss = _steering_loss(model, state, past, plain_log_probs, settings)
-        gradients = [gradient.mul_(reach) for gradient in torch.autograd.grad(loss, leaves)]
+        gradients = [gradient.mul_(real) for gradient in torch.autograd.grad(loss, leaves)]
         pairs = zip(gradients[::2], gradients[1::2], strict=True)
         for layer, pair, moved in zip(past, pairs, own, strict=True):
             _step(layer, pair, moved, settings)
@@ -214,17 +214,6 @@ def _steering_loss(
     """Sum over rows of the cross entropy to the wanted label plus the scaled KL to the plain distribution."""
     labels, apart = look_ahead(model, state, past, plain_log_probs, settings)
     return functional.nll_loss(labels, state.targets, reduction="sum") + settings.kl_scale * apart
-
-
-def _reach(mask: torch.Tensor, settings: DpLmGenerate) -> torch.Tensor:
-    """Return how much each position of each past may move, (B, 1, time, 1): the window, fading towards its old end.
-
-    A window never reaches beyond the text's own prompt: with the padding of its neighbours it would fade otherwise.
-    """
-    window = mask.sum(dim=1, keepdim=True).clamp_max(settings.window or mask.shape[1])
-    newer = torch.arange(mask.shape[1], device=mask.device).flip(0)  # positions that are newer than each
-    inside = (window - newer).clamp_min(0)
-    return (inside / window if settings.decay else (inside > 0).float())[:, None, :, None]
 
 
 def _step(

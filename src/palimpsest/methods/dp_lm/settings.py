@@ -35,7 +35,6 @@ class DpSgd(Settings):
     adam_eps: float = Field(
         default=1e-8, gt=0, allow_inf_nan=False, description="AdamW's epsilon, added to the root of the second moment."
     )
-    weight_decay: float = Field(default=0.0, ge=0, allow_inf_nan=False, description="AdamW's weight decay.")
     noise_correction: bool = Field(
         default=False,
         description="Take the noise's known variance out of AdamW's second moment (DP-AdamBC). Free; `adam_eps` then "
@@ -236,11 +235,6 @@ class DpLmGenerate(Settings):
         default=0.95, ge=0, le=1, description="PPLM: exponent of the steered distribution in the geometric mean."
     )
     horizon: int = Field(default=1, ge=0, description="PPLM: soft look-ahead tokens that the discriminator also reads.")
-    window: int = Field(default=0, ge=0, description="PPLM: newest positions of the past that are moved; 0 means all.")
-    decay: bool = Field(
-        default=False, description="PPLM: move the window's older positions less, in proportion to their age."
-    )
-    grad_length: int = Field(default=0, ge=0, description="PPLM: text tokens that are steered; 0 means all.")
     candidates: int = Field(
         default=16, ge=2, description="FUDGE: likeliest next tokens that the discriminator reweights."
     )

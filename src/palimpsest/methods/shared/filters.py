@@ -12,6 +12,7 @@ from palimpsest.methods.shared import postprocess
 from palimpsest.methods.shared.settings import Filters
 from palimpsest.methods.shared.tools import Tools
 from palimpsest.models.lm import load_lm, text_losses
+from palimpsest.records.duplicates import SHINGLE
 from palimpsest.records.record import Record
 
 Losses: TypeAlias = Callable[[Sequence[str]], np.ndarray]
@@ -44,7 +45,7 @@ def chain(wanted: Filters, measure: Callable[[], postprocess.Filter] = unread) -
     made: dict[str, Callable[[], postprocess.Filter]] = {
         "length": lambda: postprocess.LengthFilter(wanted.min_words, wanted.max_words),
         "personal_data": postprocess.PersonalData,
-        "duplicates": lambda: postprocess.Duplicates(wanted.similarity, wanted.shingle),
+        "duplicates": lambda: postprocess.Duplicates(wanted.similarity, SHINGLE),
         "perplexity": measure,
         "label": lambda: postprocess.Label(wanted.threshold),
     }

@@ -25,7 +25,6 @@ class Filters(Settings):
     similarity: float = Field(
         default=0.9, gt=0, le=1, description="duplicates: Jaccard similarity of two texts that are alike."
     )
-    shingle: int = Field(default=3, ge=1, description="duplicates: words per shingle.")
     quantile: float = Field(
         default=0.95,
         gt=0,

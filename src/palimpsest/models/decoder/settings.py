@@ -18,11 +18,6 @@ class DecoderSettings(Schooling):
     learning_rate: float = Field(
         default=0.0008, gt=0, description="Peak learning rate of AdamW for the language model inside."
     )
-    noise: float = Field(
-        default=0.1,
-        ge=0,
-        description="Length of the random vector that is added to an embedding of length 1 in training.",
-    )
     max_tokens: int = Field(default=32, ge=2, description="Tokens of a sentence, at most; longer ones are left out.")
     sentences: int = Field(default=100000, ge=1, description="Public sentences to train on, at most.")
     heldout: int = Field(

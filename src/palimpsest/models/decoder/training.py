@@ -21,7 +21,7 @@ from palimpsest.errors import ModelError
 from palimpsest.files import atomic_path, write_json
 from palimpsest.models.decoder.network import Network
 from palimpsest.models.decoder.settings import DecoderSettings
-from palimpsest.models.descent import Kept, descended, key_of, length_batches, recent_mean, schedule_factor
+from palimpsest.models.descent import Kept, descended, key_of, length_batches, recent_mean, rise_and_cosine
 from palimpsest.models.lm import load_lm, save_lm
 from palimpsest.models.tokens import encode_texts, specials
 
@@ -29,6 +29,7 @@ LM, MAPS, FACTS = "lm", "maps.safetensors", "decoder.json"  # what a decoder's f
 CORRECTOR = "corrector"  # and, where one was trained, in a folder of the same form
 _WORD_EPOCHS, _WORD_BATCH, _WORD_RATE = 2, 128, 3e-3  # the words are learned alone first: that takes a minute
 _WORD_NOISE = 0.5  # length of the random vector added to an embedding meanwhile
+_NOISE = 0.1  # length of the random vector added to an embedding of length 1 when all is learned
 _RARE = 0.1  # texts that a token is in beside those where it is
 _MAPS_SHARE, _WORDS_SHARE = 0.4, 0.2  # of the language model's learning rate
 _BETAS = (0.9, 0.98)
@@ -160,7 +161,7 @@ def _learn_words(network: Network, texts: list[list[int]], vectors: torch.Tensor
     optimizer = torch.optim.AdamW(words, lr=_WORD_RATE, betas=_BETAS, weight_decay=0.0, fused=True)
     epochs = (torch.randperm(len(texts), generator=coins).split(_WORD_BATCH) for _ in range(_WORD_EPOCHS))
     steps = _WORD_EPOCHS * -(-len(texts) // _WORD_BATCH)
-    rates = LambdaLR(optimizer, lambda step: schedule_factor("linear", step, steps))
+    rates = LambdaLR(optimizer, lambda step: 1.0 - step / max(1, steps))
     drawn = ((batch, _blurred(vectors[batch], _WORD_NOISE, coins)) for batch in chain.from_iterable(epochs))
 
     def loss(one: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
@@ -190,15 +191,14 @@ def learn(
         kept: the folder of a long training's states; None keeps none.
     """
     steps = max(1, round(settings.epochs * len(texts) / settings.batch))
-    warmup, coins = round(settings.warmup * steps), torch.Generator().manual_seed(seed)
-    optimizer = _optimizer(network, settings)
-    rates = LambdaLR(optimizer, lambda step: schedule_factor(settings.schedule, step, steps, warmup))
+    coins = torch.Generator().manual_seed(seed)
+    rates = LambdaLR(_optimizer(network, settings), lambda step: rise_and_cosine(step, steps))
     batches = length_batches([len(text) for text in texts], settings.batch, steps, coins)
 
     def drawn() -> Iterator[tuple[list[int], torch.Tensor]]:
         for batch in batches:
             wanted, beside = vectors[batch].tensor_split([network.dimension], dim=1)
-            yield batch, torch.cat([_blurred(wanted, settings.noise, coins), beside], dim=1)
+            yield batch, torch.cat([_blurred(wanted, _NOISE, coins), beside], dim=1)
 
     def loss(one: tuple[list[int], torch.Tensor]) -> torch.Tensor:
         batch, read = one
@@ -226,7 +226,7 @@ def _optimizer(network: Network, settings: DecoderSettings) -> torch.optim.AdamW
     kinds: dict[tuple[float, float], list[nn.Parameter]] = {}
     for weight in network.parameters():
         share = 1.0 if id(weight) in lm else _WORDS_SHARE if id(weight) in words else _MAPS_SHARE
-        kinds.setdefault((share, settings.weight_decay if weight.dim() > 1 else 0.0), []).append(weight)
+        kinds.setdefault((share, settings.decay() if weight.dim() > 1 else 0.0), []).append(weight)
     groups = [
         {"params": weights, "lr": share * settings.learning_rate, "weight_decay": decay}
         for (share, decay), weights in kinds.items()
