@@ -203,7 +203,7 @@ def _filtered_again(params: Params, name: str) -> Mapping[str, Sequence[Record]]
     if name not in params.run.private_evolve or not path.is_file():
         return {}
     row = params.variants[name]
-    removing = chain(getattr(row, row.method).filters)
+    removing = chain(row.settings.filters)
     filtered(removing, read_rounds(path)[-1])
     return removing.noted
 

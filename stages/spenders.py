@@ -76,7 +76,7 @@ def spender(params: Params, name: str) -> Spender:
         known, settings = method("dp_lm" if name in params.lms else "discriminator"), params.fitted[name].train
     else:
         variant = params.variants[name]
-        known, settings = method(variant.method), getattr(variant, variant.method)
+        known, settings = method(variant.method), variant.settings
     drawn = getattr(params.run, known.stage)
     origin = drawn.get(name) if isinstance(drawn, Mapping) else None
     if known.source == "several":

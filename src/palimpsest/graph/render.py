@@ -100,7 +100,7 @@ def _reading(below: str, path: Path) -> dict[str, str]:
 def _started_from(params: Params, variant: str) -> Path:
     """The file that a variant's first population is chosen from."""
     row = params.variants[variant]
-    chosen = getattr(row, row.method).zero_shot
+    chosen = row.settings.zero_shot
     return PUBLIC / "train.parquet" if chosen is None else ZERO_SHOT / f"{chosen}.parquet"
 
 

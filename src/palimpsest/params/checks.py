@@ -204,16 +204,16 @@ def _zero_shot(params: "Params") -> Iterator[str]:
                 "that writes behind a prompt alone: kind local or endpoint, or base with `start: prompt`"
             )
     for name in params.run.eda_evolve:
-        row: Any = params.variants[name]
-        if row.embed.zero_shot is None:
+        settings = params.variants[name].settings
+        if settings.zero_shot is None:
             continue
         key = f"variants.{name}.zero_shot"
-        yield from unknown(key, [row.embed.zero_shot], "zero_shot", params.run.zero_shot)
-        if row.embed.zero_shot not in params.zero_shot:
+        yield from unknown(key, [settings.zero_shot], "zero_shot", params.run.zero_shot)
+        if settings.zero_shot not in params.zero_shot:
             continue
-        given = params.zero_shot[row.embed.zero_shot]
-        if not given.beside and given.texts < row.embed.start:
-            yield f"variants.{name}.start is {row.embed.start}; allowed is at most zero_shot texts, {given.texts}"
+        given = params.zero_shot[settings.zero_shot]
+        if not given.beside and given.texts < settings.start:
+            yield f"variants.{name}.start is {settings.start}; allowed is at most zero_shot texts, {given.texts}"
 
 
 def _batches(params: "Params") -> Iterator[str]:
@@ -228,7 +228,7 @@ def _batches(params: "Params") -> Iterator[str]:
 def _priors(params: "Params") -> Iterator[str]:
     priors = {f"lms.{name}.train": model.train.prior for name, model in params.lms.items()}
     for name, row in params.variants.items():
-        priors[f"variants.{name}.{row.method}"] = getattr(getattr(row, row.method, None), "prior", None)
+        priors[f"variants.{name}.{row.method}"] = getattr(row.settings, "prior", None)
     for key, prior in priors.items():
         unknown = set(prior or {}) ^ set(params.dataset.labels)
         if prior is not None and unknown:

@@ -88,15 +88,25 @@ class DpLmVariant(Settings):
             raise ValueError("gradients that steer need more digits than bf16 has: set generate.precision float32")
         return self
 
+    @property
+    def settings(self) -> DpLmGenerate:
+        """The settings of its method."""
+        return self.generate
+
 
 class ChargedVariant(Fitted):
     """A variant that is charged by itself; what its method is told stands under the method's name."""
 
     method: str = Field(description="How the rows are made.")
 
+    @property
+    def settings(self) -> Any:
+        """The settings of its method, an instance of `Method.settings`."""
+        return getattr(self, self.method)
+
     @model_validator(mode="after")
     def _fits_its_method(self) -> "ChargedVariant":
-        problem = method(self.method).problem(getattr(self, self.method), self.purpose, self.epsilon)
+        problem = method(self.method).problem(self.settings, self.purpose, self.epsilon)
         if problem:
             raise ValueError(problem)
         return self
@@ -292,7 +302,7 @@ class Params(Settings):
         A prompt for a chat model gives an instruction and is not a text to continue.
         """
         readers = (self.variants[name] for name, source in self.run.private_predict.items() if source == "base")
-        asked = (getattr(row, row.method).prompt for row in readers)
+        asked = (row.settings.prompt for row in readers)
         prompted = bool(self.run.dp_train or self.run.steer or self.run.phrases) or any(
             not getattr(prompt, "chat", False) for prompt in asked
         )
@@ -332,8 +342,7 @@ class Params(Settings):
             if MEANINGLESS_EPSILON < model.epsilon < math.inf:
                 warnings.append(f"{name}: epsilon is above {MEANINGLESS_EPSILON:g}: such a guarantee means little.")
         for name, row in self.variants.items():
-            settings = getattr(row, row.method, None)
-            if isinstance(row, Fitted) and row.purpose == "release" and getattr(settings, "batch", 1) > 1:
+            if isinstance(row, Fitted) and row.purpose == "release" and getattr(row.settings, "batch", 1) > 1:
                 warnings.append(
                     f"{name}: batch is above 1: private texts that are encoded together move each other's vectors by "
                     "rounding, which the guarantee does not cover."

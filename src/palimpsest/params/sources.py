@@ -61,8 +61,8 @@ def _prompts(params: Params) -> Iterator[PublicSource]:
             words = _written([author.prompt, author.paraphrase, author.blanks])
             yield PublicSource(f"authors.{name}.prompt", "prompts", words, name in written_by)
     for name in params.run.private_predict:
-        settings = getattr(params.variants[name], params.variants[name].method)
-        yield PublicSource(f"variants.{name}.prompt", "prompts", _written(settings.prompt.model_dump(mode="json")))
+        prompt = params.variants[name].settings.prompt
+        yield PublicSource(f"variants.{name}.prompt", "prompts", _written(prompt.model_dump(mode="json")))
 
 
 def _writers(params: Params) -> frozenset[str]:
