@@ -89,7 +89,7 @@ class DpLmVariant(Settings):
         return self
 
     @property
-    def settings(self) -> DpLmGenerate:
+    def settings(self) -> Any:
         """The settings of its method."""
         return self.generate
 
