@@ -37,7 +37,7 @@ from palimpsest.models.encoder import Encoder
 from palimpsest.models.lm import load_lm, text_losses
 from palimpsest.models.sources import resolve_encoder
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.nearest import nearest
+from palimpsest.privacy.nearest import find_nearest
 from palimpsest.privacy.query import Query, is_stepped
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.records.schema import PublicSchema, default_delta
@@ -79,7 +79,7 @@ class Watched(Counting):
     def begin(self, steps: int) -> None:
         super().begin(steps)
         start = time.perf_counter()
-        nearest(self.rows, self.slate[-1])
+        find_nearest(self.rows, self.slate[-1])
         self.searched.append(time.perf_counter() - start)
         self.began.append(time.perf_counter())
 

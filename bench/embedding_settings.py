@@ -29,7 +29,7 @@ from bench.embedding import QUESTIONS
 from bench.encoding import Encoding
 from bench.evolution import records
 from bench.evolution_rounds import NONE, Answering
-from palimpsest.audit.rounds import mixed, per_round
+from palimpsest.audit.rounds import draw_mixed, measure_rounds
 from palimpsest.files import write_json
 from palimpsest.methods.embed.fit import Embed
 from palimpsest.methods.embed.plan import plan as planned
@@ -147,7 +147,9 @@ def measured(data: Questions, varied: Mapping[str, float], draw: int, rows: int)
     }
     train, test = data.by_label(data.train), data.by_label(data.test)
     weights = {label: len(own) for label, own in train.items()}
-    (distances,) = per_round([mixed(found, weights, (draw,))], pooled(train), pooled(test), draw, most=500, repeats=3)
+    (distances,) = measure_rounds(
+        [draw_mixed(found, weights, (draw,))], pooled(train), pooled(test), draw, most=500, repeats=3
+    )
     (far,) = (one for one in distances if one.name == "wasserstein")
     sigma = float(plan.numbers["sigma"])
     return {"sigma": sigma, "accuracy": accuracy(found, test), "distance": far.value, "floor": far.floor}

@@ -35,7 +35,7 @@ from palimpsest.methods.select.fit import Select
 from palimpsest.methods.select.fit import plan as planned
 from palimpsest.methods.shared.base import Budget
 from palimpsest.methods.shared.means import Candidates, ClassSums, choose
-from palimpsest.methods.shared.shares import divided
+from palimpsest.methods.shared.shares import divide_total
 from palimpsest.models.encoder import Encoder
 from palimpsest.models.sources import resolve_encoder
 from palimpsest.models.vectors import KeptVectors
@@ -79,7 +79,7 @@ class Bench:
         return default_delta(self.schema.n_units)
 
     def counts(self, rows: int) -> dict[str, int]:
-        return divided(rows, {label: 1.0 / len(self.schema.labels) for label in self.schema.labels})
+        return divide_total(rows, {label: 1.0 / len(self.schema.labels) for label in self.schema.labels})
 
     def accuracies(self, rows: Sequence[Record]) -> np.ndarray:
         """Of the classifiers in the order of `EVALUATORS`, trained on these rows; shape (2,)."""
@@ -186,7 +186,7 @@ def public_only(bench: Bench, counts: Mapping[str, int]) -> list[Record]:
 def labelled(bench: Bench, vectors: np.ndarray, counts: Mapping[str, int], domain: float) -> list[Record]:
     """Texts in domain, by a classifier trained on the private rows: the surest of each label. Never private."""
     found, texts = unit_rows(bench.candidates.embeddings), bench.candidates.texts
-    kept = np.argsort(-(found @ vectors.sum(axis=0)), kind="stable")[: bench.candidates.kept(domain)]
+    kept = np.argsort(-(found @ vectors.sum(axis=0)), kind="stable")[: bench.candidates.count_kept(domain)]
     model = LogisticRegression(C=10.0, max_iter=500).fit(vectors, [row.label or "" for row in bench.train])
     sure = model.predict_proba(found[kept])
     chosen: list[Record] = []

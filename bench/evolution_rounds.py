@@ -22,7 +22,7 @@ import numpy as np
 from bench.encoding import Encoding
 from bench.evolution import EPSILONS, EVALUATORS, Bench, Noised, read
 from bench.real_data import TASKS
-from palimpsest.audit.rounds import per_round
+from palimpsest.audit.rounds import measure_rounds
 from palimpsest.files import write_json
 from palimpsest.methods.evolve.author import Author
 from palimpsest.methods.evolve.authors import Base, Corpus
@@ -160,7 +160,7 @@ def apart(bench: Bench, rounds: Any) -> Iterator[list[dict[str, Any]]]:
     """The distances of each round."""
     vectors = [np.asarray(bench.encode([row.text for row in rows])) for rows in rounds]
     train, test = (np.asarray(bench.encode([row.text for row in rows])) for rows in (bench.train, bench.test))
-    for distances in per_round(vectors, train, test, SEED, most=1000):
+    for distances in measure_rounds(vectors, train, test, SEED, most=1000):
         yield [distance.to_json() for distance in distances]
 
 

@@ -111,10 +111,10 @@ def read(args: argparse.Namespace) -> tuple[np.ndarray, np.ndarray]:
 
 def peak(args: argparse.Namespace) -> None:
     """Answer all rows; print the seconds and the highest resident set."""
-    from palimpsest.privacy.nearest import nearest
+    from palimpsest.privacy.nearest import find_nearest
 
     rows, candidates = read(args)
-    took = timed(lambda: nearest(rows, candidates))[0]
+    took = timed(lambda: find_nearest(rows, candidates))[0]
     gigabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(json.dumps({"seconds, all rows": round(took.wall, 1), "peak, GiB": round(gigabytes, 2)}))
 
@@ -123,16 +123,16 @@ def ratio(args: argparse.Namespace) -> None:
     """Answer the same chunks with both, by turns."""
     import faiss
 
-    from palimpsest.privacy.nearest import nearest
+    from palimpsest.privacy.nearest import find_nearest
 
     faiss.omp_set_num_threads(args.threads)
     rows, candidates = read(args)
     index = faiss.IndexFlatIP(args.dimensions)
     index.add(candidates)
     ways: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-        "ours": lambda part: nearest(part, candidates),
+        "ours": lambda part: find_nearest(part, candidates),
         "faiss": lambda part: index.search(part, 1)[1],
-        "ours, k = 10": lambda part: nearest(part, candidates, 10),
+        "ours, k = 10": lambda part: find_nearest(part, candidates, 10),
     }
     took: dict[str, list[Took]] = {name: [] for name in ways}
     same = []

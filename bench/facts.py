@@ -20,9 +20,8 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from palimpsest.cli.context import environment
+from palimpsest.cli.context import contents, environment
 from palimpsest.cli.init import make_workspace
-from palimpsest.cli.render import contents
 from palimpsest.files import read_json
 from palimpsest.params.file import FILE
 from palimpsest.params.load import loads

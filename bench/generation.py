@@ -35,9 +35,8 @@ import torch
 from transformers import DynamicCache, GPT2Config, GPT2LMHeadModel
 
 from palimpsest.methods.dp_lm import fudge
-from palimpsest.methods.dp_lm.decoding import begin, seen, uniforms, write
+from palimpsest.methods.dp_lm.decoding import Past, begin, extend_mask, past_of, uniforms, write
 from palimpsest.methods.dp_lm.model import BOTH, ConditionalLm, DiscriminatorHead, HeadShape
-from palimpsest.methods.dp_lm.past import Past, past_of
 from palimpsest.methods.dp_lm.pplm import State, next_token, start
 from palimpsest.methods.dp_lm.sampling import walk_of
 from palimpsest.methods.dp_lm.settings import DpLmGenerate
@@ -173,7 +172,7 @@ def read_copied(
     masks, cache = mask.repeat_interleave(candidates, 0), DynamicCache(wide)
     output = model.lm.base_model(
         input_ids=tokens.reshape(-1, 1),
-        attention_mask=seen(masks),
+        attention_mask=extend_mask(masks),
         position_ids=masks.sum(dim=1, keepdim=True),
         past_key_values=cache,
     )

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from palimpsest.cli.render import contents
+from palimpsest.cli.context import contents
 from palimpsest.params.file import FILE
 from palimpsest.params.load import loads
 from palimpsest.privacy.ledger.ledger import Ledger

@@ -64,7 +64,7 @@ def over_the_real_number(clipping, private, public, noise) -> int:
 
 def without_offset(domain: LimitedDomain, counts) -> list[int]:
     """The bottom stands where the next bin does."""
-    leading, scores = domain.scored(counts)
+    leading, scores = domain.score_bins(counts)
     order = gumbel_top_k([*scores[:-1], scores[-1] - domain.offset], len(scores), domain.scale)
     return [leading[place] for place in order[: order.index(len(leading))]][: domain.picks]
 

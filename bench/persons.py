@@ -44,11 +44,10 @@ import torch
 from bench.evolution import Bench, read, records
 from bench.evolution_rounds import Counting
 from bench.real_data import SST2, TASKS
-from palimpsest.methods.dp_lm.artifact import DpLmArtifact
 from palimpsest.methods.dp_lm.discriminator import Discriminator
 from palimpsest.methods.dp_lm.fit import DpLm
 from palimpsest.methods.dp_lm.likelihood import record_losses
-from palimpsest.methods.dp_lm.model import new_model
+from palimpsest.methods.dp_lm.model import DpLmArtifact, new_model
 from palimpsest.methods.dp_lm.plan import plan as plan_dp_lm
 from palimpsest.methods.dp_lm.plan import plan_discriminator
 from palimpsest.methods.dp_lm.serialise import serialiser

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
-from palimpsest.devices import halves
+from palimpsest.devices import has_bfloat16
 from palimpsest.models.encoder import Encoder
 from palimpsest.models.sources import resolve_encoder
-from palimpsest.models.vectors import by_length
+from palimpsest.models.vectors import batch_by_length
 
 _TURNS = 3
 
@@ -28,7 +28,7 @@ def read(encoder: Encoder, texts: Sequence[str], batch: int) -> tuple[np.ndarray
     """Vectors (texts, d), and the milliseconds of a text."""
     vectors = np.zeros((len(texts), encoder.dimension), dtype=np.float32)
     began = time.process_time()
-    for places in by_length(list(map(len, texts)), batch):
+    for places in batch_by_length(list(map(len, texts)), batch):
         vectors[places] = encoder.encode_batch([texts[place] for place in places])
     return vectors, 1e3 * (time.process_time() - began) / len(texts)
 
@@ -41,7 +41,7 @@ def main() -> None:
     chosen = parser.parse_args()
     texts = chosen.file.read_text(encoding="utf-8").splitlines()[: chosen.rows]
     whole, half = (Encoder(resolve_encoder("embedded"), half=half) for half in (False, True))
-    print(f"the processor computes in bfloat16: {halves()}")
+    print(f"the processor computes in bfloat16: {has_bfloat16()}")
     for batch in (64, 1):
         turns = [(read(whole, texts, batch), read(half, texts, batch)) for _ in range(_TURNS)]
         (one, _), (other, _) = turns[0]

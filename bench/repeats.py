@@ -14,7 +14,7 @@ from dp_accounting.rdp import RdpAccountant
 
 from palimpsest.privacy.accounting import ORDERS, calibrate_noise, epsilon
 from palimpsest.privacy.choice import choice_event
-from palimpsest.privacy.gumbel import gumbel_rho
+from palimpsest.privacy.events import gumbel_rho
 
 DELTA, EACH, SCALE = 1e-5, 1.0, 5.0
 POINTS = (3, 10, 30)

@@ -26,8 +26,7 @@ from palimpsest.audit.fidelity import EmbeddedTexts, FidelityAudit, Sides, fidel
 from palimpsest.audit.ngrams import NgramAudit, ngram_audit
 from palimpsest.audit.statistics import Bootstrap
 from palimpsest.audit.units import Released
-from palimpsest.methods.dp_lm.artifact import DpLmArtifact
-from palimpsest.methods.dp_lm.model import new_model
+from palimpsest.methods.dp_lm.model import DpLmArtifact, new_model
 from palimpsest.methods.dp_lm.sampling import Sampler
 from palimpsest.methods.dp_lm.settings import DpLmGenerate
 from palimpsest.methods.shared.postprocess import FilterChain
@@ -36,10 +35,10 @@ from palimpsest.models.encoder import Encoder
 from palimpsest.models.lm import load_lm
 from palimpsest.models.sources import resolve_encoder
 from palimpsest.models.vectors import KeptVectors
-from palimpsest.prediction.contexts import Contexts, Shape, agreed
-from palimpsest.privacy.nearest import nearest
+from palimpsest.prediction.contexts import Contexts, Shape, find_agreeing_workers
+from palimpsest.privacy.nearest import find_nearest
 from palimpsest.records.record import Record
-from palimpsest.shards import DASK, PROCESSES, RUNNER, closing, each
+from palimpsest.shards import DASK, PROCESSES, RUNNER, map_items, release_cluster
 
 TEXTS, ROWS, CANDIDATES, WRITTEN, PARTS = 1000, 60_000, 6_000, 320, 1000
 COUNTED, COMPARED = 800_000, 8_000  # texts on all sides together
@@ -79,7 +78,7 @@ class Works:
         """Neighbours of so many vectors."""
         random = np.random.default_rng(0)
         rows, candidates = (random.normal(size=(count, 384)).astype(np.float32) for count in (ROWS, CANDIDATES))
-        return nearest(rows, candidates).tobytes()
+        return find_nearest(rows, candidates).tobytes()
 
     def count(self) -> NgramAudit:
         """N-grams that made texts share."""
@@ -111,21 +110,21 @@ class Works:
         ]
         longest = max(map(len, prompts))
         shape, everyone = Shape(32, longest, longest, TOKENS, 1), torch.ones(READ, dtype=torch.bool)
-        found = Contexts(model, prompts, shape, agreed(model, prompts[:4], [5], shape))
+        found = Contexts(model, prompts, shape, find_agreeing_workers(model, prompts[:4], [5], shape))
         for _ in range(TOKENS):
             found.step(torch.full((READ,), 5), everyone, everyone)
         return found.hidden(0, READ).numpy().tobytes()
 
     def nothing(self) -> int:
         """So many parts without work."""
-        return sum(each(abs, range(PARTS)))
+        return sum(map_items(abs, range(PARTS)))
 
 
 @contextmanager
 def workers(count: int) -> Iterator[None]:
     """A cluster of so many workers; 0 for none."""
     os.environ[RUNNER] = f"{DASK}:{count}" if count else PROCESSES
-    with closing():
+    with release_cluster():
         yield
 
 

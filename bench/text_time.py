@@ -29,7 +29,7 @@ from bench.evolution import records
 from bench.evolution_rounds import NONE, Answering
 from palimpsest.files import write_json
 from palimpsest.methods.shared.base import Budget
-from palimpsest.methods.shared.filters import unread
+from palimpsest.methods.shared.filters import refuse_perplexity
 from palimpsest.models.decoder.decoding import Decoder
 from palimpsest.models.decoder.settings import DecodeSettings
 from palimpsest.models.encoder import Encoder
@@ -96,7 +96,7 @@ def shots(args: argparse.Namespace, prompts: int) -> Callable[[], list[str]]:
     schema = PublicSchema("trec", "classify", "text", RECORDS, 400, "label", QUESTIONS)
     settings = FewShotSettings(rows=args.texts, prompts=prompts, max_tokens=TOKENS, filters=NONE)
     plan = planned(settings, schema, Budget(3.0, default_delta(RECORDS)))
-    fit = FewShot(settings, schema, plan, args.lm, None, unread)
+    fit = FewShot(settings, schema, plan, args.lm, None, refuse_perplexity)
     view = Answering([PrivateRow(row.text, row.label) for row in records(args.data, "trec", "train")])
     return lambda: [text for batch in fit.ask(view).batches for text in batch["examples"]]
 

@@ -9,7 +9,7 @@ Ends with status 1 where one was refuted, or a broken version was not caught.
 import sys
 
 from palimpsest import extensions
-from palimpsest.cli.twins import audited
+from palimpsest.cli.twins import audit_twins
 from palimpsest.files import write_json
 from palimpsest.twins.result import SOUND
 from palimpsest.twins.scenes import SCENES
@@ -19,8 +19,8 @@ SEED = 7  # as the command has it
 
 
 def main() -> None:
-    known = {**SCENES, **extensions.loaded(extensions.TWINS)}
-    found = {method: audited(scene(SEED), SEED) for method, scene in known.items()}
+    known = {**SCENES, **extensions.load_group(extensions.TWINS)}
+    found = {method: audit_twins(scene(SEED), SEED) for method, scene in known.items()}
     write_json(FILE, {method: audit.to_json() for method, audit in found.items()})
     failed = [f"{method}: {audit.verdict}" for method, audit in found.items() if audit.verdict != SOUND]
     sys.exit("; ".join(failed) or 0)

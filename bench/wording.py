@@ -13,9 +13,9 @@ from collections import Counter
 from pathlib import Path
 
 import palimpsest
-from palimpsest.cli.context import environment, opened
+from palimpsest.cli.context import environment, open_workspace
 from palimpsest.cli.graph import stage_names, standings
-from palimpsest.cli.plan import summarised
+from palimpsest.cli.plan import summarise_plan
 from palimpsest.graph.stages import SPENDERS
 from palimpsest.graph.state import State
 from palimpsest.progress import track
@@ -28,9 +28,9 @@ COMMENT = "\n# Said in other words.\n"
 def cost(workspace: Path) -> tuple[float, list[str]]:
     """What a run would add to the total by the code as it lies now, and the stages that spend and would run."""
     inputs.codes.cache_clear()
-    context = opened(workspace)
+    context = open_workspace(workspace)
     runs = [one.name for one in standings(context, fresh=True) if one.state is State.RUNS]
-    summary = summarised(context)
+    summary = summarise_plan(context)
     return summary.after - summary.spent, [name for name in runs if name.partition("@")[0] in SPENDERS]
 
 
@@ -66,7 +66,7 @@ def main() -> int:
 
 def remade(workspace: Path, modules: list[Path]) -> bool:
     """Whether all stages that spend run on reworded code, charge nothing and write the same rows."""
-    context, before = opened(workspace), rows(workspace)
+    context, before = open_workspace(workspace), rows(workspace)
     charges = context.ledger.charges(context.asset.name)
     for path in modules:
         path.write_text(path.read_text(encoding="utf-8") + COMMENT, encoding="utf-8")

@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 from flows.environment import WATCHED, apply_environment
-from palimpsest.cli.repro import STOPPED, quiet
-from palimpsest.files import owner_only
-from stages.runner import end_with_parent
+from palimpsest.cli.repro import STOPPED, silence_dvc
+from palimpsest.files import restrict_to_owner
+from stages.common import end_with_parent
 
 
 def main() -> int:
@@ -16,7 +16,7 @@ def main() -> int:
     arguments = _parser().parse_args()
     if os.environ.pop(WATCHED, None):
         end_with_parent()
-    with owner_only():
+    with restrict_to_owner():
         return _serve(arguments) if arguments.serve else _run(arguments)
 
 
@@ -32,7 +32,7 @@ def _run(arguments: argparse.Namespace) -> int:
     apply_environment(arguments.workspace)
     from flows.build import build  # Prefect reads the environment when it is imported
 
-    quiet()
+    silence_dvc()
     try:
         state = build(arguments.workspace, arguments.targets, arguments.workers, return_state=True)
     except KeyboardInterrupt:

@@ -24,10 +24,9 @@ from prefect.runtime import flow_run
 from prefect.states import Cancelled, Completed, Failed, State
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.events import asset_of, tell_failures
 from flows.graph import FlowNode, edges, read_graph
-from flows.live import LiveLines
-from flows.runner import How, Runner, StageFailed, running
+from flows.live import LiveLines, asset_of, tell_failures
+from flows.runner import How, Runner, StageFailed, open_runner
 from flows.slots import Stopped
 from flows.summary import publish
 from palimpsest.files import close_workspace
@@ -84,7 +83,7 @@ def bring(
     """
     close_workspace(workspace)
     stages = read_graph(workspace, targets)
-    with running(workspace, stages, workers, keeps=keeps) as runner, _heeded() as stop:
+    with open_runner(workspace, stages, workers, keeps=keeps) as runner, _heed_signals() as stop:
         states = _wait(_submit(stages, runner), runner, stop)
     if not stop.is_set():
         publish(runner.workspace, stages, states, runner.outcomes)
@@ -127,7 +126,7 @@ def _literal(name: str) -> Callable[[], str]:
 
 
 @contextmanager
-def _heeded() -> Iterator[threading.Event]:
+def _heed_signals() -> Iterator[threading.Event]:
     """Yield an event that Ctrl-C or SIGTERM sets meanwhile, so that the flow ends as cancelled and not as crashed.
 
     Prefect would report a crash, and every task that now waits in vain.

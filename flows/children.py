@@ -25,7 +25,7 @@ class Children:
         """Run a command, hand over each line of its output as it comes, return its exit code. Raises Stopped."""
         child = self._start(command, cwd, env)
         try:
-            _read_lines(child, self._heard(on_line))
+            _read_lines(child, self._silence_after_stop(on_line))
             return child.wait()
         except BaseException:
             end([child])
@@ -41,7 +41,7 @@ class Children:
             running = list(self._running)
         end(running, grace)
 
-    def _heard(self, on_line: Callable[[str], None]) -> Callable[[str], None]:
+    def _silence_after_stop(self, on_line: Callable[[str], None]) -> Callable[[str], None]:
         """Return `on_line`, silent after a stop: what children print when they are stopped helps nobody."""
         return lambda line: None if self._stopped else on_line(line)
 

@@ -1,15 +1,20 @@
-"""The live output of a running stage: its lines in the task's log, its progress as an artifact."""
+"""The live output of a running stage, and the Prefect events that a team wants to hear of."""
 
 import re
 import time
-from collections.abc import Callable
-from typing import cast
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, cast
 from uuid import UUID
 
 import httpx
 from prefect import get_run_logger
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
+from prefect.events import emit_event
+from prefect.states import State
 
+from palimpsest.errors import ParamsError
+from palimpsest.params.load import read
 from palimpsest.progress import LINE
 
 _SECONDS_BETWEEN_UPDATES = 1.0
@@ -78,3 +83,27 @@ def artifact_key(stage: str) -> str:
     'progress-dp-train-dp3'
     """
     return "progress-" + re.sub(r"[^a-z0-9]+", "-", stage.lower()).strip("-")
+
+
+REFUSED, FAILED = "palimpsest.budget.refused", "palimpsest.stage.failed"
+
+
+def asset_of(workspace: Path) -> str:
+    """The name of a workspace's data set; its folder's where params.yaml cannot be read."""
+    try:
+        return read(workspace).dataset.asset
+    except ParamsError:  # a run of the graph reports it, in words
+        return workspace.resolve().name
+
+
+def tell(event: str, workspace: Path, said: str) -> None:
+    """Emit an event about the data set of a workspace; `said` is a sentence for the people notified."""
+    asset = asset_of(workspace)
+    resource = {"prefect.resource.id": f"palimpsest.asset.{asset}", "prefect.resource.name": asset}
+    emit_event(event, resource, payload={"said": said})
+
+
+def tell_failures(workspace: Path, states: Mapping[str, State[Any]]) -> None:
+    """Tell of the stages that failed."""
+    if failed := [name for name, state in states.items() if state.is_failed()]:
+        tell(FAILED, workspace, f"Failed: {', '.join(failed)}. The log of each stage says why.")

@@ -18,14 +18,14 @@ from dvc.repo import Repo
 from flows.children import Children
 from flows.environment import environment
 from flows.graph import DVC, FlowNode
-from flows.slots import Slots, Stopped, lent, share, workers_of
+from flows.slots import Slots, Stopped, share, shared_devices, workers_of
 from palimpsest.cli import repro
-from palimpsest.cli.graph import stale
+from palimpsest.cli.graph import find_stale
 from palimpsest.devices import CUDA, VARIABLE
 from palimpsest.errors import PalimpsestError
 from palimpsest.params.load import device_of
 from stages import inputs
-from stages.warm import serving
+from stages.warm import serve_stages
 
 WAITING = "Waiting for another DVC process."
 _LOCK_SECONDS = 0.5
@@ -61,7 +61,7 @@ def up_to_date(stage: FlowNode, workspace: Path) -> bool:
         told = repo.status([stage.target], check_updates=False)
     if stage.name != inputs.STAGE:
         return not told
-    return list(told.values()) == [["always changed"]] and not inputs.outdated(workspace)
+    return list(told.values()) == [["always changed"]] and not inputs.is_outdated(workspace)
 
 
 class Runner:
@@ -155,7 +155,7 @@ def _failure(stage: FlowNode, code: int) -> StageFailed:
 
 
 @contextmanager
-def running(
+def open_runner(
     workspace: Path,
     stages: Sequence[FlowNode],
     workers: int | None = None,
@@ -177,16 +177,16 @@ def running(
     cores = os.cpu_count() or 1
     at_once = workers or workers_of(cores)
     wanted = device_of(workspace)
-    devices = lent(wanted)
+    devices = shared_devices(wanted)
     named = {VARIABLE: CUDA} if ":" in wanted and devices else {}  # it is the only one that a stage then sees
     slots = Slots(at_once, devices)
     slots.check(stages)
     with DVC, Repo(str(workspace), _wait_for_lock=True) as repo:
         repro.discard_broken_lock(repo)
-    fresh = _fresh(workspace, stages)
+    fresh = _fresh_stages(workspace, stages)
     idle = all(stage.name in {*fresh, inputs.STAGE} for stage in stages)  # and the libraries need not be loaded
     own = {**environment(workspace), **variables}
-    warmed: AbstractContextManager[dict[str, str]] = nullcontext({}) if idle else serving(own)
+    warmed: AbstractContextManager[dict[str, str]] = nullcontext({}) if idle else serve_stages(own)
     with warmed as warm:
         runner = Runner(workspace, slots, {**variables, **warm, **named, **share(at_once, cores)}, keeps, fresh)
         try:
@@ -196,7 +196,7 @@ def running(
             raise
 
 
-def _fresh(workspace: Path, stages: Sequence[FlowNode]) -> set[str]:
+def _fresh_stages(workspace: Path, stages: Sequence[FlowNode]) -> set[str]:
     """Return, in one query, the stages of dvc.yaml for which nothing changed, nor for what they need.
 
     `inputs` is left to a check of its own: DVC has to say what else may lie in its folder.
@@ -204,7 +204,7 @@ def _fresh(workspace: Path, stages: Sequence[FlowNode]) -> set[str]:
     graph = workspace.resolve() / PROJECT_FILE
     own = {stage.name for stage in stages if stage.target == f"{graph}:{stage.name}"} - {inputs.STAGE}
     with DVC:
-        return own - stale(workspace)
+        return own - find_stale(workspace)
 
 
 class _Watch:

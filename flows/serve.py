@@ -1,24 +1,87 @@
-"""The flow as a deployment: started by a schedule or from the interface, never twice at once.
-
-Call `flows.environment.apply_environment` before importing it: Prefect reads its settings when it is imported.
-"""
+"""The flow as a deployment: its name, its checked schedule, and never two runs at once."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from prefect import flow, get_run_logger
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.schedules import CronSchedule
+from prefect.exceptions import ObjectNotFound
 from prefect.flows import EntrypointType
+from prefect.schedules import Cron, Schedule
 from prefect.states import Completed, Failed, State
+from pydantic import ValidationError
+from tzlocal import get_localzone_name
 
 from flows.build import DESCRIPTION, NAME, THREADS, bring, title
-from flows.cron import schedule
-from flows.events import REFUSED, tell
-from flows.names import require_own
+from flows.live import REFUSED, tell
 from flows.summary import publish_plan
-from palimpsest.cli.serve import plan, unattended
-from palimpsest.errors import BudgetExceeded, PalimpsestError
-from palimpsest.files import owner_only
+from palimpsest.cli.serve import hold_unattended, plan
+from palimpsest.errors import BudgetExceeded, PalimpsestError, ParamsError
+from palimpsest.files import restrict_to_owner
+from palimpsest.workspace import GRAPH
+
+
+def schedule(cron: str | None, timezone: str | None) -> Schedule | None:
+    """Return the schedule that the two options describe; None to run only when asked.
+
+    Args:
+        cron: `minute hour day month weekday`.
+        timezone: an IANA name; this machine's by default.
+
+    Raises:
+        ParamsError: the options describe no valid schedule.
+    """
+    if cron is None:
+        if timezone is not None:
+            raise ParamsError("--timezone is given without --cron.", "Give both, or --cron alone.")
+        return None
+    zone = timezone or _own_zone()
+    try:
+        CronSchedule(cron=cron, timezone=zone)
+    except ValidationError as error:
+        raise _refusal(str(error.errors()[0]["loc"][0]), cron, zone) from None
+    return Cron(cron, timezone=zone)
+
+
+def _own_zone() -> str:
+    """Return the name of this machine's time zone; raise ParamsError where none tells the time of its clock."""
+    zone, now = get_localzone_name(), datetime.now().astimezone()
+    if not zone or now.astimezone(ZoneInfo(zone)).utcoffset() != now.utcoffset():
+        raise ParamsError("The time zone of this machine's clock has no name.", "Name one with --timezone.")
+    return zone
+
+
+def _refusal(wrong: str, cron: str, zone: str) -> ParamsError:
+    if wrong == "timezone":
+        return ParamsError(
+            f"--timezone is {zone!r}, which is no time zone.", "Name one as Europe/Berlin, or leave it out."
+        )
+    return ParamsError(
+        f"--cron is {cron!r}, which is no schedule.",
+        "Write minute, hour, day, month and weekday: '0 3 * * *' is three o'clock every night.",
+    )
+
+
+def require_own(workspace: Path, name: str) -> None:
+    """Refuse to replace the deployment of another workspace of this machine, whose schedule would end silently.
+
+    Raises:
+        ParamsError: the server's deployment of this name runs another workspace.
+    """
+    try:
+        with get_client(sync_client=True) as client:
+            known = client.read_deployment_by_name(f"{NAME}/{name}").parameters.get("workspace")
+    except ObjectNotFound:
+        return
+    if known and Path(known) != workspace.resolve() and (Path(known) / GRAPH).is_file():
+        raise ParamsError(
+            f"The server's deployment {name!r} runs the workspace {known}.",
+            "Give this workspace's folder, or its deployment in prefect.yaml, another name; or delete that one there.",
+        )
 
 
 @flow(
@@ -44,10 +107,10 @@ def scheduled(
         As `build`; also Failed where a check fails, with what is wrong and what to do.
     """
     try:
-        with owner_only():
+        with restrict_to_owner():
             if dry_run:
                 return Completed(name="Planned", message=publish_plan(plan(workspace, targets or (), overrides or {})))
-            with unattended(workspace, targets or (), overrides or {}) as run:
+            with hold_unattended(workspace, targets or (), overrides or {}) as run:
                 for told in (*run.flags, *filter(None, [run.held_back])):
                     get_run_logger().warning("%s", told)
                 return bring(workspace, run.targets, workers, [run.lock])
@@ -78,7 +141,7 @@ def serve(
     """
     workspace = workspace.resolve()
     require_own(workspace, workspace.name)
-    with owner_only():
+    with restrict_to_owner():
         scheduled.serve(
             name=workspace.name,
             schedule=schedule(cron, timezone),

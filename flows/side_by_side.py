@@ -7,8 +7,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from flows.graph import FlowNode, read_graph
-from flows.runner import Runner, StageFailed, StageOutcome, running
-from palimpsest.cli.processes import terminated
+from flows.runner import Runner, StageFailed, StageOutcome, open_runner
+from palimpsest.cli.processes import catch_termination
 
 
 def bring(
@@ -34,8 +34,8 @@ def bring(
         KeyboardInterrupt: on Ctrl-C, SIGTERM or a closed terminal, once every stage has been ended.
     """
     stages = read_graph(workspace, targets)
-    run = partial(running, workspace, stages, workers, variables, keeps)
-    with terminated(), ThreadPoolExecutor(len(stages) or 1) as pool, run() as runner:
+    run = partial(open_runner, workspace, stages, workers, variables, keeps)
+    with catch_termination(), ThreadPoolExecutor(len(stages) or 1) as pool, run() as runner:
         failed = _failures(stages, runner, pool)
     for failure in failed:
         print(failure.lines, flush=True)

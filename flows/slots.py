@@ -34,7 +34,7 @@ class Slots:
 
         An id that is there n times is a device that n stages share; no stage has it twice.
         """
-        validate.positive(workers=workers)
+        validate.require_positive(workers=workers)
         self._total = len(set(devices))
         self._devices = list(devices)
         self._workers = workers
@@ -106,7 +106,7 @@ def share(workers: int, cores: int, environ: Mapping[str, str] = os.environ) -> 
     return {} if said else {"OMP_NUM_THREADS": str(max(1, cores // workers))}
 
 
-def lent(wanted: str, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+def shared_devices(wanted: str, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """Return the devices that stages share under this `compute.device`; none on the CPU.
 
     >>> lent("auto", {"CUDA_VISIBLE_DEVICES": "a,b"}), lent("cuda:1", {"CUDA_VISIBLE_DEVICES": "a,b"})

@@ -14,8 +14,8 @@ from prefect.states import State
 
 from flows.graph import FlowNode
 from flows.runner import How, StageOutcome
-from palimpsest.cli.context import Context, opened
-from palimpsest.cli.ledger import shown_books
+from palimpsest.cli.context import Context, open_workspace
+from palimpsest.cli.ledger import summarise_books
 from palimpsest.cli.plan import PlanSummary, budget_sentence
 from palimpsest.errors import PalimpsestError
 from palimpsest.files import read_json
@@ -51,7 +51,7 @@ def publish(
 
 def _publish_charges(workspace: Path) -> None:
     try:
-        context = opened(workspace)
+        context = open_workspace(workspace)
     except PalimpsestError as error:  # the stages that spend have failed on it as well
         get_run_logger().warning("No table of charges. %s", error.problem)
         return
@@ -72,7 +72,7 @@ def charges(context: Context) -> list[dict[str, Any]]:
             "variant": line.variant, "query": line.query, "state": line.state,
             "epsilon": "not private" if line.epsilon is None else up(line.epsilon), "left": down(after),
         }
-        for line, after in zip(shown_books(context, books).charges, left, strict=True)
+        for line, after in zip(summarise_books(context, books).charges, left, strict=True)
     ]  # fmt: skip
 
 
@@ -81,7 +81,7 @@ def publish_plan(plan: PlanSummary) -> str:
     table = [
         {
             "stage": line.stage, "method": line.method, "purpose": line.purpose, "state": line.state,
-            "epsilon": _charged(line.cost.epsilon), "adds to the total": up(line.cost.budget_cost),
+            "epsilon": _format_epsilon(line.cost.epsilon), "adds to the total": up(line.cost.budget_cost),
             "notes": " ".join(line.cost.notes),
         }
         for line in plan.lines
@@ -95,7 +95,7 @@ def card(workspace: Path) -> str:
     """The public statement in short, as Markdown: its status, whom it protects, and each release with its meaning."""
     told = read_json(workspace / STATEMENT)
     releases = [
-        f"**{one['variant']}** ({one['method']}): epsilon {_charged(one['epsilon'])}. {_meaning(one['meaning'])}"
+        f"**{one['variant']}** ({one['method']}): epsilon {_format_epsilon(one['epsilon'])}. {_meaning(one['meaning'])}"
         for one in told["releases"]
     ]
     status = [f"**{told['status']}**", *told["reasons"], f"{told['unit']['description']} {told['unit']['note']}"]
@@ -131,10 +131,10 @@ def _spent(receipt: Path, outcome: StageOutcome | None) -> str:
         return "see the ledger"
     if outcome.how is not How.REPRODUCED:
         return "0 (cached)"
-    return _charged(read_receipt(receipt).epsilon) if receipt.is_file() else "see the ledger"
+    return _format_epsilon(read_receipt(receipt).epsilon) if receipt.is_file() else "see the ledger"
 
 
-def _charged(epsilon: float | None) -> str:
+def _format_epsilon(epsilon: float | None) -> str:
     return "unbounded" if epsilon is None else at_most(epsilon, 4)
 
 

@@ -22,10 +22,9 @@ from prefect.workers.process import ProcessWorker
 from pydantic import ValidationError
 from ruamel.yaml import YAML
 
-from flows.cron import schedule
-from flows.events import FAILED, REFUSED, asset_of
-from flows.names import require_own
-from palimpsest.cli.deploy import POOLS
+from flows.live import FAILED, REFUSED, asset_of
+from flows.serve import require_own, schedule
+from palimpsest.cli.serve import POOLS
 from palimpsest.errors import ParamsError
 
 FILE = "prefect.yaml"
@@ -116,10 +115,10 @@ def _deploy(workspace: Path) -> None:
     command = [sys.executable, "-P", "-m", "prefect", "--no-prompt", "deploy", "--all", "--prefect-file", FILE]
     done = subprocess.run(command, cwd=workspace, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise ParamsError(f"{FILE} cannot be deployed: {_last(done.stdout + done.stderr)}", "Correct it there.")
+        raise ParamsError(f"{FILE} cannot be deployed: {_last_line(done.stdout + done.stderr)}", "Correct it there.")
 
 
-def _last(output: str) -> str:
+def _last_line(output: str) -> str:
     return (output.strip().splitlines() or ["Prefect says nothing."])[-1].strip()
 
 

@@ -17,11 +17,11 @@ from pathlib import Path
 from types import MappingProxyType
 
 from flows.environment import URL, WATCHED, WORD, environment
-from palimpsest.cli.processes import shown, terminated
+from palimpsest.cli.processes import catch_termination, run_command
 from palimpsest.cli.repro import STOPPED
 from palimpsest.errors import PalimpsestError
 from palimpsest.files import OWNER_UMASK, make_folder
-from stages.runner import end_with_starter
+from stages.common import end_with_starter
 
 _HOST = "127.0.0.1"
 _START_SECONDS = 180.0
@@ -63,7 +63,7 @@ def run_with_server(
     """
     command = [sys.executable, "-P", "-m", "flows", str(workspace)]
     options = [] if workers is None else ["--workers", str(workers)]
-    with terminated(), _api(workspace) as (address, is_ours):
+    with catch_termination(), _api(workspace) as (address, is_ours):
         _tell("", address, is_ours)
         own = {**environment(workspace), **variables, **address, WATCHED: "1"}
 
@@ -72,7 +72,7 @@ def run_with_server(
 
         code = bring(targets) if courses is None else courses(bring)
         if stay and is_ours and code in (0, 1):
-            _until_interrupted()
+            _wait_for_interrupt()
     return code
 
 
@@ -97,7 +97,7 @@ def serve_with_server(
     options = {"--cron": cron, "--timezone": timezone, "--workers": workers}
     given = [str(part) for name, value in options.items() if value is not None for part in (name, value)]
     command = [sys.executable, "-P", "-m", "flows", str(workspace), *targets, "--serve", *given]
-    with terminated(), _api(workspace) as (address, is_ours):
+    with catch_termination(), _api(workspace) as (address, is_ours):
         at = "only" if cron is None else f"at {cron!r}, {timezone}, and"
         _tell("/deployments", address, is_ours)
         print(
@@ -190,7 +190,7 @@ def _answers(opener: urllib.request.OpenerDirector, url: str, *, any_status: boo
 
 def _run(command: Sequence[str], variables: Mapping[str, str], keeps: Sequence[int]) -> int:
     try:
-        return shown(command, Path.cwd(), variables, keeps)
+        return run_command(command, Path.cwd(), variables, keeps)
     except KeyboardInterrupt:
         return STOPPED
 
@@ -206,7 +206,7 @@ def _end(process: "subprocess.Popen[bytes]", number: signal.Signals) -> None:
         process.wait()
 
 
-def _until_interrupted() -> None:
+def _wait_for_interrupt() -> None:
     print("The interface stays open until Ctrl-C.", flush=True)
     try:
         threading.Event().wait()

@@ -3,16 +3,15 @@
 from palimpsest.audit.anonymity import audit_anonymity
 from palimpsest.audit.units import Released
 from palimpsest.report.tradeoff import read_tradeoff
-from stages.audited import save, written
+from stages.audited import conclude_on_error, metric_of_subject, save, written
 from stages.common import start
-from stages.concluding import concluding, of_each
 from stages.membership import Target
 from stages.public import public_texts
 
 NEIGHBOURS = 5  # synthetic rows that each half of a record is linked to
 
 
-@concluding(of_each("anonymity"))
+@conclude_on_error(metric_of_subject("anonymity"))
 def run(name: str) -> None:
     """Synthetic rows, members and non-members, public rows, the receipt -> anonymity.json of the variant."""
     target = Target.of(name)

@@ -7,18 +7,17 @@ from palimpsest.audit.utility import Evaluation, Scored, UtilityAudit, UtilitySc
 from palimpsest.files import write_json
 from palimpsest.params.load import load
 from palimpsest.workspace import BASELINES, REAL
-from stages.audited import metric, one_row_each, real_rows, save, written
+from stages.audited import conclude_on_error, metric, read_one_each, real_rows, save, written
 from stages.common import start
-from stages.concluding import concluding
 from stages.downstream_eval import Judges
 
 
-@concluding(lambda: [*(metric(name, "utility") for name in (REAL, *load().at_epsilon_0)), BASELINES])
+@conclude_on_error(lambda: [*(metric(name, "utility") for name in (REAL, *load().at_epsilon_0)), BASELINES])
 def run() -> None:
     """Private train and test rows, rows at epsilon 0 -> utility.json of `real` and of these, baselines.json."""
     params = load()
     judges = Judges(params)
-    test = judges.part(one_row_each("test"), asset=True)
+    test = judges.part(read_one_each("test"), asset=True)
     parts = {REAL: judges.part(real_rows(params), asset=True)} | {
         name: judges.part(written(params, name), asset=False) for name in params.at_epsilon_0
     }
@@ -26,11 +25,11 @@ def run() -> None:
     draws = Bootstrap(resamples=RESAMPLES, seed=params.seed)
     for name, audit in audits.items():
         groups = judges.groups(parts[name], test, audit)
-        save(name, "utility", replace(kept(audit, audits[REAL], draws), groups=groups).to_json(name))
+        save(name, "utility", replace(add_retention(audit, audits[REAL], draws), groups=groups).to_json(name))
     write_json(BASELINES, {"zone": "private", **{name: answers(audit) for name, audit in audits.items()}})
 
 
-def kept(audit: UtilityAudit, real: UtilityAudit, draws: Bootstrap) -> UtilityScores:
+def add_retention(audit: UtilityAudit, real: UtilityAudit, draws: Bootstrap) -> UtilityScores:
     """Return the scores of a baseline, with its share of the real rows' accuracy; it has no gap to close."""
 
     def compared(evaluator: str, evaluation: Evaluation) -> Scored:

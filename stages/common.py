@@ -1,23 +1,138 @@
-"""Starts every stage, and reports its failures without a word of private text."""
+"""Starts every stage, ends it with its process, and reports failures without a word of private text."""
 
+import ctypes
+import fcntl
 import logging
+import math
 import os
+import signal
 import sys
+import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
+
+import psutil
+from ruamel.yaml import YAML
 
 from palimpsest.devices import VARIABLE
-from palimpsest.errors import PalimpsestError, ParamsError, TeamError, machine_error
-from palimpsest.files import close_workspace, owner_only
-from palimpsest.shards import RUNNER, closing
-from stages.runner import alone, end_with_launcher, end_with_runner
-from stages.warm import STOPPED
+from palimpsest.errors import DataError, PalimpsestError, ParamsError, TeamError, machine_error
+from palimpsest.files import close_workspace, make_folder, restrict_to_owner, write_json
+from palimpsest.params.file import RESOLVED
+from palimpsest.shards import RUNNER, release_cluster
+from palimpsest.workspace import SECONDS, STAGES_RUNNING
+from stages.warm import GRACE_SECONDS, PR_SET_PDEATHSIG, STOPPED
+
+RUNNER_PROCESS = "PALIMPSEST_RUNNER"  # process number and start time of the runner, for all that a stage starts
+LOCK_SECONDS = 10.0  # far longer than an orphan lives
+_POLL_SECONDS = 0.5
+_SHELLS = {"sh", "bash", "dash", "zsh", "ksh"}  # DVC starts a stage through one
+
+
+def end_with_runner() -> None:
+    """Make this process, a stage of DVC, end once the runner of the stages is gone, however that ended."""
+    told = os.environ.get(RUNNER_PROCESS)
+    if told is None and "DVC_STAGE" not in os.environ:
+        return  # started by hand: the terminal ends it
+    if told is None:
+        number, began = _runner()
+        os.environ[RUNNER_PROCESS] = f"{number} {began}"
+    else:
+        number, began = int(told.split()[0]), float(told.split()[1])
+    _watch(number, began, group=False)
+
+
+def name_runner() -> None:
+    """Tell all processes that this one starts that it runs stages."""
+    os.environ[RUNNER_PROCESS] = f"{os.getpid()} {_began(os.getpid())}"
+
+
+def end_with_parent() -> None:
+    """Make this process, which runs stages as the leader of its group, end with its parent, and the group with it."""
+    parent = os.getppid()
+    _watch(parent, _began(parent), group=True)
+
+
+def end_with_launcher() -> None:
+    """Make this process, one of several at a stage, end once its starter is gone, however that ended."""
+    launcher = os.getppid()
+    _watch(launcher, _began(launcher), group=False)
+
+
+def end_with_starter() -> None:
+    """In a new process, before it becomes a foreign program: make Linux kill it once its starter is gone."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+
+
+def _runner() -> tuple[int, float]:
+    """Return the nearest process above that is no shell, and when it began."""
+    above = psutil.Process().parents()
+    found = next((each for each in above if each.name() not in _SHELLS), None)
+    return (found.pid, found.create_time()) if found else (0, 0.0)
+
+
+def _watch(number: int, began: float, *, group: bool) -> None:
+    threading.Thread(target=_wait, args=(number, began, group), name="runner", daemon=True).start()
+
+
+def _wait(number: int, began: float, group: bool) -> None:
+    while began and _began(number) == began:
+        time.sleep(_POLL_SECONDS)
+    if group:
+        os.killpg(os.getpgrp(), signal.SIGINT)
+    else:
+        os.kill(os.getpid(), signal.SIGINT)  # so that it gives back what never began, and removes half files
+    time.sleep(2 * GRACE_SECONDS)
+    os._exit(STOPPED)
+
+
+def _began(number: int) -> float:
+    """Return when a live process began; 0 if none has this number."""
+    try:
+        process = psutil.Process(number)
+        return 0.0 if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
+    except psutil.Error:
+        return 0.0
+
+
+@contextmanager
+def lock_stage(name: str) -> Iterator[None]:
+    """Hold a stage while the block lasts; wait for an earlier process at it, which may be about to end.
+
+    The operating system gives the lock back when the process ends, however it ends.
+
+    Raises:
+        DataError: another process is still at the stage.
+    """
+    path = STAGES_RUNNING / f"{name}.lock"
+    make_folder(path.parent)
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        _take(descriptor, name)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _take(descriptor: int, name: str) -> None:
+    deadline = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise DataError(
+                    f"Another process is at the stage {name}.", "Wait for it to end, or end it, and run again."
+                ) from None
+            time.sleep(_POLL_SECONDS)
+
 
 PROCESSES = "PALIMPSEST_PROCESSES"  # from the environment, because it is a fact about the machine
 LAUNCHED = "PALIMPSEST_LAUNCHED"  # set by `start_processes` for the processes that it starts
@@ -31,14 +146,14 @@ def start(stage: Callable[..., None]) -> None:
     Guarantee: only its user has access to what it writes, whatever the umask was. An unexpected error is shown only by
     its type and place in the code, and warnings of libraries are not shown: either might quote a private row or number.
     """
-    with _told():
+    with _report_errors():
         if "RANK" in os.environ:
             end_with_launcher()
         else:
             end_with_runner()
         close_workspace(Path())
         _choose_where()
-        with _alone(), closing():
+        with _lock_own_stage(), release_cluster():
             began = time.monotonic()
             stage(*sys.argv[1:])
             _keep_time(time.monotonic() - began)
@@ -49,7 +164,7 @@ def start_processes(stage: Callable[..., None]) -> None:
 
     This process starts the others and ends with them: all when it is stopped, and the rest when one of them is lost.
     """
-    with _told():
+    with _report_errors():
         count = processes()
         if count > 1 and "RANK" not in os.environ:
             from stages.together import launch  # which reads this module
@@ -64,9 +179,9 @@ def start_processes(stage: Callable[..., None]) -> None:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _report_errors() -> Iterator[None]:
     """Report errors in two lines, or only by their type and place, and exit."""
-    with owner_only(), _silent_libraries():
+    with restrict_to_owner(), _silent_libraries():
         try:
             yield
         except TeamError as error:
@@ -83,10 +198,10 @@ def _told() -> Iterator[None]:
             _fail_silently(error)
 
 
-def _alone() -> AbstractContextManager[None]:
+def _lock_own_stage() -> AbstractContextManager[None]:
     """Be the only process at this stage; of processes that train together, the first one locks for all."""
     name = _lock_name(Path(sys.argv[0]).stem, sys.argv[1:])
-    return alone(name) if os.environ.get("RANK", "0") == "0" else nullcontext()
+    return lock_stage(name) if os.environ.get("RANK", "0") == "0" else nullcontext()
 
 
 def _lock_name(program: str, arguments: Sequence[str]) -> str:
@@ -106,8 +221,6 @@ def _choose_where() -> None:
 def _keep_time(seconds: float) -> None:
     """Keep the stage's time for `palimpsest plan`. It is only informative: nothing fails where it cannot be kept."""
     with suppress(Exception):
-        from stages.timing import note
-
         note(Path(sys.argv[0]).stem, "".join(sys.argv[1:2]), seconds)
 
 
@@ -150,3 +263,37 @@ def _fail_silently(error: Exception) -> NoReturn:
     frames = "".join(traceback.format_tb(error.__traceback__))
     print(f"{frames}{type(error).__name__} (its message is not shown: it might quote private text)", file=sys.stderr)
     raise SystemExit(1)
+
+
+PASSES = ("epochs", "rounds", "steps", "tokens")
+RECORDS, ROWS = "n_public", "rows"
+
+
+def note(program: str, name: str, seconds: float) -> None:
+    """Keep the time of a stage that has just ended, in the working directory.
+
+    Args:
+        program: its module in `stages`.
+        name: the value it is repeated for; empty where it is not repeated.
+        seconds: how long it took, without starting Python.
+    """
+    write_json(place(program, name), {"seconds": math.ceil(seconds), "cores": os.cpu_count(), "sizes": sizes(Path())})
+
+
+def place(program: str, name: str) -> Path:
+    """Return the path of a stage's time, from the workspace."""
+    return SECONDS / f"{program}@{name}.json"
+
+
+def sizes(workspace: Path) -> dict[str, float]:
+    """Return key, as params.yaml resolves it -> each setting that determines the amount of work."""
+    values = YAML(typ="safe").load((workspace / RESOLVED).read_text(encoding="utf-8"))
+    return dict(_numbers(values, ()))
+
+
+def _numbers(value: Any, key: tuple[str, ...]) -> Iterator[tuple[str, float]]:
+    if isinstance(value, Mapping):
+        for part, inner in value.items():
+            yield from _numbers(inner, (*key, str(part)))
+    elif isinstance(value, int | float) and key[-1] in (RECORDS, ROWS, *PASSES):
+        yield ".".join(key), float(value)

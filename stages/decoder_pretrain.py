@@ -13,9 +13,9 @@ from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.workspace import BASE_LM, DECODER_METRICS, DECODERS
 from stages.common import start
-from stages.encoding import OF_PUBLIC, StoredEncoders, encoders
 from stages.filters import heldout_limit, public_losses
-from stages.public import half_trained, heldout_texts, public_texts
+from stages.public import heldout_texts, open_checkpoints, public_texts
+from stages.tools import OF_PUBLIC, StoredEncoders, encoders
 
 _READABLE = 0.95  # of the held-out public texts; sets the limit for a readable text
 _BATCH = 256
@@ -29,15 +29,17 @@ def run(name: str) -> None:
     sentences = sentences_of(public_texts())[: settings.sentences]
     vectors = encode.others(sentences)
     folder, seed, mark = DECODERS / name, params.seed, encode.fingerprint
-    with half_trained(f"decoder_pretrain@{name}") as kept:
+    with open_checkpoints(f"decoder_pretrain@{name}") as kept:
         trained = train_decoder(BASE_LM, sentences, vectors, settings, seed, folder, mark, kept)
         if settings.corrector:
             trained |= train_corrector(folder, sentences, vectors, settings, seed, encode.others, mark, kept)
-        scores = measured(params, settings, Decoder.load(folder, mark), encode, vectors, int(trained["parameters"]))
+        scores = measure_decoder(
+            params, settings, Decoder.load(folder, mark), encode, vectors, int(trained["parameters"])
+        )
     write_json(DECODER_METRICS / f"{name}.json", {"zone": "public"} | scores.to_json() | trained)
 
 
-def measured(
+def measure_decoder(
     params: Params,
     settings: DecoderSettings,
     decoder: Decoder,

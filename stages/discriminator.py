@@ -5,7 +5,7 @@ Started by `torchrun`, or with PALIMPSEST_PROCESSES=n in the environment, n proc
 
 from stages import dp_train
 from stages.common import start_processes
-from stages.encoding_tools import EncodingTools
+from stages.tools import EncodingTools
 
 
 def run(name: str, _model: str) -> None:

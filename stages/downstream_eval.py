@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from palimpsest.audit.finetune import FinetuneSettings, finetuned
+from palimpsest.audit.finetune import FinetuneSettings, score_finetuned
 from palimpsest.audit.groups import GroupScores, group_scores
 from palimpsest.audit.label_fit import LabelFit
 from palimpsest.audit.next_token import next_token
@@ -26,17 +26,16 @@ from palimpsest.audit.utility import (
 )
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
-from palimpsest.records import attributes
-from palimpsest.records.packed import Chosen, drawn
+from palimpsest.records import schema
+from palimpsest.records.packed import Chosen, draw_mask
 from palimpsest.records.private import SplitRow
 from palimpsest.records.record import Record
 from palimpsest.records.vouched import EMBEDDED
 from palimpsest.workspace import BASELINES, NEXT_TOKEN_LM, PUBLIC_LM, PUBLIC_ONLY, REAL
-from stages.audited import one_row_each, read_result, real_rows, save, written
+from stages.audited import conclude_on_error, metric_of_subject, read_one_each, read_result, real_rows, save, written
 from stages.common import start
-from stages.concluding import concluding, of_each
-from stages.encoding import OF_MEASURED, StoredEncoders, in_half, measuring
-from stages.vouching import vouched
+from stages.tools import OF_MEASURED, StoredEncoders, measuring_encoder, uses_half
+from stages.vouching import resolve_vouched
 
 Texts = list[str]
 Labels = tuple[str, ...]
@@ -61,18 +60,20 @@ class Part:
 
     def of(self, place: int, column: str | None) -> "Part":
         """Return the same rows with the label of one of several label columns."""
-        rows = [Record(row.text, attributes.parts(row.label, column)[place]) for row in self.rows]
+        rows = [Record(row.text, schema.parts(row.label, column)[place]) for row in self.rows]
         return replace(self, rows=rows)
 
 
-@concluding(of_each("utility"))
+@conclude_on_error(metric_of_subject("utility"))
 def run(name: str) -> None:
     """data/synthetic/<variant>.parquet, train and test of data/private -> utility.json of the variant."""
     params = load()
     judges = Judges(params)
-    rows, test = judges.part(written(params, name), asset=False), judges.part(one_row_each("test"), asset=True)
+    rows, test = judges.part(written(params, name), asset=False), judges.part(read_one_each("test"), asset=True)
     audit, baselines = judges.score(rows, test), read_result(BASELINES)
-    scores = audit.scores(lambda evaluator, evaluation: compared(evaluation, baselines, evaluator, params.seed))
+    scores = audit.scores(
+        lambda evaluator, evaluation: compare_with_baselines(evaluation, baselines, evaluator, params.seed)
+    )
     fit = judges.label_fit(judges.part(real_rows(params), asset=True), rows, test)
     save(name, "utility", replace(scores, label_fit=fit, groups=judges.groups(rows, test, audit)).to_json(name))
 
@@ -90,7 +91,7 @@ class Judges:
 
     def part(self, rows: Sequence[Record] | Sequence[SplitRow], asset: bool) -> Part:
         """Choose the rows that evaluators may read, at most `utility.most_rows`: equal rows give an equal choice."""
-        some = Chosen[Record | SplitRow](rows, drawn(len(rows), self.params.utility.most_rows, self.params.seed))
+        some = Chosen[Record | SplitRow](rows, draw_mask(len(rows), self.params.utility.most_rows, self.params.seed))
         return Part([Record(row.text, row.label) for row in some], asset)
 
     def score(self, train: Part, test: Part) -> UtilityAudit:
@@ -137,10 +138,10 @@ class Judges:
     def _finetuned(self, train: Part, test: Part, labels: Labels) -> Evaluation:
         utility = self.params.utility
         tuning = FinetuneSettings(
-            seeds=range(utility.seeds), half=in_half(self.params), **utility.finetune.model_dump()
+            seeds=range(utility.seeds), half=uses_half(self.params), **utility.finetune.model_dump()
         )
-        folder = vouched(self.params, "models.classifier")
-        return finetuned(folder, train.texts, train.labels, test.texts, test.labels, labels, tuning)
+        folder = resolve_vouched(self.params, "models.classifier")
+        return score_finetuned(folder, train.texts, train.labels, test.texts, test.labels, labels, tuning)
 
     def _next_token(self, train: Part, test: Part, _: Labels) -> Evaluation:
         utility, draws = self.params.utility, Bootstrap(resamples=RESAMPLES, seed=self.params.seed)
@@ -154,19 +155,19 @@ class Judges:
 
     @cached_property
     def _encoders(self) -> StoredEncoders:
-        return measuring(self.params, self.others)
+        return measuring_encoder(self.params, self.others)
 
     @property
     def _attributes(self) -> Mapping[str, Labels]:
         data = self.params.dataset
-        return attributes.values(tuple(data.labels), data.label)
+        return schema.values(tuple(data.labels), data.label)
 
     @property
     def _linear(self) -> LinearSettings:
         return LinearSettings(range(self.params.utility.seeds))
 
 
-def compared(evaluation: Evaluation, baselines: Mapping[str, Any], evaluator: str, seed: int) -> Scored:
+def compare_with_baselines(evaluation: Evaluation, baselines: Mapping[str, Any], evaluator: str, seed: int) -> Scored:
     """Add retention and gap closed, against the baselines' answers on the same test rows."""
     own = evaluation.item_accuracy
     real, public = (np.array(baselines[row][evaluator]) for row in (REAL, PUBLIC_ONLY))

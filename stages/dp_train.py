@@ -19,19 +19,19 @@ from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Charge, Run
 from palimpsest.privacy.query import View
 from palimpsest.privacy.receipt import Receipt
-from palimpsest.privacy.session import paid_charges, receipt, verified
+from palimpsest.privacy.session import paid_charges, receipt, verify_rows
 from palimpsest.records.vouched import weights
 from palimpsest.training.checkpoint import find_checkpoint, forget_checkpoints, steps_of
-from palimpsest.training.team import Team, joined
+from palimpsest.training.team import Team, join_team
 from palimpsest.training.views import Follower, Leader
 from palimpsest.workspace import CHECKPOINTS, MODEL_RECEIPTS, MODELS
-from stages import finished
+from stages import resuming
 from stages.common import start_processes
-from stages.models import note_fitted, receipt_of
+from stages.resuming import note_fitted, receipt_of
 from stages.spenders import modules, spender
-from stages.spending import charged, identify, private_rows
+from stages.spending import identify, open_charged, private_rows
 from stages.tools import Artifacts
-from stages.vouching import vouched
+from stages.vouching import resolve_vouched
 
 
 def run(name: str, artifacts: Callable[..., Artifacts] = Artifacts) -> None:
@@ -44,7 +44,7 @@ def run(name: str, artifacts: Callable[..., Artifacts] = Artifacts) -> None:
     below = model.origin if Reads.FITTED in model.method.reads else None
     before = spender(params, below).plan(params, Basis()) if below else None
     plan = model.plan(params, Basis() if before is None else Basis(before.event, before.own_delta))
-    tools = artifacts(params, model, vouched, CHECKPOINTS)
+    tools = artifacts(params, model, resolve_vouched, CHECKPOINTS)
     identity, provenance = identify(params, model, plan), tools.provenance()
     training: Training[Saved] = model.method.build(model.settings, plan, tools)
     made = Fitting(identity, plan, training.ask, provenance, digest(*modules(model.method)), training.assumptions())
@@ -87,24 +87,24 @@ def fit(params: Params, fitting: Fitting, before: Receipt | None = None) -> None
             at another run than the one that leads; or before a query is asked: a process has other rows than the run's.
     """
     run = fitting.run
-    with joined() as team:
+    with join_team() as team:
         if not team.leads:
             told = team.share(None)  # once the leader has reserved
             if not told:
                 return  # it put back the model of an earlier run
             key, leading = told
             _require_same(fitting, leading)
-            rows = verified(private_rows(), run, key)
+            rows = verify_rows(private_rows(), run, key)
             team.meet()
             fitting.ask(Follower(rows, team))
             return
         ledger, name = Ledger.open(ledger_url(params)), run.variant
         asset = ledger.asset(params.dataset.asset)
         paid = [charge.id for charge in paid_charges(ledger, asset.name, before, run.purpose)] if before else []
-        again = finished.restored(run, ledger.charges(asset.name), fitting.provenance, fitting.code)
+        again = resuming.restore_outputs(run, ledger.charges(asset.name), fitting.provenance, fitting.code)
         if again:
             team.share(None)
-        session, facts = again or _fitted(params, ledger, fitting, team)
+        session, facts = again or _fit_anew(params, ledger, fitting, team)
         for charge in session.reservation.charges:
             forget_checkpoints(CHECKPOINTS, charge.id)
         assumed = {*facts["assumptions"], *(before.assumptions if before else ())}
@@ -127,19 +127,19 @@ def _require_same(fitting: Fitting, leading: Sequence[str]) -> None:
         )
 
 
-def _fitted(params: Params, ledger: Ledger, fitting: Fitting, team: Team) -> finished.Again:
+def _fit_anew(params: Params, ledger: Ledger, fitting: Fitting, team: Team) -> resuming.Again:
     """Reserve, train together and save the model; return what is known of it then."""
     run, provenance = fitting.run, fitting.provenance
     folder = MODELS / run.variant
-    with charged(params, ledger, run, fitting.plan, continues, provenance) as session:
+    with open_charged(params, ledger, run, fitting.plan, continues, provenance) as session:
         team.share((ledger.asset(params.dataset.asset).key, fitting.shared))
         team.meet()  # nothing begins before every process has the run's rows
         fitting.ask(Leader(session.view, team)).save(folder)
         note_fitted(folder)
         facts = {"assumptions": sorted(fitting.assumptions)}
         if run.purpose == "release":
-            finished.keep(run, [folder], facts, provenance, fitting.code)
-    return finished.Again(session, facts)
+            resuming.keep(run, [folder], facts, provenance, fitting.code)
+    return resuming.Again(session, facts)
 
 
 def continues(charge: Charge, workspace: Path = Path()) -> bool:

@@ -10,8 +10,8 @@ from palimpsest.params.schema import Params
 from palimpsest.progress import track
 from palimpsest.workspace import EMBEDDINGS
 from stages.common import start
-from stages.encoding import OF_PUBLIC, encoders
 from stages.public import public_texts
+from stages.tools import OF_PUBLIC, encoders
 
 _AT_ONCE = 1024  # texts handed to the memory: a stopped encode loses at most these
 

@@ -4,12 +4,11 @@ from palimpsest.audit.facts import audit_facts
 from palimpsest.params.load import load
 from palimpsest.records.world.facts import load_facts
 from palimpsest.workspace import FACTS
-from stages.audited import save, written
+from stages.audited import conclude_on_error, metric_of_subject, save, written
 from stages.common import start
-from stages.concluding import concluding, of_each
 
 
-@concluding(of_each("facts"))
+@conclude_on_error(metric_of_subject("facts"))
 def run(name: str) -> None:
     """Synthetic rows, data/raw/facts.json -> facts.json of the variant."""
     params = load()

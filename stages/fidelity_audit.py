@@ -7,24 +7,23 @@ from palimpsest.audit.fidelity import EmbeddedTexts, Sides, fidelity, label_shar
 from palimpsest.params.load import load
 from palimpsest.records.private import SplitRow
 from palimpsest.records.record import Record
-from stages.audited import one_guessed_each, save, written
+from stages.audited import conclude_on_error, metric_of_subject, read_guessed_each, save, written
 from stages.common import start
-from stages.concluding import concluding, of_each
 from stages.encode_public import public_vectors
-from stages.encoding import in_half, measuring
 from stages.public import public_texts
+from stages.tools import measuring_encoder, uses_half
 
 
-@concluding(of_each("fidelity"))
+@conclude_on_error(metric_of_subject("fidelity"))
 def run(name: str) -> None:
     """Synthetic rows, members and non-members, public rows -> fidelity.json of the variant."""
     params = load()
-    encode, public = measuring(params), public_texts()
+    encode, public = measuring_encoder(params), public_texts()
     rows: dict[str, Sequence[Record | SplitRow]] = {"synthetic": written(params, name)}
-    rows |= {part: one_guessed_each(part) for part in ("train", "holdout")}
+    rows |= {part: read_guessed_each(part) for part in ("train", "holdout")}
     texts = {side: [row.text for row in own] for side, own in rows.items()}
     # The stored vectors of public texts are in float32: all sides are read alike.
-    of_public = encode.others(public) if in_half(params) else public_vectors(params, public, encode.others)
+    of_public = encode.others(public) if uses_half(params) else public_vectors(params, public, encode.others)
     sides = Sides(
         synthetic=EmbeddedTexts(encode.others(texts["synthetic"]), texts["synthetic"]),
         train=EmbeddedTexts(encode.rows(texts["train"]), texts["train"]),

@@ -8,7 +8,7 @@ from stages.public import heldout_texts
 
 def chain(params: Params, wanted: Filters, max_tokens: int, batch: int) -> postprocess.FilterChain:
     """Make the filters, in order; the perplexity filter reads `max_tokens` of a text, and `batch` texts at once."""
-    return filters.chain(
+    return filters.build_filters(
         wanted, lambda: filters.perplexity(public_losses(params, max_tokens, batch), heldout_texts(), wanted.quantile)
     )
 

@@ -13,17 +13,17 @@ from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import Params
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Closed, Run
-from palimpsest.privacy.ledger.rules import composed
+from palimpsest.privacy.ledger.rules import compose_charges
 from palimpsest.privacy.receipt import read_receipt
-from palimpsest.privacy.session import paid_charges, replayed
+from palimpsest.privacy.session import paid_charges, replay_run
 from palimpsest.records.write import write_synthetic
 from palimpsest.workspace import EVOLVED, RECEIPTS, SYNTHETIC
 from stages import resuming
 from stages.common import start
-from stages.encoding_tools import EncodingTools
 from stages.spenders import Spender, spender
-from stages.spending import charged, identify, record
-from stages.vouching import vouched
+from stages.spending import identify, open_charged, record
+from stages.tools import EncodingTools
+from stages.vouching import resolve_vouched
 
 
 def run(name: str, *_origin: str) -> None:
@@ -36,39 +36,39 @@ def run(name: str, *_origin: str) -> None:
     """
     params = load()
     who, ledger = spender(params, name), Ledger.open(ledger_url(params))
-    method, behind = who.method, _behind(params, who, ledger)
+    method, behind = who.method, _charged_basis(params, who, ledger)
     plan = who.plan(params, behind.basis)
     if not plan.feasible:
         raise ParamsError(f"Variant {name!r} cannot work: {' '.join(plan.notes)}", "Change its settings as said.")
-    tools = EncodingTools(params, who, vouched)
+    tools = EncodingTools(params, who, resolve_vouched)
     identity = identify(params, who, plan)
-    session, facts = _made(params, who, ledger, identity, plan, tools)
+    session, facts = _make_rows(params, who, ledger, identity, plan, tools)
     record(params, ledger, session, plan, facts["counts"], behind.charges, {*behind.assumptions, *facts["assumptions"]})
     resuming.forget(method, name, ledger.charges(params.dataset.asset))
 
 
-def _made(
+def _make_rows(
     params: Params, who: Spender, ledger: Ledger, identity: Run, plan: Plan, tools: EncodingTools
 ) -> tuple[Closed, Mapping[str, Any]]:
     """Make the rows, from paid answers or, where there are none, from new ones; return the run and its facts."""
     method, provenance = who.method, tools.provenance()
     kept = resuming.folder(method, identity, plan, params.testing.noise_seed is not None)
     fit = method.build(who.settings, plan, replace(tools, kept=kept))
-    if again := _replayed(params, ledger, identity, plan, fit, provenance):
+    if again := _replay_rows(params, ledger, identity, plan, fit, provenance):
         return again
-    with charged(params, ledger, identity, plan, partial(resuming.continues, method), provenance) as session:
+    with open_charged(params, ledger, identity, plan, partial(resuming.continues, method), provenance) as session:
         facts = _write(params, who.name, fit.made(fit.ask(session.view)))
     return session, facts
 
 
-def _replayed(
+def _replay_rows(
     params: Params, ledger: Ledger, identity: Run, plan: Plan, fit: Fit[Any], provenance: str
 ) -> tuple[Closed, Mapping[str, Any]] | None:
     """Make the rows of a paid run from its answers, free; None where they are not all kept, or do not fit.
 
     A fit that asks something else than its answers say goes on to `charged`, which asks for the owner's word.
     """
-    session = replayed(ledger, params.schema_of_data, identity, plan.queries, provenance)
+    session = replay_run(ledger, params.schema_of_data, identity, plan.queries, provenance)
     if session is None:
         return None
     try:
@@ -98,7 +98,7 @@ class _Behind:
     assumptions: tuple[str, ...] = ()
 
 
-def _behind(params: Params, who: Spender, ledger: Ledger) -> _Behind:
+def _charged_basis(params: Params, who: Spender, ledger: Ledger) -> _Behind:
     """Return the basis as it was charged: another variant's rows are paid for together with the choice among them."""
     if Reads.AUTHOR in who.method.reads:
         return _Behind(Basis(author=params.authors[str(who.origin)]))
@@ -107,7 +107,7 @@ def _behind(params: Params, who: Spender, ledger: Ledger) -> _Behind:
     receipts = [read_receipt(RECEIPTS / f"{name}.json") for name in who.origins or (who.origin,)]
     found = (paid_charges(ledger, params.dataset.asset, each, who.target.purpose) for each in receipts)
     paid = {charge.id: charge for own in found for charge in own}  # a model behind two of them was charged once
-    basis = Basis(composed(paid.values()), sum(charge.own_delta for charge in paid.values()))
+    basis = Basis(compose_charges(paid.values()), sum(charge.own_delta for charge in paid.values()))
     return _Behind(basis, tuple(paid), tuple({what: None for each in receipts for what in each.assumptions}))
 
 

@@ -8,10 +8,10 @@ import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from palimpsest.parts import in_parts
+from palimpsest.parts import import_in_parts
 
 if __name__ == "__main__":
-    in_parts("dp_accounting")  # every run starts this stage, which only names what spends
+    import_in_parts("dp_accounting")  # every run starts this stage, which only names what spends
 
 from palimpsest.files import atomic_path
 from palimpsest.graph.closure import Look
@@ -23,7 +23,7 @@ from palimpsest.params.schema import Params
 from palimpsest.workspace import CODE, INPUTS, SOURCES
 from stages import spenders
 from stages.common import start
-from stages.vouching import digest_of, named, require_vouched, vouched
+from stages.vouching import digest_of, named_sources, require_vouched, resolve_vouched
 
 STAGE = INPUTS.name
 MODEL_KEYS = ("models.lm", "models.encoder", "models.classifier", "models.next_token")
@@ -38,9 +38,11 @@ def run() -> None:
     """
     params = load()
     require_vouched(params)
-    for source in named(params).values():
+    for source in named_sources(params).values():
         if source.kind == "model" and source.used:
-            vouched(params, source.key)  # a hub model is fetched, so that its files are known from the first run on
+            resolve_vouched(
+                params, source.key
+            )  # a hub model is fetched, so that its files are known from the first run on
     for path, content in contents().items():
         with atomic_path(path) as draft:
             draft.write_bytes(content)
@@ -53,10 +55,10 @@ def contents(workspace: Path = Path()) -> dict[str, bytes]:
 
 def facts(params: Params, workspace: Path) -> dict[str, bytes]:
     """Return the same for settings that are not yet, or already, the workspace's."""
-    return as_files(codes(), dict(sources_of(params, workspace)))
+    return format_files(codes(), dict(sources_of(params, workspace)))
 
 
-def as_files(codes: Mapping[str, object], sources: Mapping[str, object]) -> dict[str, bytes]:
+def format_files(codes: Mapping[str, object], sources: Mapping[str, object]) -> dict[str, bytes]:
     """Return the files about the code of each stage, and about the public models."""
     bodies = {CODE / name: body for name, body in codes.items()} | {
         SOURCES / key: body for key, body in sources.items()
@@ -71,7 +73,7 @@ def codes() -> dict[str, dict[str, object]]:
     return {name: _code(look, *modules) for name, modules in programs().items()}
 
 
-def outdated(workspace: Path, now: Mapping[str, bytes] | None = None) -> bool:
+def is_outdated(workspace: Path, now: Mapping[str, bytes] | None = None) -> bool:
     """Tell whether the stage would change the files in the workspace; `now` is its contents where they are known."""
     told = contents(workspace) if now is None else now
     files = [(workspace / path, content) for path, content in told.items()]
@@ -98,7 +100,7 @@ def sources_of(params: Params, workspace: Path) -> Iterator[tuple[str, dict[str,
 
     Text files are no models: stages depend on them directly.
     """
-    sources = named(params)
+    sources = named_sources(params)
     keys = (
         {key: key for key in MODEL_KEYS}
         | model_keys()

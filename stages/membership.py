@@ -11,7 +11,7 @@ from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.privacy.receipt import Receipt, read_receipt
 from palimpsest.workspace import RECEIPTS
-from stages.audited import guessed
+from stages.audited import load_guessed
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,11 @@ class Target:
     @classmethod
     def of(cls, name: str) -> "Target":
         """Read the variant of that name in params.yaml."""
-        params, guess = load(), guessed()
+        params, guess = load(), load_guessed()
         control = bag_of_words_control(*guess.documents, seed=params.seed)
         return cls(params, read_receipt(RECEIPTS / f"{name}.json"), guess, control)
 
-    def judged(self, attacks: Mapping[str, Scores], sides: Literal["both", "members"] = "both") -> MembershipAudit:
+    def judge_claim(self, attacks: Mapping[str, Scores], sides: Literal["both", "members"] = "both") -> MembershipAudit:
         """Judge the claim by all attacks together; guesses are of both sides, or only of members."""
         return audit_membership(
             attacks,

@@ -10,15 +10,13 @@ from palimpsest.audit.membership import loss_attack, min_k_attack, record_losses
 from palimpsest.audit.units import Scores
 from palimpsest.devices import device
 from palimpsest.methods.dp_lm import likelihood
-from palimpsest.methods.dp_lm.artifact import DpLmArtifact
-from palimpsest.methods.dp_lm.model import ConditionalLm, new_model
+from palimpsest.methods.dp_lm.model import ConditionalLm, DpLmArtifact, new_model
 from palimpsest.methods.dp_lm.serialise import Serialiser
 from palimpsest.progress import track
 from palimpsest.records.record import Record
 from palimpsest.workspace import BASE_LM, MODELS
-from stages.audited import save
+from stages.audited import conclude_on_error, metric_of_subject, save
 from stages.common import start
-from stages.concluding import concluding, of_each
 from stages.membership import Target
 
 MIN_K = 0.2  # share of a record's tokens that Min-K%++ averages, as published
@@ -27,7 +25,7 @@ _POSITIONS = 1024  # tokens whose logits are held at once
 _LEAST = 1e-12  # variance of log p where a model is certain of the next token
 
 
-@concluding(of_each("membership"))
+@conclude_on_error(metric_of_subject("membership"))
 def run(name: str, model: str) -> None:
     """models/<model>, models/base, members and non-members -> membership.json of the variant."""
     target, fitted = Target.of(name), DpLmArtifact.load(MODELS / model)
@@ -41,7 +39,7 @@ def run(name: str, model: str) -> None:
         "zlib": zlib_attack(after, *texts),
         "min_k": min_k_attack(surprises[0], surprises[1], MIN_K),
     }
-    save(name, "membership", target.judged(attacks).to_json(name))
+    save(name, "membership", target.judge_claim(attacks).to_json(name))
 
 
 def losses(fitted: DpLmArtifact, model: ConditionalLm, sides: Sequence[Sequence[Record]]) -> Scores:
@@ -66,12 +64,12 @@ def token_scores(model: ConditionalLm, rows: Serialiser, records: Sequence[Recor
         counted = inputs.counted[:, 1:]  # (B, T - 1)
         states, targets = model.hidden(inputs.prompted)[:, :-1][counted], inputs.prompted[:, 1:][counted]
         pieces = zip(states.split(_POSITIONS), targets.split(_POSITIONS), strict=True)
-        tokens = torch.cat([standardised(model.logits(part), wanted) for part, wanted in pieces])
+        tokens = torch.cat([standardise_scores(model.logits(part), wanted) for part, wanted in pieces])
         scores += np.split(tokens.cpu().double().numpy(), counted.sum(dim=1).cumsum(dim=0)[:-1].tolist())
     return scores
 
 
-def standardised(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+def standardise_scores(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Return (log p(target) - mean) / deviation of log p under p, (n,); logits are (n, vocabulary), targets (n,)."""
     log_p = functional.log_softmax(logits.float(), dim=-1)
     p = log_p.exp()

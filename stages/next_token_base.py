@@ -6,14 +6,14 @@ from palimpsest.records.vouched import EMBEDDED
 from palimpsest.workspace import NEXT_TOKEN_LM
 from stages.common import start
 from stages.public import heldout_texts, public_texts
-from stages.vouching import vouched
+from stages.vouching import resolve_vouched
 
 
 def run() -> None:
     """data/public -> models/next_token."""
     params = load()
     if params.models.next_token != EMBEDDED:
-        save_lm(*load_lm(vouched(params, "models.next_token")), NEXT_TOKEN_LM)
+        save_lm(*load_lm(resolve_vouched(params, "models.next_token")), NEXT_TOKEN_LM)
         return
     seed = params.seed + 1  # another start than that of the model that methods write with
     pretrain_lm(public_texts(), heldout_texts(), params.models.embedded_lm, seed, NEXT_TOKEN_LM)

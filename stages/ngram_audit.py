@@ -6,16 +6,15 @@ from palimpsest.audit.units import Released
 from palimpsest.params.load import load
 from palimpsest.records.write import split_texts
 from palimpsest.workspace import PRIVATE
-from stages.audited import guessed, save, written
+from stages.audited import conclude_on_error, load_guessed, metric_of_subject, save, written
 from stages.common import start
-from stages.concluding import concluding, of_each
 from stages.public import public_texts
 
 
-@concluding(of_each("ngrams"))
+@conclude_on_error(metric_of_subject("ngrams"))
 def run(name: str) -> None:
     """Synthetic rows, members and non-members, all training rows, public rows -> ngrams.json of the variant."""
-    params, guess = load(), guessed()
+    params, guess = load(), load_guessed()
     audit = ngram_audit(
         Released(written(params, name), *guess.sides, public_texts(), guess.units),
         split_texts(PRIVATE / "train.parquet"),

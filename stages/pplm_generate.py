@@ -8,19 +8,18 @@ from pathlib import Path
 from palimpsest.devices import dtype_of
 from palimpsest.files import make_folder, write_json
 from palimpsest.graph import closure
-from palimpsest.methods.dp_lm.artifact import DpLmArtifact
-from palimpsest.methods.dp_lm.model import ENCODER
+from palimpsest.methods.dp_lm.model import ENCODER, DpLmArtifact
 from palimpsest.methods.dp_lm.sampling import Sampler
-from palimpsest.methods.shared.counts import GenerationCounts
+from palimpsest.methods.shared.base import GenerationCounts
 from palimpsest.params.load import load
 from palimpsest.params.schema import DpLmVariant, Params
 from palimpsest.records.vouched import contents_of, fingerprint_of, sha256
 from palimpsest.records.write import write_synthetic
 from palimpsest.workspace import METRICS, MODELS, PUBLIC, RECEIPTS, SHARDS, SYNTHETIC
 from stages.common import start
-from stages.encoding import encoders, memory_of
 from stages.filters import chain
-from stages.models import receipt_of
+from stages.resuming import receipt_of
+from stages.tools import encoders, memory_of
 
 
 def run(name: str, model: str) -> None:

@@ -11,17 +11,17 @@ from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import Params
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import require_unit
-from palimpsest.records.duplicates import SHINGLE, guessable, marks
+from palimpsest.records.duplicates import SHINGLE, find_guessable, marks
 from palimpsest.records.faults import POLICIES, RecordError
 from palimpsest.records.keyed import fingerprint, likeness
 from palimpsest.records.preprocess import preprocess
 from palimpsest.records.private import RawRow
-from palimpsest.records.read import ColumnNames, nobody, read_rows
+from palimpsest.records.read import ColumnNames, nobody_error, read_rows
 from palimpsest.records.record import Record
 from palimpsest.records.write import write_public, write_split
 from palimpsest.workspace import FAULT, MANIFEST, PRIVATE, PUBLIC, ROWS_REPORT, Zone
 from stages.common import start
-from stages.public_files import public_rows
+from stages.public import public_rows
 
 _HELDOUT_SHARE, _HELDOUT_MOST = 0.05, 2000  # of the public rows
 
@@ -37,7 +37,7 @@ def run() -> None:
     rows, test_rows = read_private(params)
     column = params.dataset.unit.column
     if column is not None and all(row.unit is None for row in rows):
-        raise nobody(params.dataset.private, column)
+        raise nobody_error(params.dataset.private, column)
     if params.world is None:
         ledger.know_rows(asset.name, likeness((row.text for row in rows), ledger.books().rows_key))
     done = preprocess(
@@ -48,7 +48,7 @@ def run() -> None:
         audit_size=params.audit.size,
         test_rate=params.dataset.test_share,
         batch_size=max((model.train.batch for model in params.fitted.values()), default=1),
-        guessable=partial(guessable, similarity=params.audit.similarity, shingle=SHINGLE),
+        guessable=partial(find_guessable, similarity=params.audit.similarity, shingle=SHINGLE),
         public=public,
     )
     for part in ("train", "holdout", "test"):

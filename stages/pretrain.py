@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from palimpsest.files import atomic_path, write_json
-from palimpsest.models.encoder import nearest
+from palimpsest.models.encoder import assign_nearest
 from palimpsest.models.lm import learn_prompts, load_lm, pretrain_lm
 from palimpsest.models.vocabulary import cut_vocabulary
 from palimpsest.params.load import load
@@ -15,17 +15,17 @@ from palimpsest.records.vouched import EMBEDDED
 from palimpsest.records.write import read_public
 from palimpsest.workspace import BASE_LM, METRICS, PUBLIC
 from stages.common import start
-from stages.public import half_trained, heldout_texts, public_embeddings, public_texts
-from stages.vouching import vouched
+from stages.public import heldout_texts, open_checkpoints, public_embeddings, public_texts
+from stages.vouching import resolve_vouched
 
 
 def run() -> None:
     """data/public -> models/base, and models/untouched where a copy of a named model learns prompts."""
     params = load()
     own, kept = params.models.lm == EMBEDDED, params.untouched
-    measured = train(params) if own else fetch(vouched(params, "models.lm"), kept)
+    measured = train(params) if own else fetch(resolve_vouched(params, "models.lm"), kept)
     if params.models.vocabulary and not own:
-        measured["vocabulary"] = cut(kept, params.models.vocabulary)
+        measured["vocabulary"] = cut_tokens(kept, params.models.vocabulary)
     if params.learns_prompts:
         warm_up(params, kept)
     write_json(METRICS / "pretrain.json", {"zone": "public", "source": params.models.lm, **measured})
@@ -33,11 +33,11 @@ def run() -> None:
 
 def train(params: Params) -> dict[str, float]:
     """Train the embedded model; return its measurements on public text."""
-    with half_trained("pretrain") as kept:
+    with open_checkpoints("pretrain") as kept:
         return pretrain_lm(public_texts(), heldout_texts(), params.models.embedded_lm, params.seed, BASE_LM, kept)
 
 
-def cut(folder: Path, size: int) -> int:
+def cut_tokens(folder: Path, size: int) -> int:
     """Keep only the tokens that public text uses most; return their number."""
     return cut_vocabulary(folder, public_texts(), size, folder)
 
@@ -47,7 +47,7 @@ def warm_up(params: Params, folder: Path) -> None:
     rows, settings = read_public(PUBLIC / "train.parquet"), params.models.prompts
     assert settings is not None  # the caller checked
     texts, labels = [row.text for row in rows], guessed_labels(params, rows)
-    with half_trained("pretrain") as kept, atomic_path(BASE_LM) as draft:
+    with open_checkpoints("pretrain") as kept, atomic_path(BASE_LM) as draft:
         shutil.copytree(folder, draft)
         learn_prompts(draft, texts, labels, settings, params.seed, kept=kept)
 
@@ -55,7 +55,7 @@ def warm_up(params: Params, folder: Path) -> None:
 def guessed_labels(params: Params, rows: Sequence[Record]) -> list[str]:
     """Return each public row's own label, or the one whose public description is nearest."""
     names, embeddings = tuple(params.dataset.labels), public_embeddings(params.dataset.labels)
-    guesses = nearest(embeddings["texts"], embeddings["descriptions"])
+    guesses = assign_nearest(embeddings["texts"], embeddings["descriptions"])
     return [row.label or names[guess] for row, guess in zip(rows, guesses, strict=True)]
 
 

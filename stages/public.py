@@ -1,14 +1,20 @@
-"""Reads the public texts, as `preprocess` left them, and keeps the states of long trainings on them."""
+"""Reads public texts and files, once it is checked that these are not the workspace's own private ones."""
 
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from palimpsest.params.schema import Params
+from palimpsest.records.faults import POLICIES
+from palimpsest.records.private import RawRow
+from palimpsest.records.read import ColumnNames, read_rows
 from palimpsest.records.write import read_public
 from palimpsest.workspace import CHECKPOINTS, EMBEDDINGS, PUBLIC
+from stages.vouching import named_sources, resolve_vouched, written_path
 
 
 def public_texts() -> list[str]:
@@ -32,8 +38,19 @@ def public_embeddings(labels: Iterable[str]) -> dict[str, np.ndarray]:
 
 
 @contextmanager
-def half_trained(stage: str) -> Iterator[Path]:
+def open_checkpoints(stage: str) -> Iterator[Path]:
     """Yield the folder of the states of a stage's trainings on public text; remove it once the stage is through."""
     folder = CHECKPOINTS / "public" / stage
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def public_rows(params: Params, key: str, columns: ColumnNames) -> Sequence[RawRow]:
+    """Read the rows of the file that params.yaml names at `key`, for which `vouched` holds when they are read.
+
+    Raises:
+        DataError: it does not hold, the file changed meanwhile, or it cannot be read.
+    """
+    data, path = params.dataset, written_path(named_sources(params)[key])
+    labels, bad = tuple(data.labels) or None, POLICIES[data.bad_rows]
+    return read_rows(path, columns, data.max_length, labels, check=partial(resolve_vouched, params, key), bad=bad)

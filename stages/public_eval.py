@@ -18,8 +18,8 @@ from palimpsest.records.write import read_synthetic
 from palimpsest.workspace import INTERNAL, PUBLIC_ONLY, PUBLISHABLE, SCORES, SYNTHETIC
 from stages.common import start
 from stages.downstream_eval import Judges
-from stages.encoding import memory_of
-from stages.public_files import public_rows
+from stages.public import public_rows
+from stages.tools import memory_of
 
 
 def run() -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from palimpsest.methods.public_only import select_public, spread
+from palimpsest.methods.public_only import pick_evenly, select_public
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.records.record import Record
@@ -16,11 +16,11 @@ def run() -> None:
     """data/public/train.parquet -> data/synthetic/public_only.jsonl, .parquet."""
     params = load()
     rows = read_public(PUBLIC / "train.parquet")
-    chosen = for_labels(params, rows) if params.dataset.labels else spread(rows, params.public_only.rows)
+    chosen = choose_per_label(params, rows) if params.dataset.labels else pick_evenly(rows, params.public_only.rows)
     write_synthetic(chosen, SYNTHETIC / PUBLIC_ONLY, params.dataset.text, params.dataset.label)
 
 
-def for_labels(params: Params, rows: Sequence[Record]) -> list[Record]:
+def choose_per_label(params: Params, rows: Sequence[Record]) -> list[Record]:
     """Choose public rows for each label, equally many."""
     labels = params.dataset.labels
     embeddings = public_embeddings(labels)
@@ -29,11 +29,11 @@ def for_labels(params: Params, rows: Sequence[Record]) -> list[Record]:
         dict(zip(labels, embeddings["descriptions"], strict=True)),
         [row.text for row in rows],
         [row.label for row in rows],
-        even(params.public_only.rows, tuple(labels)),
+        split_evenly(params.public_only.rows, tuple(labels)),
     )
 
 
-def even(rows: int, labels: tuple[str, ...]) -> dict[str, int]:
+def split_evenly(rows: int, labels: tuple[str, ...]) -> dict[str, int]:
     """Return equal public counts per label; the first labels take the remainder."""
     each, rest = divmod(rows, len(labels))
     return {label: each + (index < rest) for index, label in enumerate(labels)}

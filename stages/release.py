@@ -17,11 +17,10 @@ from typing import Any
 import palimpsest
 from palimpsest.errors import DataError
 from palimpsest.files import read_json
-from palimpsest.graph.taint import RELEASE, Flow, Node, narrowed, nodes
+from palimpsest.graph.taint import RELEASE, Flow, Node, narrow_reads, nodes
 from palimpsest.params.file import RESOLVED
 from palimpsest.params.load import ledger_url, load
-from palimpsest.params.release import ReleaseSettings
-from palimpsest.params.schema import Params
+from palimpsest.params.schema import Params, ReleaseSettings
 from palimpsest.privacy import accounting
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Asset, Charge
@@ -35,12 +34,11 @@ from palimpsest.report.card import render_card
 from palimpsest.report.release import bundle, gates, word
 from palimpsest.report.release.bundle import MeasuredDocuments
 from palimpsest.report.release.card import Described
-from palimpsest.report.release.extract import extract, renumbered
-from palimpsest.report.release.held_key import signing_key
-from palimpsest.report.release.keys import fingerprint
+from palimpsest.report.release.extract import extract, renumber_run
+from palimpsest.report.release.keys import fingerprint, signing_key
 from palimpsest.report.release.prov import Inputs, provenance
 from palimpsest.report.statement import statement
-from palimpsest.twins.shipped import shipped
+from palimpsest.twins.shipped import read_shipped
 from palimpsest.workspace import (
     FACTS,
     GRAPH,
@@ -53,7 +51,7 @@ from palimpsest.workspace import (
 )
 from stages import report
 from stages.common import start
-from stages.vouching import told
+from stages.vouching import describe_sources
 
 FOLDER = Path(RELEASE)
 _SCORED = "public_eval"
@@ -63,7 +61,7 @@ def run() -> None:
     """Rows and receipts of release.variants, publishable metrics, the ledger -> release/."""
     params = load()
     if not params.release.variants:
-        with bundle.swapped(FOLDER):  # empty, for the graph; the earlier release is gone
+        with bundle.replace_folder(FOLDER):  # empty, for the graph; the earlier release is gone
             pass
         print("nothing is released: release.variants names no variant", flush=True)
         return
@@ -79,23 +77,23 @@ def publish(params: Params, settings: ReleaseSettings, target: Path = FOLDER) ->
     word.require(os.environ)
     key = signing_key()
     purposes = {name: params.source_of(name).purpose for name in params.run.evaluate}
-    gates.refuse(gates.settings(settings.variants, purposes, params.testing.noise_seed))
-    evidence, data = collected(params, settings.variants), params.dataset
+    gates.refuse(gates.check_settings(settings.variants, purposes, params.testing.noise_seed))
+    evidence, data = collect_facts(params, settings.variants), params.dataset
     rows = {name: read_synthetic(SYNTHETIC / name, data.text, data.label) for name in settings.variants}
     world = None if params.world is None else read_world()
     gates.refuse(
         [
-            *gates.coverage(evidence.asset, evidence.charges, evidence.receipts),
-            *gates.attacks(params.methods, shipped()),
-            *gates.promise(evidence.promise),
-            *gates.ways(evidence.flow),
-            *gates.useful(evidence.scores, settings.variants, settings.gates.accuracy),
-            *(problem for name, records in rows.items() for problem in gates.rows(name, records, world)),
-            *gates.unchanged([Path(path) for path in sources(settings.variants)], read_lock()),
+            *gates.check_coverage(evidence.asset, evidence.charges, evidence.receipts),
+            *gates.check_attacks(params.methods, read_shipped()),
+            *gates.check_promise(evidence.promise),
+            *gates.check_flow(evidence.flow),
+            *gates.check_accuracy(evidence.scores, settings.variants, settings.gates.accuracy),
+            *(problem for name, records in rows.items() for problem in gates.check_rows(name, records, world)),
+            *gates.check_unchanged([Path(path) for path in sources(settings.variants)], read_lock()),
         ]
     )
-    contents = prepared(params, settings, evidence, rows, fingerprint(key.public_key()), world)
-    bundle.assemble(target, contents, key, partial(inspected, world=world))
+    contents = prepare_contents(params, settings, evidence, rows, fingerprint(key.public_key()), world)
+    bundle.assemble(target, contents, key, partial(inspect_texts, world=world))
     print(f"released: {', '.join(f'{len(records)} rows of {name}' for name, records in rows.items())}")
     print(f"signed by {fingerprint(key.public_key())}", flush=True)
 
@@ -118,7 +116,7 @@ class Collected:
     scores: Mapping[str, Any] | None
 
 
-def collected(params: Params, variants: Sequence[str]) -> Collected:
+def collect_facts(params: Params, variants: Sequence[str]) -> Collected:
     """Collect the facts to check.
 
     Raises:
@@ -133,13 +131,13 @@ def collected(params: Params, variants: Sequence[str]) -> Collected:
         whole.require_alone(asset.name)
     books = ledger_summary(whole, asset.name)
     promise = statement(
-        receipts, books, asdict(params.schema_of_data), stages, sources=told(params), swept=params.swept
+        receipts, books, asdict(params.schema_of_data), stages, sources=describe_sources(params), swept=params.swept
     )
     flow = graph(variants, charges, receipts)
     return Collected(asset, charges, books, receipts, stages, flow, promise, report.read_scores(params))
 
 
-def prepared(
+def prepare_contents(
     params: Params,
     settings: ReleaseSettings,
     evidence: Collected,
@@ -161,12 +159,12 @@ def prepared(
     generation = {name: dict(read_json(path)) if path.is_file() else None for name, path in counted.items()}
     scans = ["personal_data"] if world is None else ["personal_data", "planted_secrets"]
     scanned = dict.fromkeys(scans, sum(len(records) for records in rows.values()))
-    leaving = {name: renumbered(receipt, evidence.charges) for name, receipt in receipts.items()}
+    leaving = {name: renumber_run(receipt, evidence.charges) for name, receipt in receipts.items()}
     methods = {one["method"] for one in promise["end_to_end"]}
-    twins = {method: audit for method, audit in shipped().items() if method in methods}
+    twins = {method: audit for method, audit in read_shipped().items() if method in methods}
     audit = bundle.audit_document(MeasuredDocuments(leaving, generation, scores, twins, scanned), promise, books)
     ledger = extract(evidence.asset, evidence.charges, books)
-    return bundle.Contents(described, rows, page, audit, ledger, partial(origins, params, evidence, signer))
+    return bundle.Contents(described, rows, page, audit, ledger, partial(build_provenance, params, evidence, signer))
 
 
 def read_lock() -> dict[str, Any]:
@@ -212,19 +210,23 @@ def graph(variants: Sequence[str], charges: Sequence[Charge], receipts: Mapping[
     private = [path for path in (params["dataset"]["private"], params["dataset"]["test"]) if path is not None]
     made = {path for node in every for path in node.writes}
     unexplained = [path for path in sources(variants) if path not in made and Path(path).exists()]
-    return Flow(tuple(chosen(node, variants) for node in every), (*private, *unexplained), ledgered(charges, receipts))
+    return Flow(
+        tuple(narrow_node(node, variants) for node in every),
+        (*private, *unexplained),
+        ledgered_nodes(charges, receipts),
+    )
 
 
-def chosen(node: Node, variants: Sequence[str]) -> Node:
+def narrow_node(node: Node, variants: Sequence[str]) -> Node:
     """Narrow a node to the files that its stage chooses in a folder."""
     if RELEASE in node.writes:
-        return narrowed(node, sources(variants))
+        return narrow_reads(node, sources(variants))
     if node.name.partition("@")[0] == _SCORED:
-        return narrowed(node, [(SYNTHETIC / f"{name}.parquet").as_posix() for name in (*variants, PUBLIC_ONLY)])
+        return narrow_reads(node, [(SYNTHETIC / f"{name}.parquet").as_posix() for name in (*variants, PUBLIC_ONLY)])
     return node
 
 
-def ledgered(charges: Sequence[Charge], receipts: Mapping[str, Receipt]) -> frozenset[str]:
+def ledgered_nodes(charges: Sequence[Charge], receipts: Mapping[str, Receipt]) -> frozenset[str]:
     """Name the graph's nodes that spent what the released receipts name, according to the ledger.
 
     A node that spent something else, for another release or as a reference, is no meter on the way of these rows.
@@ -235,7 +237,7 @@ def ledgered(charges: Sequence[Charge], receipts: Mapping[str, Receipt]) -> froz
     return frozenset(f"{charge.stage}@{charge.variant}" for charge in good)
 
 
-def origins(params: Params, evidence: Collected, signer: str, files: Mapping[str, str]) -> dict[str, Any]:
+def build_provenance(params: Params, evidence: Collected, signer: str, files: Mapping[str, str]) -> dict[str, Any]:
     """Build the PROV document of the released rows."""
     paid = {charge for receipt in evidence.receipts.values() for charge in receipt.charges}
     data, marks = params.dataset, {charge.fingerprint for charge in evidence.charges if charge.id in paid}
@@ -249,7 +251,7 @@ def origins(params: Params, evidence: Collected, signer: str, files: Mapping[str
     return provenance(evidence.flow, leaving, read_lock(), inputs, files, signer)
 
 
-def inspected(folder: Path, world: Facts | None) -> None:
+def inspect_texts(folder: Path, world: Facts | None) -> None:
     """Search every text that is about to leave, including pages and documents, for planted secrets.
 
     Raises:

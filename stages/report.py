@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 import palimpsest
 from palimpsest.audit.inconclusive import Inconclusive
 from palimpsest.files import read_json, write_json, write_text
-from palimpsest.graph.expand import MADE, expand, unrepeated
+from palimpsest.graph.expand import MADE, expand, list_unrepeated
 from palimpsest.params.file import RESOLVED
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import Params
@@ -26,21 +26,18 @@ from palimpsest.privacy.receipt import Receipt, read_receipt
 from palimpsest.records.record import Record
 from palimpsest.report import sections
 from palimpsest.report.card import render_card
-from palimpsest.report.coming import Coming, coming, unattacked, without
-from palimpsest.report.conclusion import conclusions
 from palimpsest.report.drawing import Rows
-from palimpsest.report.page import render_internal
+from palimpsest.report.page import Coming, drop_coming, find_coming, find_unattacked, render_internal
 from palimpsest.report.results import Metric, Results
+from palimpsest.report.samples import select_few
 from palimpsest.report.sections.base import Page
 from palimpsest.report.sections.utility import PUBLIC
-from palimpsest.report.shown import few
 from palimpsest.report.statement import statement
-from palimpsest.report.summary import summarise
-from palimpsest.report.unsettled import unsettled
+from palimpsest.report.summary import collect_unsettled, conclusions, summarise
 from palimpsest.workspace import CARD, GRAPH, METRICS, PAGE, PLOTS, PUBLISHABLE, RECEIPTS, STATEMENT, SUMMARY
 from stages.audited import written
 from stages.common import start
-from stages.vouching import told
+from stages.vouching import describe_sources
 
 _PACKAGES = ("torch", "transformers", "dp-accounting", "opendp", "dvc", "scikit-learn")
 T = TypeVar("T")
@@ -53,15 +50,15 @@ def run(*awaited: str) -> None:
     to come.
     """
     params = load()
-    still = coming(params, {Path(path).relative_to(METRICS).as_posix() for path in awaited})
+    still = find_coming(params, {Path(path).relative_to(METRICS).as_posix() for path in awaited})
     ledger = Ledger.open(ledger_url(params))
     books = ledger_summary(ledger.books(), params.dataset.asset)
-    results, receipts = without(read_results(params), still), read_receipts(params.run.evaluate)
+    results, receipts = drop_coming(read_results(params), still), read_receipts(params.run.evaluate)
     stages = read_stages(GRAPH)
     document = statement(
-        receipts, books, asdict(params.schema_of_data), stages, sources=told(params), swept=params.swept
+        receipts, books, asdict(params.schema_of_data), stages, sources=describe_sources(params), swept=params.swept
     )
-    pages = drawn(results, lambda found: _private(found, receipts, books, document, stages, still))
+    pages = draw_tolerantly(results, lambda found: _render_private(found, receipts, books, document, stages, still))
     write_text(PAGE, pages.page)
     write_json(SUMMARY, pages.table)
     if awaited:
@@ -85,7 +82,7 @@ class _Pages:
     plots: Mapping[str, Rows]
 
 
-def _private(
+def _render_private(
     results: Results,
     receipts: Mapping[str, Receipt],
     books: LedgerSummary,
@@ -94,15 +91,15 @@ def _private(
     still: Sequence[Coming],
 ) -> _Pages:
     summary = summarise(results, receipts, books)
-    told = conclusions(summary, unattacked(still))
-    kept = summary.table(told, [one.words for one in still], [one.sentence for one in unsettled(results)])
+    told = conclusions(summary, find_unattacked(still))
+    kept = summary.table(told, [one.words for one in still], [one.sentence for one in collect_unsettled(results)])
     page = Page(summary, results, receipts, books)
     plots = {name: rows(page) for section in sections.SECTIONS for name, rows in section.plots.items()}
     shown = render_internal(summary, results, receipts, books, document, stages, provenance(), still)
     return _Pages(shown, kept.to_json(), plots)
 
 
-def drawn(results: Results, draw: Callable[[Results], T]) -> T:
+def draw_tolerantly(results: Results, draw: Callable[[Results], T]) -> T:
     """Draw from the results, leaving out a kind that cannot be drawn: that kind counts as inconclusive.
 
     Guarantee: no number that an audit of private rows may come to ends this stage, and with it a run before its
@@ -115,8 +112,8 @@ def drawn(results: Results, draw: Callable[[Results], T]) -> T:
     print(f"error: {why.lines}", file=sys.stderr, flush=True)
     for kind in results.documents:
         with suppress(Exception):
-            return draw(results.without(kind, why))
-    return draw(reduce(lambda left, kind: left.without(kind, why), results.documents, results))
+            return draw(results.mark_inconclusive(kind, why))
+    return draw(reduce(lambda left, kind: left.mark_inconclusive(kind, why), results.documents, results))
 
 
 def read_scores(params: Params) -> dict[str, Any] | None:
@@ -133,7 +130,7 @@ def read_samples(params: Params, receipts: Mapping[str, Receipt]) -> dict[str, l
 
 def samples_of(params: Params, records: Sequence[Record]) -> list[Record]:
     """Select a few rows for the card, the same each time."""
-    return few(records, by_label=bool(params.dataset.labels), seed=params.seed)
+    return select_few(records, by_label=bool(params.dataset.labels), seed=params.seed)
 
 
 def read_results(params: Params, workspace: Path = Path()) -> Results:
@@ -162,7 +159,7 @@ def read_stages(path: Path) -> list[dict[str, Any]]:
     A repeated stage needs what any of its repetitions needs, by the names in the values beside it.
     """
     graph, params = read_yaml(path)["stages"], read_yaml(path.with_name(RESOLVED))
-    written, repeated = unrepeated(graph, params), expand(graph, params)
+    written, repeated = list_unrepeated(graph, params), expand(graph, params)
     running = {one.stage for one in repeated}
     nodes = [*repeated, *(one for one in written if one.stage not in running)]
     made = [(path, one.stage) for one in nodes for path in one.known_paths(*MADE)]

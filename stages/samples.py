@@ -14,20 +14,20 @@ from itertools import pairwise
 
 import numpy as np
 
-from palimpsest.audit.beside import Nearest, longest_runs, marked, nearest_of
+from palimpsest.audit.beside import Nearest, longest_runs, mark_runs, pair_nearest
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.files import read_json, write_text
 from palimpsest.methods.registry import method
-from palimpsest.methods.shared.counts import GenerationCounts
-from palimpsest.methods.shared.filters import chain, filtered
-from palimpsest.methods.shared.postprocess import noted_in
+from palimpsest.methods.shared.base import GenerationCounts
+from palimpsest.methods.shared.filters import apply_filters, build_filters
+from palimpsest.methods.shared.postprocess import read_noted
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.privacy.receipt import read_receipt
 from palimpsest.progress import track
 from palimpsest.records.duplicates import SHINGLE
 from palimpsest.records.evolved import EvolvedRound, read_evolved
-from palimpsest.records.picked import picked
+from palimpsest.records.picked import pick_rows
 from palimpsest.records.private import SplitRow
 from palimpsest.records.record import Record
 from palimpsest.records.write import read_rounds, read_split
@@ -38,8 +38,8 @@ from palimpsest.workspace import EVOLVED, METRICS, PRIVATE, PUBLIC_LM, PUBLIC_ON
 from stages.audited import written
 from stages.common import start
 from stages.encode_public import public_vectors
-from stages.encoding import StoredEncoders, measuring
 from stages.public import public_texts
+from stages.tools import StoredEncoders, measuring_encoder
 
 AT_EPSILON_0 = (PUBLIC_ONLY, PUBLIC_LM)
 TEXTS = ".parquet"  # of rounds that select texts
@@ -59,15 +59,15 @@ def run(most: str, *names: str) -> None:
         DataError: one has no rows yet.
     """
     params = load()
-    shown = asked(params, names)
+    shown = select_variants(params, names)
     reader = Reader.of(params)
-    variants = [reader.browsed(name, int(most)) for name in shown]
+    variants = [reader.browse(name, int(most)) for name in shown]
     sizes = Sizes(len(reader.train.rows), len(reader.holdout.rows), SHINGLE)
     created = datetime.now(UTC).isoformat(timespec="seconds")
     write_text(SAMPLES, render_samples(params.dataset.asset, variants, sizes, created))
 
 
-def asked(params: Params, names: Sequence[str]) -> list[str]:
+def select_variants(params: Params, names: Sequence[str]) -> list[str]:
     """Return the named variants, or all that have rows."""
     known = (*params.run.evaluate, *AT_EPSILON_0)
     if wrong := next((name for name in names if name not in known), None):
@@ -108,33 +108,37 @@ class Reader:
     @classmethod
     def of(cls, params: Params) -> "Reader":
         """Read the private splits, and encode those of their texts that no stage has encoded."""
-        encode = measuring(params)
+        encode = measuring_encoder(params)
         train, holdout = (read_split(PRIVATE / f"{part}.parquet") for part in ("train", "holdout"))
         parts = [encode.rows(texts) for texts in batches([row.text for row in (*train, *holdout)], "private rows")]
         own, others = np.split(np.concatenate(parts), [len(train)])
         return cls(params, encode, Side(train, own), Side(holdout, others))
 
-    def browsed(self, name: str, most: int) -> Browsed:
+    def browse(self, name: str, most: int) -> Browsed:
         """Read one variant, with all that is left of it."""
         rows = written(self.params, name)
-        some = picked(rows, most, by_label=False, seed=self.params.seed)
-        beside, removed, (rounds, stands) = self._beside(some, name), removals(self.params, name), self._rounds(name)
+        some = pick_rows(rows, most, by_label=False, seed=self.params.seed)
+        beside, removed, (rounds, stands) = (
+            self._compare_rows(some, name),
+            removals(self.params, name),
+            self._rounds(name),
+        )
         return Browsed(name, role_of(name), len(rows), beside, removed, rounds, stands)
 
-    def _beside(self, rows: Sequence[Record], name: str) -> tuple[Written, ...]:
+    def _compare_rows(self, rows: Sequence[Record], name: str) -> tuple[Written, ...]:
         texts = [row.text for row in rows]
-        near, unread = self._nearest(texts, name)
+        near, unread = self._find_nearest(texts, name)
         others = [None if place < 0 else self.train.rows[place] for place in near.places]
         longest = longest_runs(texts, [row.text for row in self.train.rows])
         found = zip(rows, others, near.cosines.tolist(), unread.cosines.tolist(), longest.tolist(), strict=True)
-        return tuple(_written(*one, SHINGLE) for one in found)
+        return tuple(_written_row(*one, SHINGLE) for one in found)
 
-    def _nearest(self, texts: Sequence[str], name: str) -> Iterator[Nearest]:
+    def _find_nearest(self, texts: Sequence[str], name: str) -> Iterator[Nearest]:
         """Find the nearest among the rows that were read, and among those that were not."""
         found: list[list[Nearest]] = []
         for some in batches(texts, f"samples of {name}"):
             vectors = self.encode.others(some)
-            found.append([nearest_of(vectors, side.vectors) for side in (self.train, self.holdout)])
+            found.append([pair_nearest(vectors, side.vectors) for side in (self.train, self.holdout)])
         for parts in zip(*found, strict=True):
             places, cosines = zip(*((part.places, part.cosines) for part in parts), strict=True)
             yield Nearest(np.concatenate(places), np.concatenate(cosines))
@@ -146,23 +150,23 @@ class Reader:
         if not kind or not path.is_file():
             return (), False
         if kind == TEXTS:
-            selected = [_counted(records) for records in read_rounds(path)]
+            selected = [_count_records(records) for records in read_rounds(path)]
             return tuple(Round(before, after) for before, after in pairwise([(), *selected])), False
         rounds = read_evolved(path)
         told = track(rounds, name=f"rounds of {name}", total=len(rounds), private=True)
-        return tuple(map(self._standing, told)), True
+        return tuple(map(self._stand_in_round, told)), True
 
-    def _standing(self, one: EvolvedRound) -> Round:
+    def _stand_in_round(self, one: EvolvedRound) -> Round:
         """Return the public texts that stand for the embeddings of a round, which have length 1."""
         texts, vectors = self._public
         before: list[Record] = []
         after: list[Record] = []
         for label, population in one.population.items():
-            places = nearest_of(population, vectors).places
+            places = pair_nearest(population, vectors).places
             own = [Record(texts[place], label or None) for place in places]
             before += own
             after += [own[place] for place in one.parents[label]]
-        return Round(_counted(before), _counted(after))
+        return Round(_count_records(before), _count_records(after))
 
     @cached_property
     def _public(self) -> tuple[list[str], np.ndarray]:
@@ -193,33 +197,35 @@ def removals(params: Params, name: str) -> tuple[Removal, ...]:
     document = read_json(path)
     counts = GenerationCounts.from_json(document)
     unreadable = [Record(row.text, row.label) for row in counts.unreadable_samples or ()]
-    some = {"unreadable": unreadable, **noted_in(document), **_filtered_again(params, name)}
+    some = {"unreadable": unreadable, **read_noted(document), **_filter_again(params, name)}
     return tuple(Removal(one, count, tuple(some.get(one, ()))) for one, count in counts.removed.items() if count)
 
 
-def _filtered_again(params: Params, name: str) -> Mapping[str, Sequence[Record]]:
+def _filter_again(params: Params, name: str) -> Mapping[str, Sequence[Record]]:
     """Return what the filters removed of a method's last round of texts: applied again, they remove the same."""
     path = EVOLVED / f"{name}{TEXTS}"
     if name not in params.run.private_evolve or not path.is_file():
         return {}
     row = params.variants[name]
-    removing = chain(row.settings.filters)
-    filtered(removing, read_rounds(path)[-1])
+    removing = build_filters(row.settings.filters)
+    apply_filters(removing, read_rounds(path)[-1])
     return removing.noted
 
 
-def _written(row: Record, other: SplitRow | None, cosine: float, unread: float, longest: int, words: int) -> Written:
-    pieces = marked(row.text, "" if other is None else other.text, words)
+def _written_row(
+    row: Record, other: SplitRow | None, cosine: float, unread: float, longest: int, words: int
+) -> Written:
+    pieces = mark_runs(row.text, "" if other is None else other.text, words)
     near = None if other is None else _near(other, row.text, cosine, words)
     return Written(pieces, row.label or "", longest, near, None if math.isnan(unread) else unread)
 
 
 def _near(other: SplitRow, text: str, cosine: float, words: int) -> Near:
     person = None if other.person is None else other.person[:_PERSON]
-    return Near(marked(other.text, text, words), other.label or "", cosine, person)
+    return Near(mark_runs(other.text, text, words), other.label or "", cosine, person)
 
 
-def _counted(records: Iterable[Record]) -> tuple[tuple[Record, int], ...]:
+def _count_records(records: Iterable[Record]) -> tuple[tuple[Record, int], ...]:
     return tuple(Counter(records).items())
 
 

@@ -1,22 +1,26 @@
-"""Lists everything that asks private rows something: its method, its settings, and its origin."""
+"""Lists everything that asks private rows something, and computes what each would ask and cost; reads no row."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
 from typing import Any
+
+from dp_accounting.dp_event import DpEvent
 
 from palimpsest.errors import ParamsError
 from palimpsest.methods.registry import METHODS, method
 from palimpsest.methods.shared.base import Budget, Plan
-from palimpsest.methods.shared.method import Basis, Family, Method
+from palimpsest.methods.shared.method import Basis, Family, Method, Resumes
 from palimpsest.methods.shared.tools import Reads
 from palimpsest.params.schema import Fitted, Params
 from palimpsest.params.shorten import shorten
 from palimpsest.privacy import accounting
-from palimpsest.privacy.events import to_json
-from palimpsest.privacy.ledger.records import Run, canonical, digest_of
+from palimpsest.privacy.events import compose_terms, to_json
+from palimpsest.privacy.ledger.records import Charge, Run, canonical_json, digest_of
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.records.schema import PublicSchema
+from stages import resuming
 
 
 @dataclass(frozen=True)
@@ -97,11 +101,11 @@ def run_of(params: Params, who: Spender, plan: Plan, fingerprint: str) -> Run:
         fingerprint: keyed hash of the training part after capping and splitting; it is compared with the rows behind
             the meter.
     """
-    asked = {"settings": settings_of(params, who), "queries": [_plain(query) for query in plan.queries]}
-    return Run(who.method.stage, who.name, who.target.purpose, fingerprint, digest_of(canonical(asked)))
+    asked = {"settings": settings_of(params, who), "queries": [_query_facts(query) for query in plan.queries]}
+    return Run(who.method.stage, who.name, who.target.purpose, fingerprint, digest_of(canonical_json(asked)))
 
 
-def _plain(query: PlannedQuery) -> dict[str, Any]:
+def _query_facts(query: PlannedQuery) -> dict[str, Any]:
     return {
         "name": query.name,
         "event": to_json(query.event),
@@ -122,7 +126,7 @@ def settings_of(params: Params, who: Spender) -> dict[str, Any]:
     found = {"own": _entry(written, who)}
     known, reads = who.method, who.method.reads
     names = [*who.origins, *([who.origin] if who.origin else [])]
-    found["from"] = {name: _behind(params, written, name, reads) for name in names}
+    found["from"] = {name: _origin_settings(params, written, name, reads) for name in names}
     found["models"] = {key: written.get("models", {}).get(key) for key in sorted(_models(known))}
     found["data"] = [[key, _pairs(value)] for key, value in _facts(params.schema_of_data)]
     found["seed"] = params.seed if known.seeded or known.family is Family.TRAINS else None
@@ -136,7 +140,7 @@ def _entry(written: Mapping[str, Any], who: Spender) -> Any:
     return written.get("lms" if who.method.name == "dp_lm" else "discriminators", {}).get(who.name)
 
 
-def _behind(params: Params, written: Mapping[str, Any], name: str, reads: frozenset[Reads]) -> Any:
+def _origin_settings(params: Params, written: Mapping[str, Any], name: str, reads: frozenset[Reads]) -> Any:
     """Return the settings of a spender's origin or author; another variant is identified only by its name."""
     if Reads.AUTHOR in reads and name in params.authors:
         told, means = written.get("authors", {}).get(name, {}), params.authors[name].means
@@ -172,3 +176,66 @@ def _pairs(value: Any) -> Any:
 def modules(known: Method) -> tuple[str, str]:
     """Return the code of a stage that spends: the program that runs it, and the method's own module."""
     return f"stages.{known.stage}" if known.family is Family.TRAINS else "stages.fit", known.module
+
+
+class Prices:
+    """The plans of one params.yaml, each made once: a spender that builds on another needs its plan too."""
+
+    def __init__(self, params: Params) -> None:
+        self.params = params
+        self._plans: dict[str, Plan] = {}
+
+    def plan_of(self, name: str) -> Plan:
+        """Return the plan of one spender, for itself only."""
+        if name not in self._plans:
+            self._plans[name] = self._plan(spender(self.params, name))
+        return self._plans[name]
+
+    def total_charge(self, name: str) -> tuple[DpEvent, float]:
+        """Return all that a fitted model, or a charged variant, will have been charged, with what it builds on: its
+        event, and the sum of the deltas that no event carries."""
+        return _compose_queries(self._queries_of(self.chain(name)))
+
+    def _plan(self, who: Spender) -> Plan:
+        below = self._queries_of(self.chain(who.name)[:-1])
+        author = self.params.authors[str(who.origin)] if Reads.AUTHOR in who.method.reads else None
+        return who.plan(self.params, Basis(*_compose_queries(below), author))
+
+    def _queries_of(self, chain: Sequence[str]) -> list[tuple[str, PlannedQuery]]:
+        """Return each query with its spender's name, bases first: a receipt's order, so that both compose alike."""
+        return [(each, query) for each in chain for query in self.plan_of(each).queries]
+
+    def chain(self, name: str) -> tuple[str, ...]:
+        """Return the spenders that a spender builds on, from the ground up, and itself."""
+        below = (part for each in self._bases_of(spender(self.params, name)) for part in self.chain(each))
+        return (*dict.fromkeys(below), name)
+
+    def _bases_of(self, who: Spender) -> tuple[str, ...]:
+        """Return what was charged before: a fitted model, or what the variants to choose from were charged by."""
+        named = who.origins or ((who.origin,) if who.origin else ())
+        if Reads.FITTED in who.method.reads:
+            return named
+        # A model and a variant may share a name: only a variant that is drawn from is looked for among the variants.
+        drawn = self.params.run.dp_lm
+        chooses = who.method.reads & {Reads.SOURCE, Reads.SOURCES}
+        return tuple(drawn.get(name, name) for name in named) if chooses else ()
+
+
+def _compose_queries(asked: Sequence[tuple[str, PlannedQuery]]) -> tuple[DpEvent, float]:
+    parts = [(query.event, _cell(name, query.partition)) for name, query in asked]
+    return compose_terms(parts) if parts else Basis().event, sum(query.own_delta for _, query in asked)
+
+
+def _cell(name: str, partition: tuple[str, str] | None) -> tuple[str, str] | None:
+    """Name a cell with its spender: two that batch the same rows may put a unit into cells of other numbers."""
+    return (f"{name} {partition[0]}", partition[1]) if partition else None
+
+
+def continues(charge: Charge, workspace: Path) -> bool:
+    """Tell whether a stopped run goes on in this workspace, under the same charge."""
+    method = next(method for method in METHODS if method.stage == charge.stage)
+    if method.resumes is Resumes.CHECKPOINTS:
+        from stages import dp_train  # with all that trains: a price needs none of it
+
+        return dp_train.continues(charge, workspace)
+    return resuming.continues(method, charge, workspace)

@@ -8,14 +8,13 @@ from typing import Any
 
 from palimpsest.devices import device
 from palimpsest.files import read_json, write_json
-from palimpsest.methods.shared.base import Plan
-from palimpsest.methods.shared.counts import GenerationCounts
+from palimpsest.methods.shared.base import GenerationCounts, Plan
 from palimpsest.params.schema import Params
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.ledger import again
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Charge, Closed, Reservation, Run
-from palimpsest.privacy.ledger.rules import TEAM, never
+from palimpsest.privacy.ledger.rules import TEAM, resume_never
 from palimpsest.privacy.ledger.witness import receipt_heads
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import Session, metered, receipt
@@ -31,19 +30,19 @@ def identify(params: Params, who: Spender, plan: Plan) -> Run:
 
 
 @contextmanager
-def charged(
+def open_charged(
     params: Params,
     ledger: Ledger,
     identity: Run,
     plan: Plan,
-    resumable: Callable[[Charge], bool] = never,
+    resumable: Callable[[Charge], bool] = resume_never,
     provenance: str = "",
 ) -> Iterator[Session]:
     """Reserve the plan of a model or a variant, say what it costs, and open the view; see `metered`."""
     device()  # a named device that is missing is an error before anything is reserved
     noise, noted = NoiseSource(params.testing.noise_seed), receipt_heads(RECEIPTS, params.dataset.asset)
     asked = ledger, params.schema_of_data, identity, plan.queries
-    words, team, invented = again.given(os.environ), os.environ.get(TEAM) or None, params.world is not None
+    words, team, invented = again.read_words(os.environ), os.environ.get(TEAM) or None, params.world is not None
     whose: dict[str, Any] = {"invented": invented, "provenance": provenance}
     with metered(*asked, private_rows, noise, resumable, noted, words, team, **whose) as session:
         _tell(session.reservation, ledger.balance(params.dataset.asset).left)
@@ -76,7 +75,7 @@ def record(
 
 def private_rows() -> Sequence[PrivateRow]:
     """Read the training rows."""
-    return read_split(PRIVATE / "train.parquet").to(PrivateRow)
+    return read_split(PRIVATE / "train.parquet").convert(PrivateRow)
 
 
 def _tell(reservation: Reservation, left: float) -> None:

@@ -5,12 +5,11 @@ from palimpsest.errors import ParamsError
 from palimpsest.params.load import load
 from palimpsest.privacy.receipt import read_receipt
 from palimpsest.workspace import RECEIPTS
-from stages.audited import save, written
+from stages.audited import conclude_on_error, metric_of_subject, save, written
 from stages.common import start
-from stages.concluding import concluding, of_each
 
 
-@concluding(of_each("structure"))
+@conclude_on_error(metric_of_subject("structure"))
 def run(name: str) -> None:
     """Synthetic rows -> structure.json of the variant, in the zone of the rows."""
     params = load()

@@ -10,9 +10,9 @@ from palimpsest.records.write import read_public
 from palimpsest.workspace import BASE_LM, PUBLIC, TAUGHT
 from stages.common import start
 from stages.encode_public import public_vectors
-from stages.encoding import OF_PUBLIC, encoders
 from stages.pretrain import guessed_labels
-from stages.public import half_trained
+from stages.public import open_checkpoints
+from stages.tools import OF_PUBLIC, encoders
 
 
 def run(name: str) -> None:
@@ -23,7 +23,7 @@ def run(name: str) -> None:
     labels = guessed_labels(params, rows) if params.dataset.labels else [""] * len(rows)
     vectors = public_vectors(params, texts, lambda texts: encoders(params, others=OF_PUBLIC).others(texts))
     pairs = neighbours(vectors, labels, settings.neighbours)
-    with half_trained(f"teach_similar@{name}") as kept, atomic_path(TAUGHT / name) as draft:
+    with open_checkpoints(f"teach_similar@{name}") as kept, atomic_path(TAUGHT / name) as draft:
         shutil.copytree(BASE_LM, draft)
         learn_prompts(draft, texts, labels, settings, params.seed, pairs, kept)
 

@@ -5,19 +5,18 @@ from palimpsest.audit.units import Released, Scores
 from palimpsest.params.schema import Params
 from palimpsest.records.write import read_split
 from palimpsest.workspace import PRIVATE
-from stages.audited import save, written
+from stages.audited import conclude_on_error, metric_of_subject, save, written
 from stages.common import start
-from stages.concluding import concluding, of_each
 from stages.encode_public import public_vectors
-from stages.encoding import encoders
 from stages.membership import Target
 from stages.public import public_texts
+from stages.tools import encoders
 
 NGRAM = 3  # longest n-gram of the n-gram model
 RARE = (1, 2, 3, 5)  # n of the n-grams that only one unit of train and holdout has
 
 
-@concluding(of_each("text_membership"))
+@conclude_on_error(metric_of_subject("text_membership"))
 def run(name: str) -> None:
     """Synthetic rows, members and non-members, public rows -> text_membership.json of the variant."""
     target = Target.of(name)
@@ -26,7 +25,7 @@ def run(name: str) -> None:
     splits = (read_split(PRIVATE / f"{part}.parquet") for part in ("train", "holdout"))
     phantom = phantom_test(released, [row.text for rows in splits for row in rows if not row.guess], RARE)
     # A release says nothing of most records: that is no sign of a non-member.
-    audit = target.judged(attacks(params, released, phantom), "members")
+    audit = target.judge_claim(attacks(params, released, phantom), "members")
     save(name, "text_membership", TextMembershipAudit(audit, phantom).to_json(name))
 
 

@@ -43,7 +43,7 @@ def launch(count: int, module: str, arguments: Sequence[str]) -> None:
     if told:
         raise SystemExit(told[0])
     if any(status.values()):
-        raise TeamError(f"Of {count} processes that trained together {lost(status)}.")
+        raise TeamError(f"Of {count} processes that trained together {name_lost(status)}.")
 
 
 def _place(rank: int, count: int, folder: Path) -> dict[str, str]:
@@ -73,7 +73,7 @@ def _end(members: Sequence[subprocess.Popen[bytes]]) -> dict[int, int]:
     return {rank: each.wait() for rank, each in enumerate(members)}
 
 
-def lost(status: Mapping[int, int]) -> str:
+def name_lost(status: Mapping[int, int]) -> str:
     """Name the process that a signal ended, and the signal; the rest were ended because of it.
 
     >>> lost({0: -15, 1: -9}), lost({0: -15, 1: 3}), lost({0: 3, 1: 3})

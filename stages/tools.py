@@ -1,14 +1,18 @@
-"""The public artifacts that methods are built with: their places, and what distinguishes their sources."""
+"""The public artifacts that methods are built with: their places, and their encoder with its memory."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
+from palimpsest.devices import has_bfloat16
 from palimpsest.methods.shared.method import Method
-from palimpsest.methods.shared.tools import Reads
+from palimpsest.methods.shared.tools import Encode, Encoders, Reads, ReadsTexts
+from palimpsest.models.encoder import Encoder
+from palimpsest.models.vectors import KeptVectors
 from palimpsest.params.load import ledger_url
 from palimpsest.params.schema import Params
 from palimpsest.privacy.ledger.ledger import Ledger
@@ -18,13 +22,15 @@ from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
 from palimpsest.records.vouched import EMBEDDED, fingerprint_of
 from palimpsest.records.write import read_public, read_synthetic
-from palimpsest.workspace import BASE_LM, CHECKPOINTS, DECODERS, MODELS, PUBLIC, SYNTHETIC, ZERO_SHOT
+from palimpsest.workspace import BASE_LM, CHECKPOINTS, DECODERS, MODELS, PRIVATE, PUBLIC, SYNTHETIC, ZERO_SHOT
 from stages.public import heldout_texts, public_embeddings, public_texts
+from stages.spenders import Spender
+from stages.vouching import resolve_vouched
 
 OF_PUBLIC_ASKS = CHECKPOINTS / "public_answers"
 
 
-def nothing_vouched(_params: Params, key: str) -> Path:
+def refuse_vouched(_params: Params, key: str) -> Path:
     """Stand in for `vouched` in programs that read no public source of params.yaml."""
     raise ValueError(f"this program does not read {key}")
 
@@ -62,7 +68,7 @@ class Artifacts:
 
     params: Params
     spender: Reader
-    vouched: Callable[[Params, str], Path] = nothing_vouched
+    vouched: Callable[[Params, str], Path] = refuse_vouched
     kept: Path | None = None
 
     @property
@@ -200,3 +206,111 @@ class Artifacts:
         if self.spender.origin is None:
             raise ValueError(f"{self.spender.name} is drawn from nothing")
         return self.spender.origin
+
+
+# All are outside DVC's outputs, so that a stopped stage leaves them. The last bits of a text's vector depend on the
+# texts that are read together with it. So texts of references and of audits never meet those of what may leave, and
+# they never reach a public file.
+OF_ROWS = PRIVATE / "vectors"
+OF_MEASURED = PRIVATE / "other_vectors"  # the texts of audits, and of runs without noise
+OF_PAID = CHECKPOINTS / "vectors"  # the texts that the ledger paid for, and the public texts beside them
+OF_PUBLIC = CHECKPOINTS / "public_vectors"  # the texts of public stages
+_AT_ONCE = 64  # public and synthetic texts
+_HALF = " bf16"  # behind the fingerprint: such vectors belong to another encoder
+
+
+@dataclass(frozen=True)
+class StoredEncoders:
+    """One sentence encoder with two memories, so that stored vectors of private texts meet no other text.
+
+    Attributes:
+        rows: for private texts.
+        others: for public and synthetic texts, of one zone.
+        fresh: for public texts, each by itself, with no memory.
+        fingerprint: of the encoder's weights and configuration.
+    """
+
+    rows: KeptVectors
+    others: KeptVectors
+    fresh: Encode
+    fingerprint: str
+
+    @property
+    def dimension(self) -> int:
+        """Length of a vector."""
+        return self.rows.dimension
+
+
+def memory_of(*, leaves: bool) -> Path:
+    """Return the memory for public and synthetic texts, by whether the stage makes rows that may leave."""
+    return OF_PAID if leaves else OF_MEASURED
+
+
+def measuring_encoder(params: Params, others: Path = OF_MEASURED) -> StoredEncoders:
+    """Return the encoder of stages that only compare texts, and encode all of them with it: in `compute.precision`."""
+    return encoders(params, _AT_ONCE, others, half=True) if uses_half(params) else encoders(params, others=others)
+
+
+def uses_half(params: Params) -> bool:
+    """Tell whether vectors are in half precision here."""
+    return params.compute.precision != "float32" and has_bfloat16()
+
+
+def encoders(
+    params: Params, batch: int | None = None, others: Path = OF_MEASURED, half: bool = False
+) -> StoredEncoders:
+    """Return the configured encoder; new private texts are read in batches of `batch`.
+
+    Guarantee: with `others` `OF_PAID` or `OF_PUBLIC`, vectors of other texts are functions of public texts and of what
+    the ledger paid for, to the last bit; with `OF_PUBLIC`, of public texts.
+
+    Without a `batch` no guarantee rests on the last bits of the vectors. Then each new text is read by itself, so that
+    every other stage can take its vector; vectors of texts that other stages read together are taken, too. With `half`,
+    vectors are in half precision, and float32 vectors are neither taken nor given.
+    """
+    folder = resolve_vouched(params, "models.encoder")
+    encoder, mark = Encoder(folder, half=half), f"{fingerprint_of(folder)}{_HALF * half}"
+    return add_memories(encoder, mark, batch, others)
+
+
+def add_memories(encoder: ReadsTexts, mark: str, batch: int | None, others: Path) -> StoredEncoders:
+    """Give an encoder of texts its memories; see `encoders`. `mark` distinguishes it from all others."""
+    stored = partial(KeptVectors, encoder.encode_batch, encoder.dimension)
+    rows = stored(OF_ROWS, mark, batch or 1, takes_together=batch is None)
+
+    def fresh(texts: Sequence[str]) -> np.ndarray:
+        return np.concatenate([encoder.encode_batch([text]) for text in texts])
+
+    return StoredEncoders(rows, stored(others, mark, _AT_ONCE), fresh, mark)
+
+
+# As the memories of vectors (`stages.tools`): the last bits of a local model's answer depend on what is asked beside
+# it.
+OF_PAID_ASKS, OF_OTHER_ASKS = CHECKPOINTS / "answers", PRIVATE / "answers"
+
+
+@dataclass(frozen=True)
+class EncodingTools(Artifacts):
+    """The artifacts of a method that reads texts by embedding."""
+
+    spender: Spender
+
+    @property
+    def leaves(self) -> bool:
+        """True if the rows may leave: they are no reference's and not made under noise that a seed fixes."""
+        return self.spender.target.purpose == "release" and self.params.testing.noise_seed is None
+
+    @property
+    def answers(self) -> Path:
+        """The file of language models' answers for these rows; answers beside exact counts meet no release."""
+        return (OF_PAID_ASKS if self.leaves else OF_OTHER_ASKS) / f"{self.spender.name}.sqlite"
+
+    def encoders(self, batch: int) -> Encoders:
+        """Return the configured encoder; new private texts are read in batches of `batch`."""
+        self.require(Reads.ENCODER)
+        return encoders(self.params, batch, memory_of(leaves=self.leaves))
+
+    def inner(self, reader: ReadsTexts, told: str, batch: int) -> Encoders:
+        """Return a public language model's own reader of texts; new private texts are read in batches of `batch`."""
+        mark = f"{fingerprint_of(self.base())} {told}"
+        return add_memories(reader, mark, batch, memory_of(leaves=self.leaves))

@@ -14,7 +14,7 @@ from palimpsest.records.vouched import EMBEDDED, Own, PublicSource, fingerprint_
 _HUB = re.compile(r"[\w.-]+(/[\w.-]+)?(@[\w./-]+)?")  # a hub name; anything else is a path, and is not shown
 
 
-def vouched(params: Params, key: str) -> Path:
+def resolve_vouched(params: Params, key: str) -> Path:
     """Return the file or folder that params.yaml names at `key`; a hub model is fetched.
 
     Guarantee: it is neither the workspace's own nor a copy of that, as far as `require_public` can see.
@@ -23,12 +23,12 @@ def vouched(params: Params, key: str) -> Path:
         DataError: it is.
         ModelError: there is no such model.
     """
-    source, own = named(params)[key], own_of(params)
+    source, own = named_sources(params)[key], own_of(params)
     if source.embedded:
         return resolve_encoder(EMBEDDED)
-    require_public(source, written(source), own)
+    require_public(source, written_path(source), own)
     if source.kind == "text":
-        return written(source)
+        return written_path(source)
     place = resolve_source(source.name)
     require_public(source, place, own)
     return place
@@ -42,28 +42,28 @@ def require_vouched(params: Params, workspace: Path = Path()) -> None:
         ModelError: a hub model that any running stage reads is not pinned to a commit.
     """
     own = own_of(params, workspace)
-    for source in named(params).values():
-        if source.used and _of_hub(source, workspace):
+    for source in named_sources(params).values():
+        if source.used and _is_hub_name(source, workspace):
             require_pinned(source.name)
         if source.on_disk:
-            require_public(source, written(source, workspace), own)
-            require_public(source, place_of(source, workspace) or written(source, workspace), own)
+            require_public(source, written_path(source, workspace), own)
+            require_public(source, place_of(source, workspace) or written_path(source, workspace), own)
 
 
-def named(params: Params) -> dict[str, PublicSource]:
+def named_sources(params: Params) -> dict[str, PublicSource]:
     """Return key of params.yaml -> the source that it names."""
     return {source.key: source for source in public_sources(params)}
 
 
 def own_of(params: Params, workspace: Path = Path()) -> Own:
     """Return what the workspace has that is not public."""
-    from stages.models import fitted_here
+    from stages.resuming import fitted_here
 
     inputs = tuple(Path(path) for path in (params.dataset.private, params.dataset.test) if path is not None)
     return Own(workspace, inputs, fitted_here(workspace))
 
 
-def told(params: Params) -> list[dict[str, Any]]:
+def describe_sources(params: Params) -> list[dict[str, Any]]:
     """Describe each source that any running stage reads, for a privacy statement: never its path.
 
     Returns:
@@ -72,7 +72,7 @@ def told(params: Params) -> list[dict[str, Any]]:
     """
     return [
         {"source": source.key, "kind": source.kind, "name": _name(source), "sha256": digest_of(source)}
-        for source in named(params).values()
+        for source in named_sources(params).values()
         if source.used
     ]
 
@@ -80,13 +80,13 @@ def told(params: Params) -> list[dict[str, Any]]:
 def _name(source: PublicSource) -> str:
     if source.kind == "prompts":
         return "params.yaml"
-    return f"a local {source.kind}" if source.on_disk and not _of_hub(source) else source.name
+    return f"a local {source.kind}" if source.on_disk and not _is_hub_name(source) else source.name
 
 
-def _of_hub(source: PublicSource, workspace: Path = Path()) -> bool:
+def _is_hub_name(source: PublicSource, workspace: Path = Path()) -> bool:
     """Tell whether a source is the name of a hub's model, and no file or folder has that name."""
     hub = source.kind == "model" and not source.embedded and _HUB.fullmatch(source.name) is not None
-    return hub and not written(source, workspace).exists()
+    return hub and not written_path(source, workspace).exists()
 
 
 def digest_of(source: PublicSource, workspace: Path = Path()) -> str | None:
@@ -100,7 +100,7 @@ def digest_of(source: PublicSource, workspace: Path = Path()) -> str | None:
         return None
 
 
-def written(source: PublicSource, workspace: Path = Path()) -> Path:
+def written_path(source: PublicSource, workspace: Path = Path()) -> Path:
     """Return the path that a source's name is, whether or not anything is there."""
     return workspace / Path(source.name).expanduser()
 
@@ -111,5 +111,5 @@ def place_of(source: PublicSource, workspace: Path) -> Path | None:
         return resolve_encoder(EMBEDDED)
     if not source.on_disk:
         return None
-    place = written(source, workspace)
+    place = written_path(source, workspace)
     return place if place.exists() else known_source(source.name) if source.kind == "model" else None

@@ -76,13 +76,13 @@ _PROCESS = Path("/proc/self")
 
 
 @contextlib.contextmanager
-def serving(variables: Mapping[str, str]) -> Iterator[dict[str, str]]:
+def serve_stages(variables: Mapping[str, str]) -> Iterator[dict[str, str]]:
     """Yield what to add to the environment of stages, so that they start warm while this lasts; nothing if they cannot.
 
     Args:
         variables: the environment that stages have otherwise.
     """
-    if VARIABLE in variables or not _possible():
+    if VARIABLE in variables or not _can_fork():
         yield {}
         return
     with tempfile.TemporaryDirectory(prefix="warm-") as folder:  # its user's only, whatever the umask is
@@ -91,7 +91,7 @@ def serving(variables: Mapping[str, str]) -> Iterator[dict[str, str]]:
             yield {VARIABLE: place}
 
 
-def _possible() -> bool:
+def _can_fork() -> bool:
     return sys.platform == "linux" and hasattr(os, "pidfd_open") and (_PROCESS / "maps").is_file()
 
 
@@ -118,7 +118,7 @@ def _server(place: str, variables: Mapping[str, str]) -> Iterator[None]:
 def hand_over() -> None:
     """Run this process's module in a fork of the server and end as it ends; return where it must start cold."""
     with socket.socket(socket.AF_UNIX) as server:
-        if sys.orig_argv[3] == _LIGHT or not _asked(server):
+        if sys.orig_argv[3] == _LIGHT or not _ask_server(server):
             return
         with _signals_held():
             if _read(server, 1) != _TAKEN:  # so no fork has begun
@@ -132,7 +132,7 @@ def hand_over() -> None:
     os._exit(int(status or 1))
 
 
-def _asked(server: socket.socket) -> bool:
+def _ask_server(server: socket.socket) -> bool:
     """Tell whether the server has answered at all: it may take seconds, and a Ctrl-C then ends the process."""
     request = Request(os.getcwd(), sys.path, dict(os.environ), sys.orig_argv[3:])
     try:

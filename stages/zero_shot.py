@@ -13,10 +13,9 @@ from palimpsest.records.record import Record
 from palimpsest.records.write import write_public
 from palimpsest.workspace import ZERO_SHOT
 from stages.common import start
-from stages.encoding import OF_PUBLIC, encoders
 from stages.public import public_texts
-from stages.tools import Artifacts
-from stages.vouching import vouched
+from stages.tools import OF_PUBLIC, Artifacts, encoders
+from stages.vouching import resolve_vouched
 
 _TRIES = 4  # requests for more where some texts were equal or empty
 
@@ -42,7 +41,7 @@ def run(name: str, author: str) -> None:
         BackendError: the author wrote fewer different texts of a label than asked for, or cannot be reached.
     """
     params = load()
-    settings, read = params.zero_shot[name], Artifacts(params, _Writes(name, author), vouched)
+    settings, read = params.zero_shot[name], Artifacts(params, _Writes(name, author), resolve_vouched)
     writer = author_of(read, encoders(params, others=OF_PUBLIC).others)
     written = zero_shot(writer, tuple(params.dataset.labels) or (UNLABELLED,), settings.texts)
     beside = [Record(text) for text in public_texts()] if settings.beside else []

@@ -23,9 +23,9 @@ from palimpsest.methods.registry import METHODS
 from palimpsest.methods.shared.method import Method
 from palimpsest.models.encoder import Encoder
 from palimpsest.models.sources import resolve_encoder
-from palimpsest.params.derived import DERIVED
-from palimpsest.params.sections import Dataset
-from palimpsest.params.shorten import plain
+from palimpsest.params.resolve import DERIVED
+from palimpsest.params.schema import Dataset
+from palimpsest.params.shorten import to_plain
 from palimpsest.privacy import choice, depth, limited_domain, queries
 from palimpsest.privacy.choice import Choice
 from palimpsest.privacy.depth import DepthPicks
@@ -299,7 +299,7 @@ def defaults() -> dict[str, Any]:
     data = Dataset.model_validate(_DATA)
     found = {method.name: dict(sorted(_with_constants(method))) for method in METHODS}
     found["derived"] = {
-        f"{key} {item.tag or ''}".strip(): json.loads(json.dumps(plain(item.of(data, "embedded"))))
+        f"{key} {item.tag or ''}".strip(): json.loads(json.dumps(to_plain(item.of(data, "embedded"))))
         for key, item in ((".".join(item.path), item) for item in DERIVED.values())
     }
     return found
@@ -330,7 +330,7 @@ def _defaults(section: type[BaseModel], place: str) -> Iterator[tuple[str, Any]]
         if not field.is_required():
             yield (
                 f"{place}{name}",
-                json.loads(json.dumps(plain(field.get_default(call_default_factory=True)), default=str)),
+                json.loads(json.dumps(to_plain(field.get_default(call_default_factory=True)), default=str)),
             )
 
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import psutil
 
-from palimpsest.cli.alone import alone
+from palimpsest.cli.run import hold_workspace
 from palimpsest.errors import DataError
 
 
 def is_free(workspace: Path) -> bool:
     try:
-        with alone(workspace):
+        with hold_workspace(workspace):
             return True
     except DataError:
         return False

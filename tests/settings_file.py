@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 from palimpsest.errors import ParamsError
 from palimpsest.graph import render as graph
 from palimpsest.params.file import FILE, RESOLVED
-from palimpsest.params.load import loads, parse, read, rendered, texts
+from palimpsest.params.load import loads, parse, read, render_params, texts
 from palimpsest.workspace import GRAPH
 
 FULL = Path(__file__).parents[1] / "params.full.yaml"
@@ -19,7 +19,7 @@ FULL = Path(__file__).parents[1] / "params.full.yaml"
 
 @functools.cache
 def _resolved() -> dict[str, Any]:
-    return dict(YAML(typ="safe", pure=True).load(rendered(loads(FULL.read_text(encoding="utf-8")))))
+    return dict(YAML(typ="safe", pure=True).load(render_params(loads(FULL.read_text(encoding="utf-8")))))
 
 
 def demo() -> dict[str, Any]:
@@ -51,6 +51,6 @@ def render_settings(folder: Path) -> None:
         params = read(folder)
     except ParamsError:
         return
-    (folder / RESOLVED).write_text(rendered(params), encoding="utf-8")
+    (folder / RESOLVED).write_text(render_params(params), encoding="utf-8")
     if (folder / GRAPH).is_file():
-        (folder / GRAPH).write_text(graph.rendered(params), encoding="utf-8")
+        (folder / GRAPH).write_text(graph.render_graph(params), encoding="utf-8")

@@ -20,7 +20,7 @@ BREACHES = [
     ("tools", "forbidden_modules", "dvc"),
     ("params", "source_modules", "stages"),
     ("methods", "modules", "palimpsest.methods.select\npalimpsest.methods.shared"),
-    ("shared", "source_modules", "palimpsest.params.derived"),
+    ("shared", "source_modules", "palimpsest.params.resolve"),
     ("lab", "forbidden_modules", "palimpsest.cli"),
     ("lab_floors", "layers", "settings\ncommands"),
 ]

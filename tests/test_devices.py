@@ -8,15 +8,15 @@ import torch
 from ruamel.yaml import YAML
 
 from palimpsest.cli import checks
-from palimpsest.cli.checks import check_device, emulated, idle
-from palimpsest.devices import VARIABLE, device, exact_device, resolved
+from palimpsest.cli.checks import check_device, describe_emulated, describe_idle
+from palimpsest.devices import VARIABLE, device, exact_device, resolve_device
 from palimpsest.errors import ParamsError
 from palimpsest.graph import render
 from palimpsest.graph.closure import code
-from palimpsest.graph.expand import at, expand, filled, params_keys
+from palimpsest.graph.expand import expand, fill_names, params_keys, value_at
 from palimpsest.graph.stages import STAGES
 from palimpsest.params.file import FILE
-from palimpsest.params.load import device_of, parse, rendered
+from palimpsest.params.load import device_of, parse, render_params
 from palimpsest.params.schema import Params
 from stages.inputs import programs
 from tests.settings_file import demo
@@ -41,10 +41,13 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 def test_a_name_stands_for_a_device_of_the_machine(machine: pytest.MonkeyPatch) -> None:
-    assert [resolved(name) for name in ("auto", "cpu", "cuda", "cuda:1")] == ["cuda:0", "cpu", "cuda:0", "cuda:1"]
+    assert [resolve_device(name) for name in ("auto", "cpu", "cuda", "cuda:1")] == ["cuda:0", "cpu", "cuda:0", "cuda:1"]
     machine.setattr(torch.cuda, "is_available", lambda: False)
     machine.setattr(torch.backends.mps, "is_available", lambda: True)
-    assert (resolved("auto"), resolved("mps")) == ("cpu", "mps")  # untried there, and without numbers of 64 bits
+    assert (resolve_device("auto"), resolve_device("mps")) == (
+        "cpu",
+        "mps",
+    )  # untried there, and without numbers of 64 bits
     machine.setenv(VARIABLE, "mps")
     assert (device().type, exact_device().type) == ("mps", "cpu")
 
@@ -71,7 +74,7 @@ def test_a_device_that_is_not_there_is_an_error_in_two_parts(
     machine: pytest.MonkeyPatch, wanted: str, rank: int, size: int, told: str
 ) -> None:
     with pytest.raises(ParamsError, match=told) as caught:
-        resolved(wanted, rank, size)
+        resolve_device(wanted, rank, size)
     assert caught.value.remedy.endswith(".")
 
 
@@ -97,22 +100,22 @@ def test_a_device_that_is_not_there_stops_a_run_before_its_first_stage(
 def test_a_training_in_halves_that_a_machine_emulates_is_told_of(
     precision: str, able: bool, said: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checks, "halves", lambda: able)
+    monkeypatch.setattr(checks, "has_bfloat16", lambda: able)
     body = demo()
     name = next(iter(body["lms"]))
     body["lms"][name]["train"]["precision"] = precision
     body["decoders"] = {"small": {"precision": precision}}
     params = parse(body)
-    assert len(emulated(params, [f"dp_train@{name}", "fit@select1"])) == said
-    assert len(emulated(params, [f"dp_train@{name}", "decoder_pretrain@small"])) == 2 * said
-    assert emulated(params, ["fit@select1"]) == []
+    assert len(describe_emulated(params, [f"dp_train@{name}", "fit@select1"])) == said
+    assert len(describe_emulated(params, [f"dp_train@{name}", "decoder_pretrain@small"])) == 2 * said
+    assert describe_emulated(params, ["fit@select1"]) == []
 
 
 @pytest.mark.parametrize(("precision", "said"), [("bf16", 3), ("float32", 0)])
 def test_what_writes_in_halves_that_a_machine_emulates_is_told_of(
     precision: str, said: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checks, "halves", lambda: False)
+    monkeypatch.setattr(checks, "has_bfloat16", lambda: False)
     body = demo()
     names = [name for name, own in body["variants"].items() if own["method"] == "predict"]
     body["variants"][names[0]]["predict"]["precision"] = precision
@@ -120,9 +123,9 @@ def test_what_writes_in_halves_that_a_machine_emulates_is_told_of(
     body["authors"]["base"]["precision"] = precision
     params = parse(body)
     writing = [f"private_predict@{names[0]}", "public_lm", "private_evolve@evolve3"]
-    assert [one.partition(":")[0] for one in emulated(params, [*writing, "fit@select1"])] == sorted(writing)[::-1][
-        :said
-    ]
+    assert [one.partition(":")[0] for one in describe_emulated(params, [*writing, "fit@select1"])] == sorted(writing)[
+        ::-1
+    ][:said]
 
 
 @pytest.mark.parametrize(
@@ -143,8 +146,8 @@ def test_a_training_that_leaves_a_gpu_idle_is_told_of_before_it_is_charged(
     name = next(iter(body["lms"]))
     body["lms"][name]["train"]["micro_batch"] = rows
     params = parse(body)
-    assert len(idle(params, [f"dp_train@{name}", "fit@select1"])) == said
-    assert idle(params, ["fit@select1"]) == []
+    assert len(describe_idle(params, [f"dp_train@{name}", "fit@select1"])) == said
+    assert describe_idle(params, ["fit@select1"]) == []
 
 
 def test_nothing_else_looks_for_an_accelerator() -> None:
@@ -181,18 +184,18 @@ def changed(*keys: str, **values: object) -> Params:
 
 def read(params: Params) -> dict[str, object]:
     """Stage -> what it depends on: its command, its files, and the values of its keys."""
-    values = YAML(typ="safe", pure=True).load(rendered(params))
-    graph = render.document(render.features(params), render.authored(params))["stages"]
+    values = YAML(typ="safe", pure=True).load(render_params(params))
+    graph = render.document(render.features(params), render.find_authored(params))["stages"]
     found = {}
     for one in expand(graph, values):
-        own = [at(values, key) for key in filled(params_keys(one.body), one.values)]
+        own = [value_at(values, key) for key in fill_names(params_keys(one.body), one.values)]
         found[one.name] = (one.body["cmd"], one.known_paths("deps"), own)
     return found
 
 
 def test_another_device_or_runner_leaves_every_stage_as_it_was() -> None:
     before, after = parse(demo()), changed("compute", device="cuda:1", runner="dask", workers=4)
-    assert rendered(before) != rendered(after)
+    assert render_params(before) != render_params(after)
     assert read(before) == read(after)
 
 

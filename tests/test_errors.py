@@ -21,7 +21,7 @@ from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.report.release import keys
-from palimpsest.report.release.gates import attacks, refuse
+from palimpsest.report.release.gates import check_attacks, refuse
 from palimpsest.report.results import Results
 from palimpsest.report.sections import METRICS
 from palimpsest_lab.audits.incontext_model import Chooser
@@ -143,7 +143,7 @@ PROVOKED: dict[str, Callable[[Path], object]] = {
     "The driver for mysql://books/ledger is not installed": lambda _: Ledger.open("mysql://books/ledger"),
     "No key can be written to": unreadable_key,
     "is not what this version writes": measured,
-    "The installed code of method select was not examined": lambda _: refuse(attacks(["select"], {})),
+    "The installed code of method select was not examined": lambda _: refuse(check_attacks(["select"], {})),
     "The embedded encoder has no weights": without_weights,
     "lora_rank needs the library peft": without_peft,
     "pandas is not installed": without_pandas,

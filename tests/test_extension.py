@@ -148,7 +148,7 @@ def test_one_name_from_two_packages_is_refused(monkeypatch: pytest.MonkeyPatch) 
     points = EntryPoints(EntryPoint("lottery", f"{package}.method:LOTTERY", group) for package in ("one", "two"))
     monkeypatch.setattr(extensions, "_installed", lambda: points)
     with pytest.raises(ParamsError, match=r"Two packages bring 'lottery' .*: one\.method.* and two\.method"):
-        extensions.named(group)
+        extensions.find_entries(group)
 
 
 @pytest.mark.parametrize(

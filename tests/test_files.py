@@ -13,7 +13,7 @@ import pytest
 
 from flows.children import Children
 from palimpsest.errors import DataError
-from palimpsest.files import atomic_path, close_workspace, make_folder, owner_only, remove
+from palimpsest.files import atomic_path, close_workspace, make_folder, remove, restrict_to_owner
 from palimpsest.graph.state import Cache
 from stages import common
 from stages.common import start, start_processes
@@ -86,7 +86,7 @@ def test_what_is_removed_takes_along_what_a_killed_writer_left(tmp_path: Path) -
 
 
 def test_children_make_what_they_make_for_the_owner_alone() -> None:
-    with owner_only():
+    with restrict_to_owner():
         subprocess.run(["touch", "made"], check=True)
     Children().run([sys.executable, "-c", "open('by_flow', 'w')"], Path(), os.environ, print)
     assert mode("made") == mode("by_flow") == 0o600

@@ -13,8 +13,8 @@ from dvc.repo import Repo
 from ruamel.yaml import YAML
 
 from flows.graph import read_graph
-from palimpsest.cli.render import contents
-from palimpsest.graph.expand import expand, filled, params_keys
+from palimpsest.cli.context import contents
+from palimpsest.graph.expand import expand, fill_names, params_keys
 from palimpsest.graph.render import document
 from palimpsest.graph.stage import Feature
 from palimpsest.params.file import RESOLVED
@@ -227,7 +227,7 @@ def leaves(body: Any, prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]
 
 def used_keys(params: Body) -> list[tuple[str, ...]]:
     """The keys that stages name, written out for every name that their stage is repeated for."""
-    written = [key for one in expand(STAGES, params) for key in filled(params_keys(one.body), one.values)]
+    written = [key for one in expand(STAGES, params) for key in fill_names(params_keys(one.body), one.values)]
     return [tuple(key.split(".")) for key in dict.fromkeys(written)]
 
 

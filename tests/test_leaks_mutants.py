@@ -20,8 +20,8 @@ from palimpsest.records.private import SplitRow
 from palimpsest.records.record import Record
 from palimpsest.records.write import read_public, write_public, write_split
 from stages.common import start
-from stages.encoding import encoders
 from stages.filters import heldout_limit
+from stages.tools import encoders
 from tests.prediction.world import ROWS, VECTOR, Counted, wave
 
 ROOT = Path(__file__).parents[1]

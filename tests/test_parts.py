@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.parts import in_parts
+from palimpsest.parts import import_in_parts
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def test_a_part_comes_without_the_rest_and_anything_else_with_all_of_it(package: str) -> None:
-    in_parts(package)
+    import_in_parts(package)
     assert import_module("bulky.light").size == 1
     assert "bulky.heavy" not in sys.modules
     bulky = import_module(package)
@@ -37,8 +37,8 @@ def test_a_part_comes_without_the_rest_and_anything_else_with_all_of_it(package:
 
 def test_a_package_that_is_there_already_or_nowhere_stays_as_it_is(package: str) -> None:
     before = import_module(package)
-    in_parts(package)
-    in_parts("there_is_no_such_package")
+    import_in_parts(package)
+    import_in_parts("there_is_no_such_package")
     assert sys.modules[package] is before
     assert "there_is_no_such_package" not in sys.modules
 

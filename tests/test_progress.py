@@ -21,8 +21,7 @@ COUNTED = {
     "src/palimpsest/models/descent.py track": "as its caller says",
     "src/palimpsest/models/lm.py descended": "as its caller says",
     "src/palimpsest/models/lm.py train": "steps over the public text, or its pairs",
-    "src/palimpsest_lab/shots.py counter": "rows of the settings, answered with noise; private in a "
-    "reference",
+    "src/palimpsest_lab/shots.py counter": "rows of the settings, answered with noise; private in a reference",
     "src/palimpsest/prediction/query.py counter": "tokens of the settings, answered with noise; private in a reference",
     "src/palimpsest/training/dpsgd.py track": "steps, from n_public",
     "src/palimpsest_lab/stages/shadow_mia.py track": "shadow models, a fixed number",
@@ -31,8 +30,8 @@ COUNTED = {
 PRINTS = {
     "src/palimpsest/progress.py": "the lines of this module",
     "stages/common.py": "how a stage fails",
-    "stages/concluding.py": "why an audit came to no result",
-    "stages/finished.py": "that nothing is charged for what was put back",
+    "stages/audited.py": "why an audit came to no result",
+    "stages/resuming.py": "that nothing is charged for what was put back",
     "stages/fit.py": "that nothing is charged for what is made again",
     "stages/preprocess.py": "where the warnings are, without them",
     "src/palimpsest_lab/stages/ratings.py": "what people said of rows, and whose rows on a sheet are private",

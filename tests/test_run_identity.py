@@ -30,7 +30,7 @@ from palimpsest.workspace import FAULT, PRIVATE
 from stages import dp_train
 from stages.dp_train import Fitting
 from stages.spenders import spender, spenders
-from stages.spending import charged, identify, private_rows
+from stages.spending import identify, open_charged, private_rows
 from tests.settings_file import demo, write_settings
 
 ROOT = Path(__file__).parents[1]
@@ -302,7 +302,7 @@ def test_rows_that_were_swapped_are_refused_before_anything_begins(place: Place,
     params = load()
     identity = identify(params, spender(params, "select3"), PLAN)
     change()
-    opened = charged(params, place.ledger, identity, PLAN)
+    opened = open_charged(params, place.ledger, identity, PLAN)
     with pytest.raises(LedgerError, match="not those that the plan was reserved for") as told, opened as session:
         session.view.ask(HISTOGRAM)
     assert "preprocess" in told.value.remedy
@@ -314,7 +314,7 @@ def test_a_device_that_is_not_there_is_told_before_anything_is_reserved(place: P
     place.split()
     monkeypatch.setenv("PALIMPSEST_DEVICE", "cuda:77")
     params = load()
-    opened = charged(params, place.ledger, identify(params, spender(params, "select3"), PLAN), PLAN)
+    opened = open_charged(params, place.ledger, identify(params, spender(params, "select3"), PLAN), PLAN)
     with pytest.raises(ParamsError, match="no such device"), opened:
         pass
     assert place.ledger.charges("demo") == []
@@ -323,7 +323,7 @@ def test_a_device_that_is_not_there_is_told_before_anything_is_reserved(place: P
 def test_the_rows_of_the_split_are_read(place: Place):
     place.split()
     params = load()
-    with charged(params, place.ledger, identify(params, spender(params, "select3"), PLAN), PLAN) as session:
+    with open_charged(params, place.ledger, identify(params, spender(params, "select3"), PLAN), PLAN) as session:
         session.view.ask(HISTOGRAM)
     assert [charge.state for charge in place.ledger.charges("demo")] == ["committed"]
 
@@ -346,7 +346,7 @@ def led_by(leading: Fitting, monkeypatch: pytest.MonkeyPatch) -> None:
     def joined() -> Iterator[Team]:
         yield Following(rank=1, size=2, shared=leading.shared)
 
-    monkeypatch.setattr(dp_train, "joined", joined)
+    monkeypatch.setattr(dp_train, "join_team", joined)
 
 
 @pytest.mark.parametrize(

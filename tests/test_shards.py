@@ -22,23 +22,22 @@ from palimpsest.audit.ngrams import NgramAudit, ngram_audit
 from palimpsest.audit.statistics import Bootstrap
 from palimpsest.audit.units import Released
 from palimpsest.errors import DataError, ModelError
-from palimpsest.methods.dp_lm.artifact import DpLmArtifact
-from palimpsest.methods.dp_lm.model import new_model
+from palimpsest.methods.dp_lm.model import DpLmArtifact, new_model
 from palimpsest.methods.dp_lm.sampling import Sampler
 from palimpsest.methods.dp_lm.settings import DpLmGenerate
 from palimpsest.methods.shared.postprocess import FilterChain
 from palimpsest.methods.shared.settings import Filters
-from palimpsest.models.encoder import Encoder, _sent
+from palimpsest.models.encoder import Encoder, _load_sent
 from palimpsest.models.vectors import KeptVectors
 from palimpsest.params.load import runner_of
-from palimpsest.prediction.contexts import Contexts, agreed
+from palimpsest.prediction.contexts import Contexts, find_agreeing_workers
 from palimpsest.prediction.decoding import BatchWriter
 from palimpsest.prediction.query import WriteWave
 from palimpsest.privacy import nearest as module
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.nearest import nearest
+from palimpsest.privacy.nearest import find_nearest
 from palimpsest.records.record import Record
-from palimpsest.shards import ADDRESS, DASK, PROCESSES, RUNNER, ShardError, There, closing, each
+from palimpsest.shards import ADDRESS, DASK, PROCESSES, RUNNER, ShardError, There, map_items, release_cluster
 from palimpsest.twins.models import save_base, save_encoder
 from palimpsest.workspace import WORKERS
 from tests.prediction.world import ROWS, VECTOR, Counted, wave
@@ -54,8 +53,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setenv(RUNNER, f"{DASK}:2")
-        with closing():
-            assert list(each(doubled, [1])) == [2]
+        with release_cluster():
+            assert list(map_items(doubled, [1])) == [2]
             yield folder
 
 
@@ -65,12 +64,12 @@ def _here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("at_once", [1, 3, 200])
 def test_results_come_in_the_order_of_the_items(cluster: Path, at_once: int) -> None:
-    assert list(each(doubled, iter(range(100)), at_once, [7])) == [2 * number for number in range(100)]
-    assert list(each(doubled, [])) == []
+    assert list(map_items(doubled, iter(range(100)), at_once, [7])) == [2 * number for number in range(100)]
+    assert list(map_items(doubled, [])) == []
 
 
 def test_a_killed_worker_loses_its_part_alone(cluster: Path, tmp_path: Path) -> None:
-    assert list(each(Killing(tmp_path, 11), range(40), 2)) == [2 * number for number in range(40)]
+    assert list(map_items(Killing(tmp_path, 11), range(40), 2)) == [2 * number for number in range(40)]
     times = [(tmp_path / str(item)).stat().st_size for item in range(40)]
     assert times[11] == 2
     # Besides it, what that worker had answered and nobody had fetched yet, or was about to be given.
@@ -81,9 +80,9 @@ def test_an_error_of_ours_keeps_its_parts_and_another_says_nothing(
     cluster: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(DataError, match="A column is missing"):
-        list(each(refused, [SECRET]))
+        list(map_items(refused, [SECRET]))
     with pytest.raises(ShardError) as caught:
-        list(each(refused, [SECRET + "!"]))
+        list(map_items(refused, [SECRET + "!"]))
     assert "ValueError in a worker, at line" in caught.value.problem
     shown = capfd.readouterr()
     assert not any(SECRET in text for text in (caught.value.lines, shown.out, shown.err))
@@ -92,7 +91,7 @@ def test_an_error_of_ours_keeps_its_parts_and_another_says_nothing(
 def test_workers_that_compute_otherwise_than_each_other_are_not_used(cluster: Path) -> None:
     shards._clients[0].wait_for_workers(2, timeout=60)  # noqa: SLF001  # one may come back from a test before
     with pytest.raises(ShardError, match="do not compute alike to the last bit"):
-        next(each(own, [1], public=[1]))
+        next(map_items(own, [1], public=[1]))
 
 
 def test_workers_listen_on_the_loopback_to_who_has_the_certificate(cluster: Path) -> None:
@@ -114,7 +113,7 @@ def _there(**changes: Any) -> WriteWave:
     """A wave whose private contexts the workers read."""
     query = wave(**changes)
     heads = list(query.prompter.public.values())
-    found = agreed(query.model, heads, [5, 7], query.shape)
+    found = find_agreeing_workers(query.model, heads, [5, 7], query.shape)
     assert found is not None
     return replace(query, posts=found)
 
@@ -203,7 +202,7 @@ def test_an_encoder_is_sent_as_its_folder_which_must_be_the_same_there(tmp_path:
     sent = pickle.dumps(encoder.encode_batch)
     assert len(sent) < 1000
     np.testing.assert_array_equal(pickle.loads(sent)(["late late parcel"]), encoder.encode_batch(["late late parcel"]))
-    _sent.cache_clear()
+    _load_sent.cache_clear()
     (tmp_path / "config.json").write_text("{ }")
     with pytest.raises(ModelError, match="another sentence encoder"):
         pickle.loads(sent)
@@ -233,9 +232,9 @@ def test_neighbours_are_those_that_are_found_here(cluster: Path, monkeypatch: py
     rng = np.random.default_rng(0)
     rows, candidates = rng.normal(size=(1000, 16)), rng.normal(size=(40, 16))
     rows[3], candidates[5] = 0.0, np.nan
-    alone = [nearest(rows, candidates, k, blocks=(128, 16)) for k in (1, 5)]
+    alone = [find_nearest(rows, candidates, k, blocks=(128, 16)) for k in (1, 5)]
     monkeypatch.setattr(module, "_WORTH", 0)
-    spread = [nearest(rows, candidates, k, blocks=(128, 16)) for k in (1, 5)]
+    spread = [find_nearest(rows, candidates, k, blocks=(128, 16)) for k in (1, 5)]
     for ours, theirs in zip(alone, spread, strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
@@ -271,11 +270,11 @@ def test_another_cluster_is_asked_by_tls_or_not_at_all(monkeypatch: pytest.Monke
     monkeypatch.setenv(RUNNER, DASK)
     monkeypatch.setenv(ADDRESS, "tcp://127.0.0.1:1")
     with pytest.raises(ShardError, match="in the clear"):
-        each(doubled, [1])
+        map_items(doubled, [1])
     monkeypatch.setattr(shards, "_PATIENCE", 1)
     monkeypatch.setenv(ADDRESS, "tls://127.0.0.1:1")
     with pytest.raises(ShardError, match="do not answer"):
-        each(doubled, [1])
+        map_items(doubled, [1])
 
 
 def test_the_runner_is_that_of_params_or_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,9 +17,8 @@ from palimpsest.privacy import versions
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Asset, Run
 from palimpsest.privacy.planned import PlannedQuery
-from palimpsest.privacy.versions import QUERIES, TOOLS, Withdrawn, versions_of, withdrawn_among
-from stages.pricing import Prices
-from stages.spenders import spenders
+from palimpsest.privacy.versions import QUERIES, TOOLS, Withdrawn, find_withdrawn, versions_of
+from stages.spenders import Prices, spenders
 from tests.behaviour import FILE, found
 
 KEPT = json.loads(FILE.read_text())
@@ -99,7 +98,7 @@ def test_a_new_key_with_a_default_is_no_change():
 def test_every_query_of_every_plan_has_its_versions():
     params = load()
     prices = Prices(params)
-    planned = [query for each in spenders(params) for query in prices.planned(each.name).queries]
+    planned = [query for each in spenders(params) for query in prices.plan_of(each.name).queries]
     assert planned
     for query in planned:
         own = [name for name, _ in query.versions if name in QUERIES]
@@ -148,8 +147,8 @@ def test_a_charge_of_a_withdrawn_version_counts_at_what_it_cost(tmp_path, monkey
 
 def test_a_version_is_withdrawn_by_its_number(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(versions, "WITHDRAWN", (WRONG,))
-    assert withdrawn_among((("class_means", 1), ("encoder", 1))) == [WRONG]
-    assert withdrawn_among((("class_means", 2), ("encoder", 1))) == []
+    assert find_withdrawn((("class_means", 1), ("encoder", 1))) == [WRONG]
+    assert find_withdrawn((("class_means", 2), ("encoder", 1))) == []
     assert math.isfinite(versions.true_cost(GaussianDpEvent(4.0), (("class_means", 1),)).noise_multiplier)
     assert versions.true_cost(GaussianDpEvent(4.0), (("class_means", 2),)) == GaussianDpEvent(4.0)
 

@@ -57,7 +57,7 @@ def curve_test(without: np.ndarray, present: np.ndarray, curve: Curve, delta: fl
         present: whether each trial with it was flagged, bool (positives,).
         delta: at which lower bounds on epsilon are read.
     """
-    validate.positive(negatives=len(without), positives=len(present), alpha=alpha)
+    validate.require_positive(negatives=len(without), positives=len(present), alpha=alpha)
     false, true = (Rate.exact(int(side.sum()), len(side), 1.0 - alpha) for side in (without, present))
     bound = independent_epsilon(false.count, false.n, true.n - true.count, true.n, delta, alpha)
     most = independent_epsilon(0, false.n, 0, true.n, delta, alpha)
@@ -77,7 +77,7 @@ def independent_epsilon(
     >>> round(independent_epsilon(0, 1000, 0, 1000, delta=1e-5, alpha=0.05), 3)
     5.601
     """
-    validate.in_range(0, 1, delta=delta)
+    validate.require_in_range(0, 1, delta=delta)
     fpr = clopper_pearson(false_positives, negatives, 1.0 - alpha).high
     fnr = clopper_pearson(false_negatives, positives, 1.0 - alpha).high
     ratios = ((1.0 - delta - fnr) / fpr, (1.0 - delta - fpr) / fnr)
@@ -95,7 +95,7 @@ def event_curve(event: dpa.DpEvent) -> Curve:
     """
     if not accounting.is_private(event):
         return lambda alpha: 0.0
-    if accounting.primary(event) == "zcdp":
+    if accounting.primary_accountant(event) == "zcdp":
         return zcdp_curve(accounting.total_rho(event))
     return _lines(*_points(json.dumps(events.to_json(event))))
 
@@ -112,7 +112,7 @@ def zcdp_curve(rho: float, own_delta: float = 0.0) -> Curve:
         own_delta: what it does not: the first argument of each divergence may be a law within this total variation of
             the output's, as of `privacy.limited_domain`.
     """
-    validate.positive(rho=rho)
+    validate.require_positive(rho=rho)
 
     def least(alpha: float) -> float:
         low, high = alpha, 1.0

@@ -75,8 +75,8 @@ class Sizing:
     delta: float  # at which lower bounds on epsilon are read
 
     def __post_init__(self) -> None:
-        validate.positive(trials=self.trials, alpha=self.alpha)
-        validate.in_range(0.0, 1.0, alpha=self.alpha, delta=self.delta)
+        validate.require_positive(trials=self.trials, alpha=self.alpha)
+        validate.require_in_range(0.0, 1.0, alpha=self.alpha, delta=self.delta)
 
     @property
     def present(self) -> np.ndarray:

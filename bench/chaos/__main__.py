@@ -30,7 +30,7 @@ from bench.chaos.place import EVOLVED, MODEL, SELECTED, Place, made, shared
 from flows.ui import server
 from palimpsest.cli.context import environment
 from palimpsest.privacy.ledger.records import Charge
-from stages.warm import serving
+from stages.warm import serve_stages
 
 RUNNERS = {"dvc": ("run", "--yes"), "prefect": ("run", "--ui", "--yes")}
 TARGETS = ("public_only", "select", "dp_train", "pplm_generate")
@@ -39,7 +39,7 @@ WORK = Path(tempfile.gettempdir()) / "palimpsest-chaos"  # no ledger may be in a
 KILLS = 2  # cells of each kind under each runner, each of `kills.TIMES` moments
 LIBRARIES = (
     "palimpsest.cli.run", "palimpsest.cli.plan", "palimpsest.cli.verify", "palimpsest.privacy.accounting",
-    "stages.pricing", "dp_accounting.pld", "pandas", "pyarrow.parquet",
+    "stages.spenders", "dp_accounting.pld", "pandas", "pyarrow.parquet",
 )  # fmt: skip
 _OTHER = {"epsilon": 1.1}
 CHANGED = {
@@ -191,7 +191,7 @@ def ready(work: Path) -> Iterator[None]:
     """One process with the stages' libraries, one server of Prefect and one copy of ours, for the runs of all cells."""
     for name in LIBRARIES:
         import_module(name)
-    with serving({**environment(), **shared(work)}) as warm, server(work) as address:
+    with serve_stages({**environment(), **shared(work)}) as warm, server(work) as address:
         os.environ.update({**warm, **address})
         yield
 

@@ -66,6 +66,6 @@ def move(place: Place, url: str) -> None:
     engine = sa.create_engine(url)
     database.meta.drop_all(engine)
     engine.dispose()
-    Ledger.create(url).take_in(place.ledger.exported())
+    Ledger.create(url).take_in(place.ledger.export())
     (place.home / "ledger.db").unlink()
     (place.home / "url").write_text(url)

@@ -14,21 +14,20 @@ from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
-from palimpsest.cli.context import Context, opened
+from palimpsest.cli.context import Context, open_workspace, render
 from palimpsest.cli.decisions import DataSource, usual_epsilon
 from palimpsest.cli.init import init_workspace, require_free
-from palimpsest.cli.plan import PlanSummary, summarised
-from palimpsest.cli.render import render
+from palimpsest.cli.plan import PlanSummary, summarise_plan
 from palimpsest.cli.report import page_of
 from palimpsest.cli.run import HELD_BACK, run_workspace
 from palimpsest.cli.sample import require_shareable, require_there
 from palimpsest.errors import DataError, PalimpsestError, ParamsError
-from palimpsest.files import atomic_path, owner_only
+from palimpsest.files import atomic_path, restrict_to_owner
 from palimpsest.params.load import read
 from palimpsest.privacy.ledger.records import Balance
 from palimpsest.privacy.ledger.summary import ledger_summary
 from palimpsest.privacy.shown import up
-from palimpsest.records import attributes
+from palimpsest.records import schema
 from palimpsest.records.write import read_synthetic
 from palimpsest.report.results import Metric, Results
 from palimpsest.report.row import Row
@@ -112,11 +111,11 @@ class AuditResults:
 
         `Inconclusive` stands in place of one where an audit came to no result.
         """
-        known = {metric.name: self._told(metric, variant) for metric in METRICS}
+        known = {metric.name: self._get_result(metric, variant) for metric in METRICS}
         return {name: result for name, result in known.items() if result is not None}
 
-    def _told(self, metric: Metric[Any], variant: str) -> Any:
-        return self.results.get(metric, variant) or self.results.unsettled(metric).get(variant)
+    def _get_result(self, metric: Metric[Any], variant: str) -> Any:
+        return self.results.get(metric, variant) or self.results.find_unsettled(metric).get(variant)
 
     @property
     def frame(self) -> "DataFrame":
@@ -144,9 +143,9 @@ class Workspace:
                 set.
         """
         render(self.folder)
-        context = self._opened()
+        context = self._open_context()
         require_vouched(context.params, self.folder)
-        return PricedPlan(summarised(context))
+        return PricedPlan(summarise_plan(context))
 
     def run(self, *targets: str, yes: bool = False, reason: str | None = None) -> None:
         """Bring the workspace, or some stages, up to date.
@@ -160,7 +159,7 @@ class Workspace:
             RunFailed: it did not finish. The stages that finished are kept.
             PalimpsestError: found by checks, before any stage starts and before any charge.
         """
-        with owner_only():
+        with restrict_to_owner():
             code = run_workspace(self.folder, list(targets), ui=False, stay=False, yes=yes, reason=reason)
         if code == HELD_BACK:
             raise RunFailed(
@@ -186,10 +185,8 @@ class Workspace:
             require_shareable(self.folder, variant, "say reference=True")
         data = params.dataset
         rows = read_synthetic(self.folder / SYNTHETIC / variant, data.text, data.label)
-        names = (data.text, *attributes.names(data.label))
-        return _frame(
-            [dict(zip(names, (row.text, *attributes.parts(row.label, data.label)), strict=True)) for row in rows]
-        )
+        names = (data.text, *schema.names(data.label))
+        return _frame([dict(zip(names, (row.text, *schema.parts(row.label, data.label)), strict=True)) for row in rows])
 
     def dataset(self, variant: str, *, reference: bool = False) -> "Dataset":
         """Return the rows of `samples` as a `datasets.Dataset`; needs that package."""
@@ -205,7 +202,7 @@ class Workspace:
         """
         if not (self.folder / SUMMARY).is_file():
             raise DataError("There is no report yet.", "Make it with run().")
-        context = self._opened()
+        context = self._open_context()
         params, results = context.params, read_results(context.params, self.folder)
         receipts = read_receipts(params.run.evaluate, self.folder)
         summary = summarise(results, receipts, ledger_summary(context.ledger.books(), context.asset.name))
@@ -213,11 +210,11 @@ class Workspace:
 
     def budget(self) -> Balance:
         """Return what this data set has spent, and what is left."""
-        context = self._opened()
+        context = self._open_context()
         return context.ledger.balance(context.asset.name)
 
-    def _opened(self) -> Context:
-        return opened(self.folder)
+    def _open_context(self) -> Context:
+        return open_workspace(self.folder)
 
 
 def open(folder: Path | str = ".") -> Workspace:
@@ -253,15 +250,15 @@ def create(
         raise ParamsError(f"{', '.join(unknown)}: nothing is decided so.", f"Use {', '.join(sorted(_DECISIONS))}.")
     if missing := sorted(_NEEDED - decisions.keys()):
         raise ParamsError(f"{', '.join(missing)}: this is not decided.", f"Give {', '.join(sorted(_NEEDED))} always.")
-    told = attributes.as_one({"label": decisions.pop("label", None), "labels": decisions.pop("labels", ())})
+    told = schema.join_columns({"label": decisions.pop("label", None), "labels": decisions.pop("labels", ())})
     folder, labels = Path(folder), told["labels"]
     require_free(folder, force=force)
     named = dict(labels) if isinstance(labels, Mapping) else {name: name for name in labels}
     usual = {"epsilon": usual_epsilon(decisions.get("preset", DataSource.preset))}
     made = usual | {"wanted": decisions.pop("method", None), "chosen": decisions.pop("task", None), **decisions}
     tables = {"data": data, "public": public} | {name: made[name] for name in _FILES if made.get(name) is not None}
-    with owner_only(), ExitStack() as drafts:  # on an error they are removed, and what was there stays
-        places = {name: _placed(table, folder, name, drafts) for name, table in tables.items()}
+    with restrict_to_owner(), ExitStack() as drafts:  # on an error they are removed, and what was there stays
+        places = {name: _place_table(table, folder, name, drafts) for name, table in tables.items()}
         made |= {"label": told["label"], "labels": named}
         source = DataSource(**made | {name: now for name, (now, _) in places.items()})
         stays = DataSource(**made | {name: later for name, (_, later) in places.items()})
@@ -269,7 +266,7 @@ def create(
     return Workspace(folder)
 
 
-def _placed(table: Table, folder: Path, name: str, drafts: ExitStack) -> tuple[Path, Path]:
+def _place_table(table: Table, folder: Path, name: str, drafts: ExitStack) -> tuple[Path, Path]:
     """Return where a table is now and where it stays. One that is no path is a draft until `drafts` end well."""
     if isinstance(table, (str, Path)):
         return Path(table), Path(table)

@@ -31,7 +31,7 @@ def device() -> "torch.device":
     import torch
 
     rank, size = (int(os.environ.get(*told)) for told in (("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "1")))
-    return torch.device(resolved(os.environ.get(VARIABLE, AUTO), rank, size))
+    return torch.device(resolve_device(os.environ.get(VARIABLE, AUTO), rank, size))
 
 
 def exact_device() -> "torch.device":
@@ -42,7 +42,7 @@ def exact_device() -> "torch.device":
     return torch.device("cpu") if here.type == MPS else here
 
 
-def halves() -> bool:
+def has_bfloat16() -> bool:
     """Whether the device of this process computes in bfloat16 itself: a processor by AMX or AVX512-BF16."""
     import torch
 
@@ -60,7 +60,7 @@ def dtype_of(precision: str) -> "torch.dtype":
     return torch.bfloat16 if precision == HALF else torch.float32
 
 
-def resolved(wanted: str, rank: int = 0, size: int = 1) -> str:
+def resolve_device(wanted: str, rank: int = 0, size: int = 1) -> str:
     """The device that a name stands for on this machine, for one of `size` processes that train together.
 
     Raises:
@@ -83,11 +83,11 @@ def resolved(wanted: str, rank: int = 0, size: int = 1) -> str:
         )
     place = int(number or rank)
     if place >= (there if kind == CUDA else int(torch.backends.mps.is_available())):
-        raise _missing(wanted, place, there)
+        raise _missing_device(wanted, place, there)
     return MPS if kind == MPS else f"{CUDA}:{place}"
 
 
-def _missing(wanted: str, place: int, there: int) -> ParamsError:
+def _missing_device(wanted: str, place: int, there: int) -> ParamsError:
     of = f" of its process {place + 1}" if place and ":" not in wanted else ""
     return ParamsError(
         f"compute.device is {wanted!r}, and torch finds no such device{of} here; CUDA devices: {there}.",

@@ -27,7 +27,7 @@ ATTACKS, PRESETS, COMMANDS, TWINS = (f"palimpsest.{kind}" for kind in ("attacks"
 _installed = functools.cache(entry_points)  # all groups at once: each look goes through every installed package
 
 
-def named(group: str) -> dict[str, EntryPoint]:
+def find_entries(group: str) -> dict[str, EntryPoint]:
     """The entry points of a group by name, in the order of their names; nothing is imported.
 
     Raises:
@@ -69,6 +69,6 @@ def require_apart(what: str, names: Iterable[str]) -> None:
         )
 
 
-def loaded(group: str) -> Mapping[str, Any]:
+def load_group(group: str) -> Mapping[str, Any]:
     """Load everything of a group, by name."""
-    return {name: load(entry) for name, entry in named(group).items()}
+    return {name: load(entry) for name, entry in find_entries(group).items()}

@@ -64,7 +64,7 @@ def make_folder(folder: Path) -> None:
 
 
 @contextmanager
-def owner_only() -> Iterator[None]:
+def restrict_to_owner() -> Iterator[None]:
     """Let only the owner open what this process and its children make meanwhile."""
     before = os.umask(OWNER_UMASK)
     try:
@@ -126,7 +126,7 @@ def find_cache(workspace: Path) -> CachePlace | None:
         return None
     found = CachePlace(project / "cache", None)
     for path in _settings_files(project):
-        said = _said_of_cache(path)
+        said = _read_cache_settings(path)
         if "local" in said:
             raise DataError(
                 f"{str(path)!r} has DVC's setting cache.local, which is obsolete and keeps the cache in a remote.",
@@ -139,7 +139,7 @@ def find_cache(workspace: Path) -> CachePlace | None:
 
 def write_json(path: Path | str, value: Any) -> None:
     """Write one JSON document, whole or not at all; NaN and infinity become null."""
-    write_text(path, json.dumps(_finite(value), indent=2, ensure_ascii=False) + "\n")
+    write_text(path, json.dumps(_replace_nonfinite(value), indent=2, ensure_ascii=False) + "\n")
 
 
 def write_text(path: Path | str, text: str) -> None:
@@ -191,7 +191,7 @@ def _settings_files(project: Path) -> Iterator[Path]:
     yield project / "config.local"
 
 
-def _said_of_cache(path: Path) -> Mapping[str, Any]:
+def _read_cache_settings(path: Path) -> Mapping[str, Any]:
     """Return what a file of settings says of the cache."""
     try:
         with path.open(encoding="utf-8") as lines:
@@ -219,11 +219,11 @@ def _replace(draft: Path, target: Path) -> None:
     os.replace(draft, target)
 
 
-def _finite(value: Any) -> Any:
+def _replace_nonfinite(value: Any) -> Any:
     if isinstance(value, dict):
-        return {str(key): _finite(item) for key, item in value.items()}
+        return {str(key): _replace_nonfinite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
+        return [_replace_nonfinite(item) for item in value]
     if (isinstance(value, float) and value != value) or value in (float("inf"), float("-inf")):
         return None
     return value

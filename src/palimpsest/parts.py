@@ -6,7 +6,7 @@ from importlib.util import find_spec, module_from_spec
 from typing import Any
 
 
-def in_parts(name: str) -> None:
+def import_in_parts(name: str) -> None:
     """Let a package's modules be imported one by one; its own code runs when something else is asked of it.
 
     `dp_accounting` imports all of its accountants, and with them most of scipy. Its events, which are everywhere, need

@@ -44,14 +44,14 @@ class _Read:
         Raises:
             KeyError: a field is missing.
         """
-        return cls(**{one.name: _read(one.kind, one.taken(body)) for one in _places(cls) if one.kind is not None})
+        return cls(**{one.name: _read(one.kind, one.take(body)) for one in _places(cls) if one.kind is not None})
 
 
 class Plain(_Read):
     """A value inside a file."""
 
     def to_json(self) -> dict[str, Any]:
-        return _written(self)
+        return _to_mapping(self)
 
 
 class PlainFile(_Read):
@@ -59,7 +59,7 @@ class PlainFile(_Read):
 
     def to_json(self, variant: str, zone: str = INTERNAL) -> dict[str, Any]:
         """The metric file of a variant, in the private zone unless it says another."""
-        return {"variant": variant, "zone": zone, **_written(self)}
+        return {"variant": variant, "zone": zone, **_to_mapping(self)}
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class _Place:
     kind: Any
     at: At
 
-    def taken(self, body: Mapping[str, Any]) -> Any:
+    def take(self, body: Mapping[str, Any]) -> Any:
         if not self.at.path:
             return {**body, **{part: body[key] for part, key in self.at.names.items()}}
         value: Any = body
@@ -98,23 +98,23 @@ def _place(name: str, kind: Any) -> _Place:
     return _Place(name, kind, At(name))
 
 
-def _written(value: Any) -> dict[str, Any]:
+def _to_mapping(value: Any) -> dict[str, Any]:
     body: dict[str, Any] = {}
     for place in _places(type(value)):
-        place.put(_plain(getattr(value, place.name)), body)
+        place.put(_to_json_value(getattr(value, place.name)), body)
     return body
 
 
-def _plain(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     if isinstance(value, Plain):
         return value.to_json()
     if isinstance(value, Mapping):
-        return {str(key): _plain(one) for key, one in value.items()}
+        return {str(key): _to_json_value(one) for key, one in value.items()}
     if isinstance(value, np.ndarray):
         return value.tolist()
     if hasattr(value, "_asdict"):
         return value._asdict()
-    return [_plain(one) for one in value] if isinstance(value, (tuple, list)) else value
+    return [_to_json_value(one) for one in value] if isinstance(value, (tuple, list)) else value
 
 
 def _read(kind: Any, value: Any) -> Any:

@@ -39,7 +39,7 @@ def track(items: Iterable[Item], *, name: str, total: int, private: bool, unit: 
             Rows of a reference run are private; code that serves them and others passes True.
         unit: what one item is, in the singular; not shown for private ones.
     """
-    shown = _shown(name, total, private, unit)
+    shown = _make_display(name, total, private, unit)
     for done, item in enumerate(items, start=1):
         yield item
         shown.show(done)
@@ -48,10 +48,10 @@ def track(items: Iterable[Item], *, name: str, total: int, private: bool, unit: 
 
 def counter(*, name: str, total: int, private: bool, unit: str = "it") -> Callable[[int], None]:
     """Return a function that shows progress as `track` does, for uneven steps: it takes how many are done so far."""
-    return _shown(name, total, private, unit).show
+    return _make_display(name, total, private, unit).show
 
 
-def _shown(name: str, total: int, private: bool, unit: str) -> "_Shares | _Bar | _Lines":
+def _make_display(name: str, total: int, private: bool, unit: str) -> "_Shares | _Bar | _Lines":
     if private:
         return _Shares(name, total)
     return _Bar(name, total, unit) if sys.stderr.isatty() else _Lines(name, total, unit)

@@ -57,7 +57,7 @@ class ShardError(PalimpsestError):
     """A part of the work could not be done."""
 
 
-def each(
+def map_items(
     work: Callable[[Item], Result], items: Iterable[Item], at_once: int = 1, public: Sequence[Item] = ()
 ) -> Iterator[Result]:
     """Yield what `work` makes of each item, in the order of the items.
@@ -100,13 +100,13 @@ class There:
         Raises:
             ShardError: from the wait too, if the worker was lost, and the object with it, or the method failed.
         """
-        return partial(_answer, self._settled().ask(name, _Parcel(arguments)))
+        return partial(_answer, self._await_object().ask(name, _Parcel(arguments)))
 
-    def _settled(self) -> Any:
+    def _await_object(self) -> Any:
         """Return the object once the worker has made it. A scheduler would wait for ever for a worker that is gone."""
         while True:
             try:
-                return _waited(self.actor, _PATIENCE)
+                return _await_result(self.actor, _PATIENCE)
             except TimeoutError:
                 if self.worker not in self.client.nthreads():
                     raise ShardError("A worker was lost before its work began.", _AGAIN) from None
@@ -121,14 +121,14 @@ class Posts:
 
     def settle(self, make: Callable[[Item], Any], items: Iterable[Item]) -> list[There]:
         """Return the objects that `make` makes of the items, on one worker after another."""
-        made = self.client.submit(_opened, _Parcel(make), pure=False, workers=list(self.hosts))
+        made = self.client.submit(_unpack_parcel, _Parcel(make), pure=False, workers=list(self.hosts))
         workers = cycle(sorted(name for name in self.client.nthreads() if _host(name) in self.hosts))
         return [
-            There(self.client, worker, self._submitted(made, item, worker))
+            There(self.client, worker, self._submit(made, item, worker))
             for item, worker in zip(items, workers)  # noqa: B905  # there is always one worker more
         ]
 
-    def _submitted(self, made: "Future", item: Any, worker: str) -> "Future":
+    def _submit(self, made: "Future", item: Any, worker: str) -> "Future":
         return self.client.submit(_Settled, made, _Parcel(item), pure=False, actor=True, workers=[worker])
 
 
@@ -144,16 +144,16 @@ def posts(trial: Callable[[Item], Any], public: Sequence[Item]) -> Posts | None:
     client = _client()
     if client is None:
         return None
-    return Posts(client, tuple(_agreeing(client, trial, public, [_tried(trial, list(public))[1]])))
+    return Posts(client, tuple(_find_agreeing_hosts(client, trial, public, [_try_work(trial, list(public))[1]])))
 
 
-def elsewhere() -> bool:
+def uses_cluster() -> bool:
     """Whether parts are done by a cluster's workers."""
     return _client() is not None
 
 
 @contextmanager
-def closing() -> Iterator[None]:
+def release_cluster() -> Iterator[None]:
     """Release the cluster that was used in the block, and end it if this process started it."""
     try:
         yield
@@ -181,11 +181,11 @@ def _client() -> "Client | None":
     if runner != DASK or device().type != CPU:
         return None
     if not _clients:
-        _clients.append(_connected(int(workers) if workers else cores()))
+        _clients.append(_connect_client(int(workers) if workers else cores()))
     return _clients[0]
 
 
-def _connected(workers: int) -> "Client":
+def _connect_client(workers: int) -> "Client":
     try:
         import dask
         from distributed import Client
@@ -202,7 +202,7 @@ def _connected(workers: int) -> "Client":
             "Start scheduler and workers with certificates, and name the scheduler by tls://host:port.",
         )
     try:
-        client = Client(address or _local(workers), timeout=_PATIENCE)
+        client = Client(address or _start_local_cluster(workers), timeout=_PATIENCE)
         _open.callback(client.close)
         client.wait_for_workers(1, timeout=_PATIENCE)
     except (OSError, TypeError, ValueError) as error:  # TypeError: no certificates are configured
@@ -214,7 +214,7 @@ def _connected(workers: int) -> "Client":
     return client
 
 
-def _local(workers: int) -> Any:
+def _start_local_cluster(workers: int) -> Any:
     """A cluster of so many processes on this machine, which end with this one."""
     from distributed import LocalCluster, Security
 
@@ -235,24 +235,26 @@ def _local(workers: int) -> Any:
 def _spread(
     client: "Client", work: Callable[[Item], Result], items: Iterable[Item], at_once: int, public: Sequence[Item]
 ) -> Iterator[Result]:
-    hosts = _agreeing(client, work, public)
-    held = client.submit(_opened, _Parcel(work), pure=False, workers=hosts)  # it can be made again where it is lost
+    hosts = _find_agreeing_hosts(client, work, public)
+    held = client.submit(
+        _unpack_parcel, _Parcel(work), pure=False, workers=hosts
+    )  # it can be made again where it is lost
     ahead = _AHEAD * len(client.nthreads())
     left, waiting = iter(items), deque["Future"]()
     while part := list(islice(left, at_once)):
-        waiting.append(client.submit(_done, held, _Parcel(part), pure=False, workers=hosts))
+        waiting.append(client.submit(_run_part, held, _Parcel(part), pure=False, workers=hosts))
         if len(waiting) >= ahead:
             yield from _answer(waiting.popleft())
     while waiting:
         yield from _answer(waiting.popleft())
 
 
-def _agreeing(
+def _find_agreeing_hosts(
     client: "Client", work: Callable[[Item], Any], public: Sequence[Item], own: Sequence[str] = ()
 ) -> list[str]:
     """Return the machines whose workers run what this one does and answer alike to the last bit, and as `own` says."""
     try:
-        told = client.run(_tried, work if public else None, list(public))
+        told = client.run(_try_work, work if public else None, list(public))
     except Exception as error:
         raise ShardError(f"A worker was lost: {type(error).__name__}.", _AGAIN) from None
     if {versions for versions, _ in told.values()} != {_versions()}:
@@ -272,7 +274,7 @@ def _host(worker: str) -> str:
     return worker.rpartition("://")[2].rpartition(":")[0]
 
 
-def _waited(future: "Future", seconds: float | None = None) -> Any:
+def _await_result(future: "Future", seconds: float | None = None) -> Any:
     try:
         return future.result(seconds)
     except Exception as error:
@@ -282,7 +284,7 @@ def _waited(future: "Future", seconds: float | None = None) -> Any:
 
 
 def _answer(future: "Future") -> Any:
-    told = _waited(future)
+    told = _await_result(future)
     if isinstance(told, _Failed):
         raise told.kind(told.problem, told.remedy)
     return told
@@ -307,26 +309,26 @@ class _Failed:
     remedy: str
 
 
-def _opened(parcel: _Parcel) -> Any:
+def _unpack_parcel(parcel: _Parcel) -> Any:
     return parcel.content
 
 
-def _done(work: Callable[[Any], Any], part: _Parcel) -> Any:
-    return _safe(lambda: [work(item) for item in part.content])
+def _run_part(work: Callable[[Any], Any], part: _Parcel) -> Any:
+    return _catch_failure(lambda: [work(item) for item in part.content])
 
 
 class _Settled:
     """An object of a worker."""
 
     def __init__(self, make: Callable[[Any], Any], item: _Parcel) -> None:
-        self._thing = _safe(lambda: make(item.content))
+        self._thing = _catch_failure(lambda: make(item.content))
 
     def ask(self, name: str, arguments: _Parcel) -> Any:
         thing = self._thing
-        return thing if isinstance(thing, _Failed) else _safe(lambda: getattr(thing, name)(*arguments.content))
+        return thing if isinstance(thing, _Failed) else _catch_failure(lambda: getattr(thing, name)(*arguments.content))
 
 
-def _safe(work: Callable[[], Any]) -> Any:
+def _catch_failure(work: Callable[[], Any]) -> Any:
     """Return the answer of some work, or how it failed."""
     try:
         return work()
@@ -338,7 +340,7 @@ def _safe(work: Callable[[], Any]) -> Any:
         return _Failed(ShardError, f"{told} (its message is not shown: it might quote private text).", _AGAIN)
 
 
-def _tried(work: Any, public: list[Any]) -> tuple[str, str]:
+def _try_work(work: Any, public: list[Any]) -> tuple[str, str]:
     """Return the versions of what computes here, and a hash of what the work makes of any public items."""
     return _versions(), hashlib.sha256(pickle.dumps([work(item) for item in public])).hexdigest()
 

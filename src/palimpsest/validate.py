@@ -3,7 +3,7 @@
 import math
 
 
-def positive(**values: float) -> None:
+def require_positive(**values: float) -> None:
     """Raise ValueError unless every value is finite and > 0.
 
     >>> positive(noise=-1.0)
@@ -16,14 +16,14 @@ def positive(**values: float) -> None:
             raise ValueError(f"{name} must be > 0, got {value!r}")
 
 
-def in_range(low: float, high: float, **values: float) -> None:
+def require_in_range(low: float, high: float, **values: float) -> None:
     """Raise ValueError unless low <= value <= high for every value."""
     for name, value in values.items():
         if not low <= value <= high:
             raise ValueError(f"{name} must be between {low!r} and {high!r}, got {value!r}")
 
 
-def one_of(allowed: tuple[str, ...], **values: str) -> None:
+def require_one_of(allowed: tuple[str, ...], **values: str) -> None:
     """Raise ValueError unless every value is one of the allowed names."""
     for name, value in values.items():
         if value not in allowed:

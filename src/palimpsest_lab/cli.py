@@ -90,11 +90,11 @@ def reproduce_table(
     Each data set has an ordinary workspace with a variant for each cell, and its ledger. The same line again goes on;
     finished cells stay. What cannot run says why: it is missing, or needs a file, a GPU or an API.
     """
-    from palimpsest_lab.commands.reproduce import asked_for, reproduce, show_tables
+    from palimpsest_lab.commands.reproduce import read_options, reproduce, show_tables
 
     if paper is None or table is None:
         return show_tables(paper)
-    asked = asked_for(folder or Path(f"reproduction-{paper}"), data, model, judge, cells, records, budget, precision)
+    asked = read_options(folder or Path(f"reproduction-{paper}"), data, model, judge, cells, records, budget, precision)
     end(reproduce(paper, table, asked, plan=plan, yes=yes))
 
 

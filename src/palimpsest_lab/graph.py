@@ -1,20 +1,23 @@
 """The lab's stages, in the order of dvc.yaml."""
 
-from palimpsest.graph.measuring import (
+from palimpsest.graph.stage import (
     COLUMNS,
     GUESSING,
     HELD,
     HOLDOUT,
     MODEL,
     MODEL_BELOW,
+    NAME,
     RECEIPT,
     ROWS,
     TEST,
     TEXTS,
     TRAIN,
+    Each,
+    Feature,
+    Stage,
     computes,
 )
-from palimpsest.graph.stage import NAME, Each, Feature, Stage
 from palimpsest.workspace import BASE_LM, FAMILIARITY, METRICS, MODEL_METRICS, REAL, UNTOUCHED, Zone
 
 _HERE = "palimpsest_lab.stages"

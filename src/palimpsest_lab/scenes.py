@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from palimpsest.twins import attacks, settings
-from palimpsest.twins.canaries import invented_words, of_own_words
+from palimpsest.twins.attacks import invented_words, own_word_canaries
 from palimpsest.twins.faults import NO_NOISE
 from palimpsest.twins.scenes import COINS, NAME, Scene, counterparts, predict, sections
 
@@ -34,7 +34,7 @@ def sentdp(seed: int) -> Scene:
     """
     words = invented_words(2 * COINS + 1, seed)
     labels = words[1 : COINS + 1]
-    canaries = of_own_words(words[COINS + 1 :], labels, [(words[0],)] * COINS)
+    canaries = own_word_canaries(words[COINS + 1 :], labels, [(words[0],)] * COINS)
     variants, room = {NAME: settings.variant("sentdp", rows=COINS, directions=20, **settings.COUNTED)}, 10 * COINS
     return Scene(
         method="sentdp",
@@ -44,5 +44,5 @@ def sentdp(seed: int) -> Scene:
         sections=sections(labels, {"sentdp": [NAME]}, n_public=room, variants=variants),
         before=(("encode_public",),),
         steps=(("sentdp", NAME),),
-        attack=lambda release: attacks.by_presence(release, canaries, labelled=True),
+        attack=lambda release: attacks.score_by_presence(release, canaries, labelled=True),
     )

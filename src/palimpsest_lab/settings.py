@@ -14,7 +14,7 @@ from palimpsest.settings import Settings
 from palimpsest_lab.audits.incontext_settings import InContext
 
 if TYPE_CHECKING:
-    from palimpsest.params.derived import Derived
+    from palimpsest.params.resolve import Derived
     from palimpsest.params.schema import Params
 
 Own = TypeVar("Own", bound=Settings)
@@ -130,12 +130,12 @@ def _run(runs: Any, run: Mapping[str, Any]) -> dict[str, Any]:
 
 def _defaults() -> Iterator["Derived"]:
     """Yield the defaults of demonstrations, derived as those of the rows of `predict`."""
-    from palimpsest.params.derived import ANY, RECORD, Derived, chain_without, for_json
+    from palimpsest.params.resolve import ANY, RECORD, Derived, default_by_json, default_chain
 
     own = ("variants", ANY, "fewshot")
-    yield Derived((*own, "max_tokens"), *for_json(RECORD, 30))
-    yield Derived((*own, "prompt", "text_tokens"), *for_json(RECORD, 30))
-    yield Derived((*own, "filters", "chain"), *chain_without("json", "span"))
+    yield Derived((*own, "max_tokens"), *default_by_json(RECORD, 30))
+    yield Derived((*own, "prompt", "text_tokens"), *default_by_json(RECORD, 30))
+    yield Derived((*own, "filters", "chain"), *default_chain("json", "span"))
 
 
 def _words(words: Words) -> dict[tuple[str, str], dict[str, str]]:
@@ -143,26 +143,26 @@ def _words(words: Words) -> dict[tuple[str, str], dict[str, str]]:
 
 
 def _problems(params: "Params") -> Iterator[str]:
-    from palimpsest.params.checks import unknown
+    from palimpsest.params.checks import find_unknown
 
     run = run_of(params)
     known = [*params.run.dp_train, "base"]
-    yield from unknown("run.embedding_audit", run.embedding_audit, "run.dp_train, and base", known)
+    yield from find_unknown("run.embedding_audit", run.embedding_audit, "run.dp_train, and base", known)
     for name, model in run.shadow_mia.items():
         if params.run.dp_lm.get(name) != model:
             yield f"run.shadow_mia has {name}: {model}; allowed are the pairs of run.dp_lm"
-    yield from _in_context(params)
-    yield from _prompt_mia(params)
+    yield from _check_in_context(params)
+    yield from _check_prompt_mia(params)
 
 
-def _in_context(params: "Params") -> Iterator[str]:
-    from palimpsest.params.checks import unknown
+def _check_in_context(params: "Params") -> Iterator[str]:
+    from palimpsest.params.checks import find_unknown
 
     run, settings = run_of(params), utility_of(params).in_context
     judge = models_of(params).judge
     public = params.at_epsilon_0 if params.dataset.labels else ()
     section = "run.evaluate, and where there are labels the rows at epsilon 0"
-    yield from unknown("run.in_context", run.in_context, section, [*params.run.evaluate, *public])
+    yield from find_unknown("run.in_context", run.in_context, section, [*params.run.evaluate, *public])
     if bool(run.in_context) > bool(run.in_context_baseline):
         yield "run.in_context names rows; run.in_context_baseline must then be [real], got []"
     if run.in_context_baseline and settings is None:
@@ -175,11 +175,11 @@ def _in_context(params: "Params") -> Iterator[str]:
         settings.words(tuple(params.dataset.labels))
 
 
-def _prompt_mia(params: "Params") -> Iterator[str]:
-    from palimpsest.params.checks import unknown
+def _check_prompt_mia(params: "Params") -> Iterator[str]:
+    from palimpsest.params.checks import find_unknown
 
     named, judge = run_of(params).prompt_mia, models_of(params).judge
-    yield from unknown("run.prompt_mia", named, "run.evaluate", params.run.evaluate)
+    yield from find_unknown("run.prompt_mia", named, "run.evaluate", params.run.evaluate)
     if not named:
         return
     if utility_of(params).in_context is None:

@@ -12,17 +12,17 @@ import torch
 from dp_accounting.dp_event import DpEvent
 
 from palimpsest.prediction.contexts import Contexts, head_of, logits_of
-from palimpsest.prediction.decoding import MeteredWriting, WrittenSoFar, without_ends
+from palimpsest.prediction.decoding import MeteredWriting, WrittenSoFar, exclude_ends
 from palimpsest.prediction.mechanism import averaged_sum, probabilities
 from palimpsest.prediction.sampling import SCHEME, Sampling
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.query import Kept, Meter, bounds_persons, registered
-from palimpsest.privacy.rows import PrivateRow, one_each
+from palimpsest.privacy.query import Kept, Meter, bounds_persons, register_query
+from palimpsest.privacy.rows import PrivateRow, select_one_each
 from palimpsest.progress import counter
 
 
 @bounds_persons
-@registered
+@register_query
 @dataclass(frozen=True, kw_only=True)
 class WriteShots(MeteredWriting):
     """Demonstrations of one label, token by token.
@@ -70,8 +70,8 @@ class WriteShots(MeteredWriting):
 
     def run_steps(self, rows: Sequence[PrivateRow], noise: NoiseSource, meter: Meter) -> dict[str, Any]:
         """Return the demonstrations written for the label."""
-        mine = [row for row in one_each(rows) if not self.label or row.label == self.label]
-        shots = self.prompter.contexts(self.label, [self.prompter.spelt(row.text, row.label) for row in mine])
+        mine = [row for row in select_one_each(rows) if not self.label or row.label == self.label]
+        shots = self.prompter.contexts(self.label, [self.prompter.join_record(row.text, row.label) for row in mine])
         kept = Kept(self.checkpoints, meter)
         earlier = kept.load() or {"examples": [], "drawn": 0}
         examples, drawn = earlier["examples"], earlier["drawn"]
@@ -90,7 +90,7 @@ class WriteShots(MeteredWriting):
                 examples.append(text)
                 text = []
             shown(len(examples))
-        return self.told(self.label, WrittenSoFar(examples, text, used=drawn, drawn=drawn))
+        return self.summarise_batch(self.label, WrittenSoFar(examples, text, used=drawn, drawn=drawn))
 
     @torch.no_grad()
     def _token(self, shots: Sequence[Sequence[int]], text: Sequence[int], noise: NoiseSource) -> int:
@@ -118,5 +118,5 @@ class WriteShots(MeteredWriting):
 
     def _columns(self, public: torch.Tensor, first: bool) -> torch.Tensor:
         """Return the likeliest public tokens; a demonstration does not begin with its end."""
-        usable = without_ends(self.allowed, self.ends) if first else self.allowed
+        usable = exclude_ends(self.allowed, self.ends) if first else self.allowed
         return public.masked_fill(~usable, -1.0).topk(min(self.sampling.top_k, int(usable.sum()))).indices

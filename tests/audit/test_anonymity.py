@@ -17,10 +17,10 @@ from palimpsest.audit.anonymity import (
     infer_word,
     link,
     meeting_chance,
-    rarest_first,
     residual_risk,
     risk_cap,
     single_out,
+    sort_by_rarity,
 )
 from palimpsest.audit.membership import Control
 from palimpsest.audit.statistics import Estimate, Interval, Rate, wilson
@@ -86,7 +86,7 @@ def test_success_on_a_record_does_not_depend_on_a_coin():
 
 
 def test_rarest_words_come_first():
-    assert rarest_first(["the", "cat", "the", "zebra", "apples"], {"the": 9, "cat": 1}) == [
+    assert sort_by_rarity(["the", "cat", "the", "zebra", "apples"], {"the": 9, "cat": 1}) == [
         "apples",
         "zebra",
         "cat",

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palimpsest.audit.beside import longest_runs, marked, nearest_of
+from palimpsest.audit.beside import longest_runs, mark_runs, pair_nearest
 from palimpsest.records.duplicates import words
 
 
@@ -14,17 +14,17 @@ def test_the_nearest_has_the_largest_cosine() -> None:
     rows, candidates = rng.normal(size=(40, 8)) * 3, rng.normal(size=(70, 8))
     units = [vectors / np.linalg.norm(vectors, axis=1, keepdims=True) for vectors in (rows, candidates)]
     cosines = units[0] @ units[1].T
-    found = nearest_of(rows, candidates)
+    found = pair_nearest(rows, candidates)
     assert found.places.tolist() == cosines.argmax(axis=1).tolist()
     assert found.cosines == pytest.approx(cosines.max(axis=1))
 
 
 def test_a_vector_without_a_direction_and_a_search_among_none_find_nothing() -> None:
     rows = np.array([[0.0, 0.0], [np.nan, 1.0], [2.0, 0.0]])
-    some, none = nearest_of(rows, np.eye(2)), nearest_of(rows, np.zeros((0, 2)))
+    some, none = pair_nearest(rows, np.eye(2)), pair_nearest(rows, np.zeros((0, 2)))
     assert (some.places.tolist(), none.places.tolist()) == ([-1, -1, 0], [-1, -1, -1])
     assert np.isnan([*some.cosines[:2], *none.cosines]).all()
-    assert len(nearest_of(rows[:0], np.eye(2)).places) == 0
+    assert len(pair_nearest(rows[:0], np.eye(2)).places) == 0
 
 
 TEXTS = st.lists(st.sampled_from(["The", "lid", "is", "shut", "now,", "é"]), max_size=9).map(" ".join)
@@ -47,7 +47,7 @@ def test_the_longest_run_is_that_of_a_plain_search(texts: list[str], others: lis
 @settings(deadline=None)
 @given(TEXTS, TEXTS, st.integers(1, 4))
 def test_pieces_are_the_text_and_every_second_one_is_shared(text: str, other: str, size: int) -> None:
-    pieces = marked(text, other, size)
+    pieces = mark_runs(text, other, size)
     assert ("".join(pieces), len(pieces) % 2) == (text, 1)
     shortest = min(size, len(words(other)))
     assert all(len(words(piece)) >= shortest > 0 for piece in pieces[1::2])
@@ -71,4 +71,4 @@ def test_pieces_are_the_text_and_every_second_one_is_shared(text: str, other: st
     ],
 )
 def test_marked_words(text: str, other: str, size: int, pieces: tuple[str, ...]) -> None:
-    assert marked(text, other, size) == pieces
+    assert mark_runs(text, other, size) == pieces

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score
 
-from palimpsest.audit.classifier import ClassifierAudit, answers
+from palimpsest.audit.classifier import ClassifierAudit, score_classifier
 from palimpsest.errors import DataError
 from palimpsest.params.load import load
 from stages.classifier_eval import evaluator_beside
@@ -29,7 +29,7 @@ class Judge:
 def test_answers_are_those_of_the_judge_row_by_row() -> None:
     texts, judge = [*["b"] * 90, *["p"] * 100, *["q"] * 60], Judge()
     targets = [*["bug"] * 80, *["question"] * 20, *["praise"] * 90, *["question"] * 60]
-    found = answers(judge, texts, targets, LABELS)
+    found = score_classifier(judge, texts, targets, LABELS)
     right = np.array([text == target[0] for text, target in zip(texts, targets, strict=True)])
     assert judge.given == [100, 100, 50]
     assert (found.correct == right[None]).all()
@@ -39,13 +39,13 @@ def test_answers_are_those_of_the_judge_row_by_row() -> None:
 
 def test_rows_that_cannot_be_scored_are_errors() -> None:
     with pytest.raises(DataError, match="not in the public list"):
-        answers(Judge(), ["b"], ["dispute"], LABELS)
+        score_classifier(Judge(), ["b"], ["dispute"], LABELS)
     with pytest.raises(DataError, match="no rows"):
-        answers(Judge(), [], [], LABELS)
+        score_classifier(Judge(), [], [], LABELS)
 
 
 def test_the_file_reads_back() -> None:
-    audit = ClassifierAudit(2, 2.9, "minilm_lr", answers(Judge(), ["b", "p"], ["bug", "bug"], LABELS).scored)
+    audit = ClassifierAudit(2, 2.9, "minilm_lr", score_classifier(Judge(), ["b", "p"], ["bug", "bug"], LABELS).scored)
     body = json.loads(json.dumps(audit.to_json("judge3")))
     assert ClassifierAudit.from_json(body) == audit
     assert (body["variant"], body["zone"], body["epsilon"]) == ("judge3", "internal", 2.9)

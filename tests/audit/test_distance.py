@@ -12,7 +12,7 @@ from scipy.linalg import sqrtm
 from scipy.spatial.distance import cdist
 
 from palimpsest.audit.measures import energy, frechet, wasserstein
-from palimpsest.audit.rounds import MEASURES, Distance, per_round
+from palimpsest.audit.rounds import MEASURES, Distance, measure_rounds
 from palimpsest.errors import DataError, ModelError
 
 ALL = pytest.mark.parametrize("measure", MEASURES.values(), ids=MEASURES)
@@ -183,7 +183,7 @@ def test_embeddings_that_are_no_numbers_are_an_error(measure, value: float) -> N
 
 
 def test_the_floor_is_what_two_honest_samples_are_apart() -> None:
-    (found,) = per_round([drawn(100, 2)], drawn(4000, 0), drawn(4000, 1), 7, repeats=40)
+    (found,) = measure_rounds([drawn(100, 2)], drawn(4000, 0), drawn(4000, 1), 7, repeats=40)
     for one, measure in zip(found, MEASURES.values(), strict=True):
         honest = [measure(drawn(100, seed), drawn(100, seed + 1000)) for seed in range(40)]
         assert one.n == 100
@@ -193,23 +193,25 @@ def test_the_floor_is_what_two_honest_samples_are_apart() -> None:
 def test_a_small_holdout_bounds_the_rows_of_the_floor() -> None:
     train, holdout, rows = drawn(300, 0), drawn(20, 1), drawn(100, 2)
     sizes = [
-        per_round([rows], *sides, 0, most=most)[0][0].n
+        measure_rounds([rows], *sides, 0, most=most)[0][0].n
         for sides in ((train, holdout), (holdout, train))
         for most in (99, 5)
     ]
     assert sizes == [20, 5, 20, 5]
-    assert per_round([rows], holdout, holdout, 0)[0][0].floor == pytest.approx(0.0, abs=1e-12)  # all rows of either
+    assert measure_rounds([rows], holdout, holdout, 0)[0][0].floor == pytest.approx(
+        0.0, abs=1e-12
+    )  # all rows of either
     with pytest.raises(DataError):
-        per_round([rows], train, holdout[:1], 0)
+        measure_rounds([rows], train, holdout[:1], 0)
 
 
 def test_rounds_are_compared_at_one_n_and_against_one_floor() -> None:
     train, holdout = drawn(500, 0), drawn(400, 1)
     rounds = [drawn(250, 2, shift=3.0), drawn(120, 3, shift=1.5), drawn(300, 4)]
-    found = per_round(rounds, train, holdout, 5)
+    found = measure_rounds(rounds, train, holdout, 5)
     assert [[one.name for one in each] for each in found] == [["frechet", "energy", "wasserstein"]] * 3
     assert {one.n for each in found for one in each} == {120}
-    at_the_floor = per_round([holdout], train, holdout, 5, most=120)[0]
+    at_the_floor = measure_rounds([holdout], train, holdout, 5, most=120)[0]
     for column, measure, honest in zip(zip(*found, strict=True), MEASURES.values(), at_the_floor, strict=True):
         assert {one.floor for one in column} == {honest.value} == {honest.floor}
         values = [one.value for one in column]
@@ -220,20 +222,20 @@ def test_rounds_are_compared_at_one_n_and_against_one_floor() -> None:
 
 def test_each_value_rests_on_n_rows_of_either_side() -> None:
     train, rows = drawn(40, 0), drawn(40, 2)
-    (whole,) = per_round([rows], train, drawn(60, 1), 5)
+    (whole,) = measure_rounds([rows], train, drawn(60, 1), 5)
     assert [one.value for one in whole] == pytest.approx([measure(rows, train) for measure in MEASURES.values()])
-    ((few, *_),) = per_round([drawn(900, 2)], drawn(900, 0), drawn(20, 1), 5)
+    ((few, *_),) = measure_rounds([drawn(900, 2)], drawn(900, 0), drawn(20, 1), 5)
     assert few.value > 5 * frechet(drawn(900, 2), drawn(900, 0))  # the bias of 20 rows, as in the floor
 
 
 def test_the_seed_draws_the_rows_of_a_round_too() -> None:
     train, holdout, rows = drawn(40, 0), drawn(40, 1), drawn(300, 2)
-    assert per_round([rows], train, holdout, 0) != per_round([rows], train, holdout, 1)
+    assert measure_rounds([rows], train, holdout, 0) != measure_rounds([rows], train, holdout, 1)
 
 
 def test_copies_of_training_rows_are_below_the_floor() -> None:
     train, holdout = drawn(200, 0), drawn(200, 1)
-    ((squared, apart, moved),) = per_round([train.copy()], train, holdout, 0)
+    ((squared, apart, moved),) = measure_rounds([train.copy()], train, holdout, 0)
     assert squared.value < 1e-9 < squared.floor
     assert apart.value < apart.floor
     assert moved.value == 0.0 < moved.floor
@@ -241,27 +243,27 @@ def test_copies_of_training_rows_are_below_the_floor() -> None:
 
 def test_small_holdout_rules_all_rounds_and_most_rows_are_a_cap() -> None:
     train, rounds = drawn(100, 0), [drawn(80, 1), drawn(90, 2)]
-    assert {one.n for each in per_round(rounds, train, drawn(12, 3), 0) for one in each} == {12}
-    assert {one.n for each in per_round(rounds, train, drawn(70, 3), 0, most=30) for one in each} == {30}
+    assert {one.n for each in measure_rounds(rounds, train, drawn(12, 3), 0) for one in each} == {12}
+    assert {one.n for each in measure_rounds(rounds, train, drawn(70, 3), 0, most=30) for one in each} == {30}
 
 
 def test_rows_are_matched_up_to_a_thousand() -> None:
     rounds, train, holdout = [drawn(1100, 0, 2), drawn(1100, 1, 2)], drawn(1100, 2, 2), drawn(1100, 3, 2)
-    for found in per_round(rounds, train, holdout, 0, repeats=1):
+    for found in measure_rounds(rounds, train, holdout, 0, repeats=1):
         assert [one.n for one in found] == [1100, 1100, 1000]
 
 
 def test_equal_rounds_are_equal_and_the_seed_is_all_the_chance() -> None:
     train, holdout, rows = drawn(100, 0), drawn(90, 1), drawn(95, 2)
-    first, second = per_round([rows, rows], train, holdout, 0, most=40)
+    first, second = measure_rounds([rows, rows], train, holdout, 0, most=40)
     assert first == second
-    assert per_round([rows], train, holdout, 0, most=40) == [first]
-    assert per_round([rows], train, holdout, 1, most=40) != [first]
+    assert measure_rounds([rows], train, holdout, 0, most=40) == [first]
+    assert measure_rounds([rows], train, holdout, 1, most=40) != [first]
 
 
 def test_no_round_is_an_error() -> None:
     with pytest.raises(ValueError, match="rounds"):
-        per_round([], drawn(9, 0), drawn(9, 1), 0)
+        measure_rounds([], drawn(9, 0), drawn(9, 1), 0)
 
 
 def test_a_distance_is_written_as_numbers() -> None:

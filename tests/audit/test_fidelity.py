@@ -21,12 +21,12 @@ from palimpsest.audit.fidelity import (
     length_bins,
 )
 from palimpsest.audit.measures import (
-    clustered,
+    compare_clusters,
     frontier_area,
     length_distance,
     manifold,
     mmd,
-    quantised,
+    quantise,
     radii,
     two_sample_auc,
     two_sample_words_auc,
@@ -93,7 +93,7 @@ def test_the_area_does_not_depend_on_sides_and_falls_with_the_distance() -> None
 
 
 def mauve(first: np.ndarray, second: np.ndarray, seed: int) -> float:
-    return clustered(first, second, seed).mauve
+    return compare_clusters(first, second, seed).mauve
 
 
 def test_mauve_of_sets_alike_and_apart() -> None:
@@ -110,22 +110,22 @@ def test_mauve_of_sets_alike_and_apart() -> None:
 def test_shares_of_clusters_are_compared_as_defined() -> None:
     """Three corners, so three clusters: 20, 10 and 0 rows against 5, 5 and 20."""
     written, real = (np.repeat(np.eye(3), counts, axis=0) for counts in ([20, 10, 0], [5, 5, 20]))
-    found = clustered(written, real, 0)
+    found = compare_clusters(written, real, 0)
     p, q = (np.array(counts) / 30 for counts in ([20, 10, 0], [5, 5, 20]))
     assert found.mauve == pytest.approx(frontier_area(p, q))
     assert found.total_variation == pytest.approx(20 / 30)
     half, other = (np.array(counts) / 31.5 for counts in ([20.5, 10.5, 0.5], [5.5, 5.5, 20.5]))
     assert found.kl == pytest.approx(sum(half * np.log(half / other)))
-    assert clustered(real, written, 0).kl != pytest.approx(found.kl)
-    assert clustered(real, real, 0).kl == clustered(real, real, 0).total_variation == 0.0
+    assert compare_clusters(real, written, 0).kl != pytest.approx(found.kl)
+    assert compare_clusters(real, real, 0).kl == compare_clusters(real, real, 0).total_variation == 0.0
 
 
 def test_clusters_are_those_of_the_directions() -> None:
     corners = np.repeat(np.eye(3), 20, axis=0) * np.random.default_rng(0).uniform(1, 9, size=(60, 1))
-    found = quantised(corners, 3, 0)
+    found = quantise(corners, 3, 0)
     assert [len(set(found[start : start + 20])) for start in (0, 20, 40)] == [1, 1, 1]
     assert len(set(found)) == 3
-    assert (quantised(np.zeros((30, 4)), 1, 0) == 0).all()
+    assert (quantise(np.zeros((30, 4)), 1, 0) == 0).all()
 
 
 # Precision, recall, density, coverage.

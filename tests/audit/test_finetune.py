@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from palimpsest.audit import finetune
-from palimpsest.audit.finetune import FinetuneSettings, finetuned
+from palimpsest.audit.finetune import FinetuneSettings, score_finetuned
 from palimpsest.errors import ModelError
 
 LABELS = ("cold", "warm")
@@ -54,7 +54,7 @@ def settings(epochs, seeds=(0,)):
 def test_it_learns_and_leaves_the_global_generator_alone(folder):
     torch.manual_seed(7)
     before = torch.random.get_rng_state()
-    evaluation = finetuned(folder, *rows(200, 0), *rows(100, 1), LABELS, settings(epochs=8, seeds=(0, 1)))
+    evaluation = score_finetuned(folder, *rows(200, 0), *rows(100, 1), LABELS, settings(epochs=8, seeds=(0, 1)))
     assert evaluation.correct.shape == (2, 100)
     assert evaluation.scored.accuracy.value > 0.9
     assert torch.equal(before, torch.random.get_rng_state())
@@ -71,7 +71,7 @@ def test_a_checkpoint_in_half_precision_learns_in_float32(folder, tmp_path, monk
 
     monkeypatch.setattr(finetune, "freeze", look)
     small = replace(settings(epochs=1), learning_rate=5e-5)
-    finetuned(half, *rows(32, 0), *rows(8, 1), LABELS, small)
+    score_finetuned(half, *rows(32, 0), *rows(8, 1), LABELS, small)
     assert {before.dtype for _, _, before in seen} == {torch.float32}
     norms = [(weight, before) for name, weight, before in seen if "LayerNorm.weight" in name]
     assert norms
@@ -82,7 +82,7 @@ def test_the_last_blocks_stay_as_they_are(folder):
     tuned, trained = settings(epochs=1), {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(finetune, "_predict", lambda model, *_: trained.update(model.state_dict()) or np.zeros((4, 2)))
-        finetuned(folder, *rows(20, 0), *rows(4, 1), LABELS, replace(tuned, freeze_last=1))
+        score_finetuned(folder, *rows(20, 0), *rows(4, 1), LABELS, replace(tuned, freeze_last=1))
     before = BertModel.from_pretrained(folder).state_dict()
     same = {name for name, weight in before.items() if torch.equal(weight, trained[f"bert.{name}"])}
     assert {name for name in before if name.startswith("encoder.layer.0.")} <= same
@@ -91,10 +91,10 @@ def test_the_last_blocks_stay_as_they_are(folder):
 
 def test_more_blocks_than_there_are_cannot_be_frozen(folder):
     with pytest.raises(ModelError, match=r"2 last blocks of the classifier cannot be frozen: it has 1\."):
-        finetuned(folder, *rows(20, 0), *rows(4, 1), LABELS, replace(settings(epochs=1), freeze_last=2))
+        score_finetuned(folder, *rows(20, 0), *rows(4, 1), LABELS, replace(settings(epochs=1), freeze_last=2))
 
 
 def test_the_same_seed_gives_the_same_predictions(folder):
-    runs = [finetuned(folder, *rows(40, 0), *rows(60, 1), LABELS, settings(epochs=1)) for _ in range(2)]
+    runs = [score_finetuned(folder, *rows(40, 0), *rows(60, 1), LABELS, settings(epochs=1)) for _ in range(2)]
     assert np.array_equal(runs[0].correct, runs[1].correct)
     assert runs[0].scored.ece == pytest.approx(runs[1].scored.ece)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.audit.inconclusive import Inconclusive, inconclusive
+from palimpsest.audit.inconclusive import Inconclusive, read_inconclusive
 from palimpsest.audit.membership import bag_of_words_control
 from palimpsest.errors import BackendError, DataError, ModelError, ParamsError
 from palimpsest.files import read_json, write_json
@@ -70,9 +70,9 @@ def test_a_file_without_a_result_is_read_as_none(tmp_path):
     write_json(tmp_path / "kind.json", why.document)
     body = read_json(tmp_path / "kind.json")
     assert body["zone"] == "internal"
-    assert inconclusive(body) == why
+    assert read_inconclusive(body) == why
     found = Results({"kind": {"v": body, "w": {"value": 1}}})
     assert found.of(KIND) == {"w": {"value": 1}}
     assert found.get(KIND, "v") is None
-    assert found.unsettled(KIND) == {"v": why}
-    assert inconclusive({"value": 1}) is None
+    assert found.find_unsettled(KIND) == {"v": why}
+    assert read_inconclusive({"value": 1}) is None

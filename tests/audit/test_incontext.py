@@ -31,10 +31,10 @@ from palimpsest_lab.audits.incontext import (
     InContextAnswers,
     audit_in_context,
     chosen_items,
-    come_to,
     correct_answers,
     draw_rows,
     helps,
+    summarise_answers,
 )
 from palimpsest_lab.audits.incontext_model import (
     FIRST_TOKENS,
@@ -42,11 +42,11 @@ from palimpsest_lab.audits.incontext_model import (
     Chooser,
     TokenPrompts,
     answer_text,
-    content_free,
+    content_free_bias,
+    has_same_wording,
     local_judge,
     read,
     read_items,
-    same_wording,
     score_answers,
     write_tokens,
 )
@@ -230,13 +230,13 @@ def test_a_long_beginning_is_copied_for_fewer_items(random_gpt2, tokenizer, monk
         return read_items(model, past, items, pad)
 
     monkeypatch.setattr(incontext_model, "read_items", counted)
-    whole = judge.judged(shown, asked)
+    whole = judge.judge_items(shown, asked)
     assert max(sizes) == 5
     past = read(random_gpt2, beginning(judge.prompts, 4))
     one = sum(states.numel() * states.element_size() for layer in past for states in layer)
     monkeypatch.setattr(incontext_model, "_MOST_HELD", 3 * one)
     sizes.clear()
-    assert judge.judged(shown, asked).tolist() == whole.tolist()
+    assert judge.judge_items(shown, asked).tolist() == whole.tolist()
     assert 1 <= max(sizes) <= 4
 
 
@@ -375,7 +375,7 @@ def _count(labels, chosen):
 
 def test_calibration_divides_by_the_mean_over_inputs_without_content():
     scores = torch.tensor([[0.8, 0.2], [0.6, 0.4]]).log() - 3.0  # summed log-probabilities need no scale
-    assert torch.allclose(content_free(scores).exp(), torch.tensor([0.7, 0.3]))
+    assert torch.allclose(content_free_bias(scores).exp(), torch.tensor([0.7, 0.3]))
 
 
 def test_choices_are_calibrated(model, tokenizer):
@@ -384,7 +384,7 @@ def test_choices_are_calibrated(model, tokenizer):
     plain = _plain_scores(model, start, items, prompts.answers(LABELS)).argmax(dim=1).tolist()
     expected = _plain_choices(model, prompts, shown, asked)
     assert expected != [LABELS[index] for index in plain]
-    assert Chooser(model, prompts, LABELS).right(read(model, start), items, expected).all()
+    assert Chooser(model, prompts, LABELS).are_right(read(model, start), items, expected).all()
 
 
 def test_choices_are_taken_as_they_are_where_calibration_is_off(model, tokenizer):
@@ -392,7 +392,7 @@ def test_choices_are_taken_as_they_are_where_calibration_is_off(model, tokenizer
     start, items = beginning(prompts, 3), prompts.items(texts(20, seed=9), 12)
     plain = _plain_scores(model, start, items, prompts.answers(LABELS)).argmax(dim=1).tolist()
     expected = [LABELS[index] for index in plain]
-    assert Chooser(model, prompts, LABELS).right(read(model, start), items, expected).all()
+    assert Chooser(model, prompts, LABELS).are_right(read(model, start), items, expected).all()
 
 
 def _plain_scores(model, start, items, answers):
@@ -413,16 +413,16 @@ def test_the_first_token_of_a_free_answer_is_calibrated(model, tokenizer):
         answer_text(written_plainly(model, [*start, *item], token, 6), prompts)
         for item, token in zip(items, first, strict=True)
     ]
-    right = AnswerWriter(model, prompts).right(read(model, start), items, expected)
-    assert right.tolist() == [same_wording(text, text) for text in expected]
+    right = AnswerWriter(model, prompts).are_right(read(model, start), items, expected)
+    assert right.tolist() == [has_same_wording(text, text) for text in expected]
     assert right.any()
     likeliest = [
         answer_text(written_plainly(model, [*start, *item], token, 6), prompts)
         for item, token in zip(items, plain.argmax(dim=1).tolist(), strict=True)
     ]
     uncalibrated = TokenPrompts(tokenizer, settings(calibrate=False))
-    right = AnswerWriter(model, uncalibrated).right(read(model, start), items, likeliest)
-    assert right.tolist() == [same_wording(text, text) for text in likeliest]
+    right = AnswerWriter(model, uncalibrated).are_right(read(model, start), items, likeliest)
+    assert right.tolist() == [has_same_wording(text, text) for text in likeliest]
 
 
 @torch.no_grad()
@@ -436,7 +436,7 @@ def _plain_next(model, start, items):
     [(" Josh  TRANK. ", "josh trank", True), ("josh", "josh trank", False), ("", "", False), ("!", "?", False)],
 )
 def test_free_answers_match_but_for_case_punctuation_and_spaces(answer, truth, same):
-    assert same_wording(answer, truth) is same
+    assert has_same_wording(answer, truth) is same
 
 
 # The audit.
@@ -476,7 +476,7 @@ def test_the_probability_of_an_own_label_is_that_of_a_plain_pass(model, tokenize
     rows, asked = records(2), records(9, seed=1)
     prompts = TokenPrompts(tokenizer, settings())
     for shown in ([], rows[:1], rows):
-        found = Chooser(model, prompts, LABELS).own(shown, asked)
+        found = Chooser(model, prompts, LABELS).own_probabilities(shown, asked)
         odds = _plain_odds(model, prompts, shown, [row.text for row in asked])
         expected = (odds / odds.sum(dim=1, keepdim=True))[range(9), [LABELS.index(row.label) for row in asked]]
         assert found == pytest.approx(expected.numpy(), abs=1e-5)
@@ -572,7 +572,10 @@ def test_a_label_without_a_token_is_refused(random_gpt2, tokenizer):
 
 def gains(zero, *others):
     """What answers to 300 items come to, each bool (draws, items): those without demonstrations, then the others."""
-    return [come_to(4 * place, 10, None, correct, zero, BOOTSTRAP) for place, correct in enumerate((zero, *others))]
+    return [
+        summarise_answers(4 * place, 10, None, correct, zero, BOOTSTRAP)
+        for place, correct in enumerate((zero, *others))
+    ]
 
 
 def answers(rate, draws=4, seed=0):
@@ -607,7 +610,7 @@ def test_the_gain_is_paired():
 @pytest.mark.parametrize("measured", [(ZERO, np.zeros((0, 300), dtype=bool)), (np.zeros((0, 300), dtype=bool), ZERO)])
 def test_what_was_not_measured_has_no_gain(measured):
     zero, correct = measured
-    assert come_to(4, 900, None, correct, zero, BOOTSTRAP).gain is None
+    assert summarise_answers(4, 900, None, correct, zero, BOOTSTRAP).gain is None
 
 
 @pytest.mark.parametrize("helps", [True, False])
@@ -649,7 +652,7 @@ def test_the_deviation_is_that_of_the_draws():
     zero, three = gains(ZERO, correct)
     assert zero.deviation is None
     assert three.deviation == three.to_json()["deviation"] == pytest.approx(0.1)
-    assert come_to(4, 10, "context", correct[:0], ZERO, BOOTSTRAP).deviation is None
+    assert summarise_answers(4, 10, "context", correct[:0], ZERO, BOOTSTRAP).deviation is None
 
 
 def test_a_model_that_cannot_judge_says_so():
@@ -686,7 +689,7 @@ def test_the_stage_reads_the_judge_that_is_named(random_gpt2, tokenizer, tmp_pat
     rows, test = records(40, labels=list(body["dataset"]["labels"])), records(60, seed=1)
     own = Chooser(random_gpt2, TokenPrompts(tokenizer, settings()), list(body["dataset"]["labels"]))
     asked = [Record(row.text, rows[0].label) for row in test]
-    assert judge.judged(rows[:3], asked).tolist() == own.judged(rows[:3], asked).tolist()
+    assert judge.judge_items(rows[:3], asked).tolist() == own.judge_items(rows[:3], asked).tolist()
 
 
 def test_the_real_rows_say_whether_the_model_can_judge(tmp_path, monkeypatch):

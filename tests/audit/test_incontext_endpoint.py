@@ -107,10 +107,10 @@ def test_demonstrations_that_help_are_seen_through_calibrated_answers(
 
 
 def test_nothing_that_was_answered_is_asked_again(there: Running, tmp_path: Path) -> None:
-    first = judge(there, tmp_path).judged(ROWS, ASKED)
+    first = judge(there, tmp_path).judge_items(ROWS, ASKED)
     sent = len(there.seen)
     assert sent == len(ASKED) + len(CONTENT_FREE)
-    assert np.array_equal(judge(there, tmp_path).judged(ROWS, ASKED), first)
+    assert np.array_equal(judge(there, tmp_path).judge_items(ROWS, ASKED), first)
     assert len(there.seen) == sent
 
 
@@ -122,9 +122,9 @@ def test_without_calibration_nothing_else_is_asked(tmp_path: Path) -> None:
         return listing({"praise": -0.5, "blame": -1.0} if asked else {"praise": -0.1, "blame": -3.0}, True)
 
     with serving(leaning) as running:
-        raw = judge(running, tmp_path, SETTINGS.model_copy(update={"calibrate": False})).judged([], ASKED)
+        raw = judge(running, tmp_path, SETTINGS.model_copy(update={"calibrate": False})).judge_items([], ASKED)
         assert len(running.seen) == len(ASKED)
-        calibrated = judge(running, tmp_path).judged([], ASKED)
+        calibrated = judge(running, tmp_path).judge_items([], ASKED)
     assert raw.tolist() == [row.label == "praise" for row in ASKED]
     assert calibrated.tolist() == [row.label == "blame" for row in ASKED]
 
@@ -147,7 +147,7 @@ def test_an_endpoint_without_log_probabilities_is_named_before_more_rows_are_sen
     there: Running, tmp_path: Path
 ) -> None:
     with pytest.raises(BackendError, match="without log-probabilities") as caught:
-        judge(there, tmp_path, retries=4, concurrency=1).judged(ROWS, ASKED)
+        judge(there, tmp_path, retries=4, concurrency=1).judge_items(ROWS, ASKED)
     assert "vLLM" in caught.value.remedy
     assert len(there.seen) == 1
 
@@ -157,7 +157,7 @@ def test_an_answer_that_begins_no_label_is_wrong_and_calibrates_nothing(tmp_path
         return listing({"The": -0.1} if words_of(seen).startswith("asked") else {"praise": -1.0, "blame": -2.0}, True)
 
     with serving(silent) as running:
-        assert not judge(running, tmp_path).judged([], ASKED).any()
+        assert not judge(running, tmp_path).judge_items([], ASKED).any()
 
 
 def test_a_token_counts_for_the_word_that_it_is_or_alone_begins() -> None:
@@ -187,7 +187,7 @@ def test_nobody_without_the_data_sets_key_can_try_a_row_on_what_was_kept(
         (tmp_path / name).mkdir()
         own_ledger(tmp_path / name).register(Asset("tickets", 1e-5, 4.0, 1000))
         monkeypatch.setattr(incontext_eval, "ledger_url", lambda _, name=name: f"sqlite:///{tmp_path / name}/ledger.db")
-        incontext_eval.judge_of(params, SETTINGS, name).judged([], ASKED)
+        incontext_eval.judge_of(params, SETTINGS, name).judge_items([], ASKED)
         with closing(sqlite3.connect(incontext_eval.KEPT / f"{name}.sqlite")) as base:
             names.append({ask for (ask,) in base.execute("SELECT ask FROM answer")})
     assert len(names[0]) == len(names[1]) == len(ASKED) + len(CONTENT_FREE)

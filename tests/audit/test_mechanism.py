@@ -11,7 +11,7 @@ from palimpsest.audit.statistics import clopper_pearson
 from palimpsest.prediction.mechanism import FixedClipping, draw
 from palimpsest.privacy.choice import Choice
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.gumbel import gumbel_rho
+from palimpsest.privacy.events import gumbel_rho
 from palimpsest.privacy.limited_domain import LimitedDomain
 from palimpsest.privacy.mechanisms import gumbel_top_k
 from palimpsest.privacy.rows import PrivateRow
@@ -215,12 +215,12 @@ def test_broken_choices_are_refuted(fault):
 
 
 def without_bottom(domain: LimitedDomain, counts):
-    leading, scores = domain.scored(counts)
+    leading, scores = domain.score_bins(counts)
     return [leading[place] for place in gumbel_top_k(scores[:-1], domain.picks, domain.scale)]
 
 
 def bottom_without_offset(domain: LimitedDomain, counts):
-    leading, scores = domain.scored(counts)
+    leading, scores = domain.score_bins(counts)
     order = gumbel_top_k([*scores[:-1], scores[-1] - domain.offset], len(scores), domain.scale)
     return [leading[place] for place in order[: order.index(len(leading))]][: domain.picks]
 

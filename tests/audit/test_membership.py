@@ -31,7 +31,7 @@ from palimpsest.methods.dp_lm.serialise import serialiser
 from palimpsest.models.lm import pretrain_lm
 from palimpsest.models.settings import EmbeddedLm
 from palimpsest.records.record import Record
-from stages.mia import standardised, token_scores
+from stages.mia import standardise_scores, token_scores
 
 PASSED = Control(Estimate(0.5, 0.4, 0.6), Interval(0.4, 0.6))
 FAILED = Control(Estimate(0.9, 0.8, 1.0), Interval(0.4, 0.6))
@@ -227,7 +227,7 @@ def test_a_token_is_compared_with_what_the_model_expects():
     p = torch.softmax(logits[0].double(), dim=0)
     mean = (p * p.log()).sum()
     deviation = (p * (p.log() - mean) ** 2).sum().sqrt()
-    found = standardised(logits[[0, 0, 1]], torch.tensor([0, 2, 3]))
+    found = standardise_scores(logits[[0, 0, 1]], torch.tensor([0, 2, 3]))
     expected = [float((p[token].log() - mean) / deviation) for token in (0, 2)]
     assert found[:2].tolist() == pytest.approx(expected, rel=1e-5)
     assert abs(float(found[2])) < 1.0  # all tokens are equally likely: none is a surprise

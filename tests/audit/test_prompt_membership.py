@@ -24,7 +24,7 @@ from palimpsest_lab.audits.prompt_membership import (
     PromptMembershipAudit,
     ask,
     log_odds,
-    matched,
+    pair_records,
 )
 
 PASSED = Control(Estimate(0.5, 0.4, 0.6), Interval(0.4, 0.6))
@@ -145,7 +145,7 @@ def test_pairs_share_a_label_and_no_unit(rows: list[tuple[str, int]], most: int)
         for side in ("in", "out")
     ]
     guess = Guessed.of(*sides)
-    records, pairs = [*guess.members, *guess.others], matched(guess, most, 0)
+    records, pairs = [*guess.members, *guess.others], pair_records(guess, most, 0)
     assert len(pairs) <= most
     assert all(member < len(rows) <= other for member, other in pairs)
     assert all(records[member].label == records[other].label for member, other in pairs)

@@ -7,35 +7,35 @@ from pathlib import Path
 import pytest
 
 from palimpsest.errors import DataError
-from palimpsest_lab.audits.ratings import COLUMNS, agreement, blinded, ratings, read_sheet
+from palimpsest_lab.audits.ratings import COLUMNS, agreement, make_blind_sheet, ratings, read_sheet
 
 TEXTS = {"a": ["one", "two"], "b": ["three", "four"]}
 
 
 def test_a_sheet_has_every_text_once_and_no_variant() -> None:
-    lines, key = blinded(TEXTS, 3)
+    lines, key = make_blind_sheet(TEXTS, 3)
     assert [item for item, _ in lines] == list(key)
     assert [item.partition("-")[2] for item in key] == ["1", "2", "3", "4"]
     assert {text: key[item] for item, text in lines} == {"one": "a", "two": "a", "three": "b", "four": "b"}
-    assert blinded(TEXTS, 3) == (lines, key)
-    assert any(blinded(TEXTS, seed)[1] != key for seed in range(9))
+    assert make_blind_sheet(TEXTS, 3) == (lines, key)
+    assert any(make_blind_sheet(TEXTS, seed)[1] != key for seed in range(9))
 
 
 @pytest.mark.parametrize("sign", ["=", "+", "-", "@", "＝", "＋", "－", "＠", "\t", "\r", "\n", "\r\n", "\t="])
 def test_no_spreadsheet_computes_a_text(sign: str) -> None:
-    assert [text for _, text in blinded({"a": [f"{sign}1+1"]}, 3)[0]] == [f" {sign}1+1"]
+    assert [text for _, text in make_blind_sheet({"a": [f"{sign}1+1"]}, 3)[0]] == [f" {sign}1+1"]
 
 
 def test_no_sheet_of_other_texts_is_read_with_the_key(tmp_path: Path) -> None:
-    _, key = blinded(TEXTS, 3)
+    _, key = make_blind_sheet(TEXTS, 3)
     for other in ({"a": ["one", "two"], "b": ["three", "five"]}, {"b": ["one", "three"], "a": ["two", "four"]}):
-        _, newer = blinded(other, 3)
+        _, newer = make_blind_sheet(other, 3)
         with pytest.raises(DataError, match="items that the key lacks"):
             read_sheet(filled(tmp_path / "s.csv", dict.fromkeys(key, "yes")), newer)
 
 
 def test_no_spreadsheet_takes_an_item_for_a_number_a_date_or_a_formula() -> None:
-    items = {item for seed in range(99) for item in blinded(TEXTS, seed)[1]}
+    items = {item for seed in range(99) for item in make_blind_sheet(TEXTS, seed)[1]}
     assert {item for item in items if not re.fullmatch("[^aeiouy0-9+=@-]{6}-[1-4]", item)} == set()
 
 

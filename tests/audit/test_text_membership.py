@@ -167,9 +167,9 @@ def test_the_ngram_attack_asks_what_is_likelier_than_in_public_text():
 def test_nearness_is_measured_against_as_many_public_rows():
     released = world(blind, side=20)
     few = replace(released, synthetic=released.synthetic[:7])
-    assert len(few.compared(0)) == 7
-    assert set(few.compared(0)) != set(few.compared(1))
-    assert replace(few, public=released.public[:3]).compared(0).tolist() == [0, 1, 2]
+    assert len(few.draw_public(0)) == 7
+    assert set(few.draw_public(0)) != set(few.draw_public(1))
+    assert replace(few, public=released.public[:3]).draw_public(0).tolist() == [0, 1, 2]
     same = replace(released, public=[row.text for row in released.synthetic])
     assert np.abs(nearest_attack(same, "word", 0).members).max() < 1e-6
 

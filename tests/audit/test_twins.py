@@ -28,19 +28,19 @@ from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
 from palimpsest.records.write import read_split, write_synthetic
 from palimpsest.twins import faults, scenes
-from palimpsest.twins.canaries import Canaries, counterpart, invented_words
-from palimpsest.twins.faults import FAULTS, NO_NOISE, planted
+from palimpsest.twins.attacks import Canaries, counterpart, invented_words
+from palimpsest.twins.faults import FAULTS, NO_NOISE, plant_fault
 from palimpsest.twins.models import save_encoder
-from palimpsest.twins.result import ALPHA, Trial, Twin, TwinAudit, judged
+from palimpsest.twins.result import ALPHA, Trial, Twin, TwinAudit, judge_scores
 from palimpsest.twins.scenes import COINS, GROUP
 from palimpsest.twins.scenes import SCENES as OWN
 from palimpsest.twins.settings import ASSET, DELTA
-from palimpsest.twins.shipped import current, shipped
+from palimpsest.twins.shipped import is_current, read_shipped
 from palimpsest.workspace import PRIVATE
 from stages import fit
 
 SEED = 7
-SCENES = {**OWN, **extensions.loaded(GROUP)}
+SCENES = {**OWN, **extensions.load_group(GROUP)}
 CAUGHT, MISSED = Trial(200, 200, 200, 1.0, DELTA), Trial(200, 100, 200, 1.0, DELTA)
 
 
@@ -53,7 +53,7 @@ def test_every_method_has_a_scene_or_says_why_not():
 def test_the_code_is_not_refuted_and_its_twin_without_noise_is(method: str):
     scene = SCENES[method](SEED)
     assert NO_NOISE in scene.faults
-    found = twins.audited(replace(scene, faults=(NO_NOISE,)), SEED)
+    found = twins.audit_twins(replace(scene, faults=(NO_NOISE,)), SEED)
     assert found.verdict == "not refuted"
     assert [(twin.fault, twin.caught) for twin in found.twins] == [(NO_NOISE, True)]
     assert 0.9 < found.trial.claim <= 1.0
@@ -75,7 +75,7 @@ def test_every_broken_version_is_caught_and_the_code_is_not_refuted(tmp_path: Pa
     audit = read_json(tmp_path / f"{method}.json")
     assert audit["verdict"] == "not refuted"
     assert {twin["fault"]: twin["caught"] for twin in audit["twins"]} == dict.fromkeys(SCENES[method](8).faults, True)
-    assert audit["versions"] == shipped()[method]["versions"]
+    assert audit["versions"] == read_shipped()[method]["versions"]
 
 
 # What comes with the package.
@@ -83,10 +83,10 @@ def test_every_broken_version_is_caught_and_the_code_is_not_refuted(tmp_path: Pa
 
 def test_every_method_with_a_scene_has_a_result_of_the_declared_versions():
     """Where a version was raised, `make twins` measures what it is now."""
-    assert shipped().keys() == SCENES.keys()
-    for method, audit in shipped().items():
+    assert read_shipped().keys() == SCENES.keys()
+    for method, audit in read_shipped().items():
         assert (audit["method"], audit["verdict"], audit["zone"]) == (method, "not refuted", "publishable")
-        assert current(audit), method
+        assert is_current(audit), method
         assert [twin["fault"] for twin in audit["twins"]] == list(SCENES[method](SEED).faults)
         assert all(twin["caught"] and twin["epsilon_lower"] > audit["claim"] for twin in audit["twins"])
         assert audit["epsilon_lower"] <= audit["claim"] < audit["eps_max"]
@@ -99,7 +99,7 @@ def test_a_leak_planted_in_a_stage_is_in_the_audited_path(monkeypatch: pytest.Mo
         write_synthetic(leaked, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(fit, "write_synthetic", copying)
-    found = twins.audited(replace(SCENES["select"](0), faults=()), SEED)
+    found = twins.audit_twins(replace(SCENES["select"](0), faults=()), SEED)
     assert found.verdict == "refuted"
 
 
@@ -119,7 +119,7 @@ def test_the_command_writes_one_file_and_touches_no_ledger(tmp_path: Path, monke
 
 def test_a_claim_that_does_not_stand_ends_the_command_with_1(monkeypatch: pytest.MonkeyPatch):
     found = TwinAudit("select", MISSED, (Twin(NO_NOISE, MISSED),))
-    monkeypatch.setattr(twins, "audited", lambda *_: found)
+    monkeypatch.setattr(twins, "audit_twins", lambda *_: found)
     shown = CliRunner().invoke(app, ["twins", "select"])
     assert (shown.exit_code, json.loads(shown.stdout)) == (1, found.to_json())
 
@@ -163,22 +163,22 @@ def test_the_bound_of_a_run_that_tells_everything_is_the_largest_there_is():
 
 def test_the_higher_half_is_guessed_to_be_in():
     coins = np.arange(COINS) % 2 == 0
-    assert judged(coins.astype(float), coins, 1.0, DELTA, 0).correct == COINS
-    assert judged(-coins.astype(float), coins, 1.0, DELTA, 0).correct == 0
+    assert judge_scores(coins.astype(float), coins, 1.0, DELTA, 0).correct == COINS
+    assert judge_scores(-coins.astype(float), coins, 1.0, DELTA, 0).correct == 0
 
 
 def test_a_perfect_attack_shows_the_most_that_is_said_of_it():
     """There are seldom as many coins of either side as guesses at it, so that not every guess can be right."""
     for seed in range(20):
         coins = np.random.default_rng(seed).random(COINS) < 0.5
-        trial = judged(coins.astype(float), coins, 1.0, DELTA, 0)
+        trial = judge_scores(coins.astype(float), coins, 1.0, DELTA, 0)
         assert trial.correct == trial.most == COINS - abs(int(coins.sum()) - COINS // 2)
         assert trial.epsilon_lower == trial.eps_max
 
 
 def test_equal_scores_do_not_tell_coins_by_their_order():
     coins = np.arange(COINS) < COINS // 2
-    assert 60 < judged(np.zeros(COINS), coins, 1.0, DELTA, 3).correct < 140
+    assert 60 < judge_scores(np.zeros(COINS), coins, 1.0, DELTA, 3).correct < 140
 
 
 # Canaries.
@@ -229,17 +229,17 @@ def attributes() -> list[object]:
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_there_inside_the_block_and_gone_behind_it(fault: str):
     before = attributes()
-    with planted(fault, ()):
+    with plant_fault(fault, ()):
         assert sum(one is not other for one, other in zip(attributes(), before, strict=True)) == 1 + len(FAULTS[fault])
     assert attributes() == before
-    with pytest.raises(KeyError, match="stop"), planted(fault, ()):
+    with pytest.raises(KeyError, match="stop"), plant_fault(fault, ()):
         raise KeyError("stop")
     assert attributes() == before
 
 
 def test_no_fault_changes_nothing():
     before = attributes()
-    with planted(None, ()):
+    with plant_fault(None, ()):
         assert attributes() == before
 
 
@@ -258,7 +258,7 @@ def test_no_fault_meets_rows_or_an_asset_that_it_did_not_invent(
     open_view: Callable[[str, str], PrivateView], fault: str
 ):
     invented = [Record("invented", "a"), Record("other", "a")]
-    with planted(fault, invented):
+    with plant_fault(fault, invented):
         open_view(ASSET, "invented")
         with pytest.raises(LedgerError, match="not invented"):
             open_view(ASSET, "real")
@@ -269,7 +269,7 @@ def test_no_fault_meets_rows_or_an_asset_that_it_did_not_invent(
 
 def test_faults_do_what_they_are_called():
     noise, scores = NoiseSource(), [1, 5, 3]
-    with planted(NO_NOISE, ()):
+    with plant_fault(NO_NOISE, ()):
         assert not noise.whole_normal(100, 9.0).any()
         assert faults.depth.gumbel_top_k(scores, 2, 1e6) == [1, 2]
     assert noise.whole_normal(100, 9.0).any()

@@ -48,7 +48,7 @@ def deals(names: Sequence[str], members: int) -> Iterator[set[str]]:
 
 def alone(guess: Guessed) -> Units:
     """The same rows, each taken for a unit."""
-    return Units.alone(len(guess.members), len(guess.others))
+    return Units.of_records(len(guess.members), len(guess.others))
 
 
 # Whose a record is.
@@ -70,7 +70,7 @@ def test_units_are_numbered_by_their_first_record_members_first(who: list[str | 
 def test_a_record_without_a_person_is_a_unit():
     units = Units.of([None] * 3, [None] * 2)
     assert (units.owner.tolist(), units.members, units.kind) == ([0, 1, 2, 3, 4], 3, "record")
-    assert (Units.alone(3, 2).owner.tolist(), Units.alone(3, 2).members) == ([0, 1, 2, 3, 4], 3)
+    assert (Units.of_records(3, 2).owner.tolist(), Units.of_records(3, 2).members) == ([0, 1, 2, 3, 4], 3)
 
 
 def test_a_person_on_both_sides_is_refused():
@@ -89,7 +89,7 @@ def test_a_unit_is_scored_from_its_own_records_alone(who: list[str | None], data
     own = [values[units.owner == unit] for unit in range(len(units))]
     assert units.score(values, "mean") == pytest.approx(np.array([one.mean() for one in own]), abs=1e-12)
     assert units.score(values, "max").tolist() == [one.max() for one in own]
-    assert units.any(values > 0).tolist() == [bool((one > 0).any()) for one in own]
+    assert units.any_hit(values > 0).tolist() == [bool((one > 0).any_hit()) for one in own]
     texts = [f"t{place}" for place in range(len(who))]
     assert [document.split("\n") for document in units.documents(texts)] == [
         [text for text, owner in zip(texts, units.owner, strict=True) if owner == unit] for unit in range(len(units))

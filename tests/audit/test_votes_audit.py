@@ -11,9 +11,9 @@ from palimpsest.audit.rounds import (
     EvolutionAudit,
     Turnout,
     audit_rounds,
+    draw_mixed,
     exact_votes,
-    mixed,
-    per_round,
+    measure_rounds,
     turnouts,
 )
 from palimpsest.errors import DataError
@@ -98,13 +98,13 @@ def test_labels_are_mixed_as_private_rows_are(
     sizes: tuple[int, ...], weights: tuple[int, ...], found: list[int]
 ) -> None:
     rows = {label: np.repeat(AXES[place : place + 1], sizes[place], axis=0) for place, label in enumerate("abc")}
-    drawn = mixed(rows, dict(zip("abc", weights, strict=True)), (0,))
+    drawn = draw_mixed(rows, dict(zip("abc", weights, strict=True)), (0,))
     assert (counted(drawn) if len(drawn) else [0, 0, 0]) == found
 
 
 def test_mixing_draws_rows_once_and_by_its_seed() -> None:
     rows = {"a": np.arange(50.0)[:, None], "b": 100 + np.arange(10.0)[:, None]}
-    first, again, other = (mixed(rows, {"a": 3, "b": 1}, seed).ravel() for seed in ((0, 1), (0, 1), (0, 2)))
+    first, again, other = (draw_mixed(rows, {"a": 3, "b": 1}, seed).ravel() for seed in ((0, 1), (0, 1), (0, 2)))
     assert len(set(first)) == len(first) == 40
     assert first.tolist() == again.tolist() != other.tolist()
 
@@ -157,7 +157,7 @@ def test_the_mix_of_labels_is_no_distance() -> None:
     rounds, train, holdout = world(skew=9)
     (found,) = audit_rounds(rounds[1:], train, holdout, 0).populations
     plain = np.concatenate(list(rounds[1].population.values()))
-    (naive,) = per_round([plain], *(np.concatenate(list(rows.values())) for rows in (train, holdout)), 0)
+    (naive,) = measure_rounds([plain], *(np.concatenate(list(rows.values())) for rows in (train, holdout)), 0)
     assert found[0].n == 40 + 40 // 9
     assert found[2].value < 0.6 * naive[2].value
 

@@ -16,7 +16,7 @@ from click.testing import Result
 import stages.dp_train
 from palimpsest.cli import plan as planning
 from palimpsest.cli.checks import check_budget
-from palimpsest.cli.context import opened
+from palimpsest.cli.context import open_workspace
 from palimpsest.errors import BudgetExceeded, LedgerError
 from palimpsest.files import read_json, write_json
 from palimpsest.methods.shared.base import Budget, Plan
@@ -108,7 +108,7 @@ def fit(params: Params, plan: Plan) -> None:
 
 
 def charged(params: Params, plan: Plan) -> None:
-    with spending.charged(params, Ledger.open(ledger_url(params)), RUN, plan):
+    with spending.open_charged(params, Ledger.open(ledger_url(params)), RUN, plan):
         pytest.fail("a row was read")
 
 
@@ -211,7 +211,7 @@ def test_a_run_that_abandoned_reservations_block_says_how_they_are_given_back(
     ledger = Ledger.open(f"sqlite:///{place.ledger}")
     for told in (False, True):
         with pytest.raises(BudgetExceeded, match="would pass the budget") as refused:
-            check_budget(opened(place.workspace), [pending("release")])
+            check_budget(open_workspace(place.workspace), [pending("release")])
         assert ("`palimpsest ledger --refund ID` gives it back" in refused.value.remedy) == told
         ledger.reserve("notes", RUN, [ASKED])
 
@@ -223,7 +223,7 @@ def test_a_cap_below_what_is_spent_stops_no_run_that_asks_nothing_more(
     Ledger.open(f"sqlite:///{place.ledger}").reserve("notes", RUN, [ASKED])
     place.edit("privacy", "budget", epsilon=0.01)
     assert place.call("register", "--amend").exit_code == 0
-    check_budget(opened(place.workspace), [pending("reference")])
+    check_budget(open_workspace(place.workspace), [pending("reference")])
 
 
 def test_no_reservation_of_a_process_at_work_is_given_back(place: Place) -> None:
@@ -277,7 +277,7 @@ def mutations(place: Place) -> list[tuple[str, list[str]]]:
 
 def read(ledger: Ledger) -> list[object]:
     """Everything that commands and stages ask of a ledger."""
-    said = again.word(RUN, ledger.charges("notes"))  # what ran may be charged again
+    said = again.consent_word(RUN, ledger.charges("notes"))  # what ran may be charged again
     reserved = ledger.reserve("notes", RUN, [ASKED], again=(said,))
     return [ledger.asset("notes"), ledger_summary(ledger.books(), "notes"), ledger.charges("notes"), reserved]
 

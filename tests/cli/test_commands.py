@@ -21,19 +21,19 @@ from rich.console import Console
 from palimpsest.audit.statistics import Estimate
 from palimpsest.cli import graph
 from palimpsest.cli.console import show
-from palimpsest.cli.context import opened
-from palimpsest.cli.graph import StatusSummary, stage_names, upstream
-from palimpsest.cli.plan import Cost, PlanLine, PlanSummary, balance_after, plan_table, priced
+from palimpsest.cli.context import open_workspace
+from palimpsest.cli.graph import StatusSummary, find_upstream, stage_names
+from palimpsest.cli.plan import Cost, PlanLine, PlanSummary, balance_after, plan_table, price_all
 from palimpsest.cli.report import page_of, result_tables
 from palimpsest.files import read_json, write_json
-from palimpsest.methods.shared.columns import TRAINED
+from palimpsest.methods.shared.method import TRAINED
 from palimpsest.params.file import RESOLVED
 from palimpsest.params.load import LEDGER_VARIABLE, load
 from palimpsest.privacy import accounting
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Charge, Run
-from palimpsest.privacy.ledger.rules import composed
+from palimpsest.privacy.ledger.rules import compose_charges
 from palimpsest.privacy.ledger.summary import LedgerSummary, UsedOrder
 from palimpsest.privacy.ledger.total import Total
 from palimpsest.privacy.ledger.witness import VARIABLE
@@ -46,7 +46,7 @@ from palimpsest.privacy.shown import delta_down, up
 from palimpsest.privacy.view import PrivateView
 from palimpsest.report.row import Excess, Fraction, Membership, Row, Score, Summary
 from palimpsest.workspace import PAGE, SEEN, SUMMARY
-from stages.timing import note
+from stages.common import note
 from tests.reading import reading
 
 RUN = Run("dp_train", "dp3", "release", "data", "plan")
@@ -206,8 +206,8 @@ def test_a_cost_is_what_the_next_run_adds_to_the_total(place: Place, monkeypatch
     monkeypatch.setenv(LEDGER_VARIABLE, str(place.ledger))
 
     def added() -> float:
-        context = opened(place.workspace)
-        return balance_after(context, priced(context)).spent - context.ledger.balance("notes").spent
+        context = open_workspace(place.workspace)
+        return balance_after(context, price_all(context)).spent - context.ledger.balance("notes").spent
 
     alone = added()
     charged(place)
@@ -219,8 +219,8 @@ def test_an_attempt_of_before_the_last_settings_is_no_part_of_what_goes_on(
 ) -> None:
     """What an attempt at a run reserved is used by the next; what one with other settings reserved stays beside it."""
     monkeypatch.setenv(LEDGER_VARIABLE, str(place.ledger))
-    context = opened(place.workspace)
-    (item,) = (replace(one, run=RUN) for one in priced(context))
+    context = open_workspace(place.workspace)
+    (item,) = (replace(one, run=RUN) for one in price_all(context))
 
     def after() -> float:
         return balance_after(context, [item]).spent
@@ -245,8 +245,8 @@ def test_deltas_beside_the_events_are_counted_and_said(tmp_path: Path, monkeypat
     monkeypatch.setenv(LEDGER_VARIABLE, str(place.ledger))
     ledger = Ledger.open(f"sqlite:///{place.ledger}")
     ledger.reserve("notes", RUN, [PlannedQuery("picks", dpa.ZCDpEvent(0.001), own_delta=3e-5)])
-    context = opened(place.workspace)
-    (item,) = priced(context)
+    context = open_workspace(place.workspace)
+    (item,) = price_all(context)
     plan = replace(item.plan, queries=(PlannedQuery("more", dpa.ZCDpEvent(0.001), own_delta=2.5e-5),))
     assert balance_after(context, [item]).beside == pytest.approx(3e-5)
     assert balance_after(context, [replace(item, plan=plan)]).beside == pytest.approx(5.5e-5)
@@ -458,7 +458,9 @@ def charged_in_parts(place: Place) -> list[Charge]:
 
 def moved(place: Place, charges: list[Charge], partition: tuple[str, str]) -> None:
     """Claim in the receipts that the second charge is of another part, and everything that would follow."""
-    event = composed([charge if i != 1 else replace(charge, partition=partition) for i, charge in enumerate(charges)])
+    event = compose_charges(
+        [charge if i != 1 else replace(charge, partition=partition) for i, charge in enumerate(charges)]
+    )
     delta = Ledger.open(f"sqlite:///{place.ledger}").asset("notes").delta
     for path in receipts(place):
         body = read_json(path)
@@ -629,12 +631,12 @@ def test_what_starts_stages_loads_nothing_that_trains(place: Place, module: str)
 
 
 def test_a_target_means_all_that_it_needs(place: Place) -> None:
-    assert "dp_train@dp3" in upstream(place.workspace, ["pplm_generate@dp3"])
-    assert "dp_train@dp3" not in upstream(place.workspace, ["pretrain"])
+    assert "dp_train@dp3" in find_upstream(place.workspace, ["pplm_generate@dp3"])
+    assert "dp_train@dp3" not in find_upstream(place.workspace, ["pretrain"])
     everything = set(stage_names(place.workspace))
     for unresolved in ("dp_train", "models/dp3"):
-        assert upstream(place.workspace, [unresolved]) == everything
-    assert upstream(place.workspace, ["report"]) == everything - {"release"}
+        assert find_upstream(place.workspace, [unresolved]) == everything
+    assert find_upstream(place.workspace, ["report"]) == everything - {"release"}
 
 
 @pytest.mark.parametrize("target", ["pplm_generate@dp3", "mia@dp3", "dp_train", "report"])

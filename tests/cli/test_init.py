@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 import palimpsest
 from palimpsest.cli.context import asset_of, environment
 from palimpsest.cli.decisions import DataSource
-from palimpsest.cli.init import check_source, read_label, read_labels, read_schema, rendered
+from palimpsest.cli.init import check_source, read_label, read_labels, read_schema, render_settings
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.params.load import LEDGER_VARIABLE, load, loads
 from palimpsest.params.schema import Params
@@ -25,8 +25,7 @@ from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.rules import preview
 from palimpsest.records.schema import default_delta
 from stages import preprocess
-from stages.pricing import Prices
-from stages.spenders import spenders
+from stages.spenders import Prices, spenders
 
 
 def source(**changes: object) -> DataSource:
@@ -40,7 +39,7 @@ def source(**changes: object) -> DataSource:
 
 
 def settings(**changes: object) -> Params:
-    return loads(rendered(source(**changes))["params.yaml"])
+    return loads(render_settings(source(**changes))["params.yaml"])
 
 
 def test_a_workspace_is_made_and_registered(place: Place) -> None:
@@ -93,7 +92,7 @@ def test_a_large_named_model_trains_adapters(tmp_path: Path, rows: int, rank: in
     assert settings(lm=str(tmp_path)).lms["dp3"].train.lora_rank == rank
     published = settings(lm=str(tmp_path), preset="paper-000", wanted=None)
     assert {model.train.lora_rank for model in published.lms.values()} == {0}
-    assert ("lora_rank" in rendered(source(lm=str(tmp_path), wanted=None))["params.yaml"]) == (rank > 0)
+    assert ("lora_rank" in render_settings(source(lm=str(tmp_path), wanted=None))["params.yaml"]) == (rank > 0)
 
 
 @pytest.mark.parametrize("n_public", [20, 21, 100, 191, 192, 12_288, 10**9])
@@ -204,7 +203,7 @@ def test_paths_with_spaces_are_made_absolute(tmp_path: Path, monkeypatch: pytest
     home = write_files(tmp_path / "my files: é #1")
     monkeypatch.chdir(home)
     data = loads(
-        rendered(source(data=Path("own.csv"), public=Path("../my files: é #1/public.csv")))["params.yaml"]
+        render_settings(source(data=Path("own.csv"), public=Path("../my files: é #1/public.csv")))["params.yaml"]
     ).dataset
     assert (data.private, data.public) == (str(home / "own.csv"), str(home / "public.csv"))
 
@@ -423,7 +422,7 @@ ODD_SCHEMA = {
 
 
 def stages(**changes: object) -> dict[str, Any]:
-    return YAML(typ="safe", pure=True).load(rendered(source(**changes))["dvc.yaml"])["stages"]
+    return YAML(typ="safe", pure=True).load(render_settings(source(**changes))["dvc.yaml"])["stages"]
 
 
 @pytest.mark.parametrize(("preset", "row"), [("modern", "dp3"), ("paper-000", "plain3")])
@@ -607,7 +606,7 @@ def test_what_init_writes_costs_the_total_little_more_than_its_epsilon(wanted: s
     params = settings(wanted=wanted, n_public=10_000)
     prices = Prices(params)
     (name,) = (each.name for each in spenders(params) if each.target.purpose == "release")
-    balance = preview(asset_of(params), [], {(name, 1): prices.planned(name).queries})
+    balance = preview(asset_of(params), [], {(name, 1): prices.plan_of(name).queries})
     assert 3.0 <= balance.spent <= 3.2
     assert balance.beside < balance.most_beside
 

@@ -3,7 +3,7 @@
 import math
 from pathlib import Path
 
-from palimpsest.cli.kept import kept, stamp
+from palimpsest.cli.context import load_or_compute, stamp
 from palimpsest.files import read_json, write_json
 from palimpsest.workspace import SEEN
 
@@ -16,7 +16,7 @@ def test_it_is_worked_out_anew_when_what_it_follows_from_is_another(tmp_path: Pa
             asked.append(about)
             return f"of {about}"
 
-        return str(kept(tmp_path, "name", about, worked_out))
+        return str(load_or_compute(tmp_path, "name", about, worked_out))
 
     assert [told("a"), told("a"), told("b"), told("a")] == ["of a", "of a", "of b", "of a"]
     assert asked == ["a", "b", "a"]
@@ -28,7 +28,9 @@ def test_it_is_worked_out_anew_when_what_it_follows_from_is_another(tmp_path: Pa
 
 
 def test_what_costs_without_end_is_shown_a_second_time(tmp_path: Path) -> None:
-    assert [kept(tmp_path, "name", "a", lambda: {"spent": math.inf}) for _ in range(2)] == [{"spent": math.inf}] * 2
+    assert [load_or_compute(tmp_path, "name", "a", lambda: {"spent": math.inf}) for _ in range(2)] == [
+        {"spent": math.inf}
+    ] * 2
 
 
 def test_a_stamp_is_another_when_a_file_was_written(tmp_path: Path) -> None:

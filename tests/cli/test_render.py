@@ -3,7 +3,7 @@
 import pytest
 from cli_place import Place
 
-from palimpsest.cli.render import render
+from palimpsest.cli.context import render
 from palimpsest.errors import ParamsError
 from palimpsest.params import load as loading
 from palimpsest.params.file import RESOLVED
@@ -35,7 +35,7 @@ def test_values_that_params_does_not_stand_for_are_refused(place: Place) -> None
 def test_a_changed_default_makes_the_values_stale(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     as_it_was = load(place.workspace)
     other = as_it_was.model_copy(update={"seed": as_it_was.seed + 1})
-    monkeypatch.setattr(loading, "resolved", lambda file: other)
+    monkeypatch.setattr(loading, "resolve_params", lambda file: other)
     with pytest.raises(ParamsError, match=RESOLVED):
         load(place.workspace)
     assert render(place.workspace) == [RESOLVED]

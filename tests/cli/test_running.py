@@ -18,9 +18,9 @@ from dvc.repo import Repo
 from dvc.utils.serialize import _yaml
 
 from palimpsest.cli import consent
-from palimpsest.cli.alone import alone
-from palimpsest.cli.graph import changed, stale
+from palimpsest.cli.graph import find_changed, find_stale
 from palimpsest.cli.repro import BUSY, STOPPED, reproduce
+from palimpsest.cli.run import hold_workspace
 from palimpsest.errors import DataError
 from palimpsest.privacy.ledger import again
 from palimpsest.workspace import READING, RUNNING
@@ -48,11 +48,11 @@ STAGES = (
 RUN = """
 import sys
 from pathlib import Path
-from palimpsest.cli.alone import alone
-from palimpsest.cli.run import _repro
-with alone(Path()) as lock:
+from palimpsest.cli.run import hold_workspace
+from palimpsest.cli.run import _run_repro
+with hold_workspace(Path()) as lock:
     try:
-        sys.exit(_repro(None, Path(), [lock], lambda variables, bring: bring([]), {}))
+        sys.exit(_run_repro(None, Path(), [lock], lambda variables, bring: bring([]), {}))
     except KeyboardInterrupt:
         print("closing")
         sys.exit(130)
@@ -100,7 +100,7 @@ def test_a_stop_ends_everything_with_one_line(make: Callable[[str], Path], code:
     assert said[-1] == "closing"
     assert [line for line in said if line not in ("Running stage 'first':", "> python first.py")] == ["closing"]
     assert held(folder) != tidy  # an interrupt came first, so that a stage could tidy up
-    with alone(folder):
+    with hold_workspace(folder):
         assert not (folder / "first.txt").exists()
 
 
@@ -120,7 +120,7 @@ def test_a_list_of_busy_files_that_a_killed_reader_left_half_is_forgotten(make: 
     folder = make("open('first.txt', 'w')")
     (folder / READING).mkdir(parents=True)
     (folder / READING / "rwlock").write_text('{"read": {')
-    assert changed(folder, {}) == {"first", "next"}
+    assert find_changed(folder, {}) == {"first", "next"}
 
 
 def test_dvc_leaves_its_lock_file_as_it_was_or_whole(
@@ -145,7 +145,7 @@ def test_dvc_leaves_its_lock_file_as_it_was_or_whole(
     assert "No space left on device (OSError at line " in capsys.readouterr().err
     assert reproduce(["first"], single_item=True) == 0
     assert Path("dvc.lock").read_bytes() != before
-    assert not changed(folder, {}) & {"first"}
+    assert not find_changed(folder, {}) & {"first"}
     assert not list(folder.glob(".dvc.lock*"))
 
 
@@ -194,15 +194,15 @@ def test_files_that_another_dvc_is_at_are_said_in_two_parts(busy: Path) -> None:
 
 
 def test_the_state_is_told_while_a_stage_runs(busy: Path) -> None:
-    assert stale(busy) == {"first", "next"}
+    assert find_stale(busy) == {"first", "next"}
 
 
 def test_a_second_run_is_told_who_runs(tmp_path: Path) -> None:
-    with alone(tmp_path), pytest.raises(DataError) as told, alone(tmp_path):
+    with hold_workspace(tmp_path), pytest.raises(DataError) as told, hold_workspace(tmp_path):
         pass
     assert f"process {os.getpid()}, since 20" in told.value.problem
     assert (tmp_path / RUNNING).stat().st_mode & 0o777 == 0o600
-    with alone(tmp_path):
+    with hold_workspace(tmp_path):
         pass
 
 
@@ -213,7 +213,7 @@ def test_a_run_that_was_killed_holds_the_workspace_while_its_stage_lives(make: C
     family = psutil.Process(run.pid).children(recursive=True)
     run.kill()
     run.wait()
-    with pytest.raises(DataError, match="A run is at work"), alone(folder):
+    with pytest.raises(DataError, match="A run is at work"), hold_workspace(folder):
         pass
     for child in family:
         with contextlib.suppress(psutil.NoSuchProcess):  # what holds nothing may have ended by itself
@@ -230,12 +230,12 @@ class Asked:
     def __init__(self, patch: pytest.MonkeyPatch, words: set[str], terminal: bool, answer: bool) -> None:
         self.questions: list[str] = []
         patch.setattr(
-            consent, "_repeated", lambda context, spending, known: [(None, word) for word in sorted(words - known)]
+            consent, "_find_repeated", lambda context, spending, known: [(None, word) for word in sorted(words - known)]
         )
         patch.setattr(consent, "_cost", lambda context, pending: "It costs.")
-        patch.setattr(consent, "_owners_word", lambda *_, **__: None)
+        patch.setattr(consent, "_ask_owner", lambda *_, **__: None)
         patch.setattr("sys.stdin.isatty", lambda: terminal, raising=False)
-        patch.setattr(consent, "said_yes", lambda question: self.questions.append(question) or answer)
+        patch.setattr(consent, "confirm", lambda question: self.questions.append(question) or answer)
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_a_word_for_a_second_charge_comes_from_a_person(
     if "fit@a:0" in words:
         monkeypatch.setenv(again.VARIABLE, "fit@a:0")
     person = Asked(monkeypatch, words, terminal, answer)
-    answers = consent.asked(None, [], releases=True, yes=yes, reason=None)  # type: ignore[arg-type]
+    answers = consent.ask_consent(None, [], releases=True, yes=yes, reason=None)  # type: ignore[arg-type]
     assert (answers.again is None) == (given is None)
     if given is not None:
         assert answers.variables[again.VARIABLE] == given

@@ -13,7 +13,7 @@ import pytest
 from cli_place import Place
 
 from palimpsest.cli.context import environment
-from palimpsest.cli.serve import unattended
+from palimpsest.cli.serve import hold_unattended
 from palimpsest.errors import DataError
 from palimpsest.params.load import LEDGER_VARIABLE
 
@@ -122,7 +122,7 @@ def test_a_workspace_whose_settings_say_nothing_of_it_runs_once_it_has_one(
     for command in ("run", "plan"):
         done = place.call(command)
         assert (done.exit_code, REFUSED in done.stderr) == (1, True), done.output
-    with pytest.raises(DataError, match=REFUSED), unattended(place.workspace, ()):
+    with pytest.raises(DataError, match=REFUSED), hold_unattended(place.workspace, ()):
         pytest.fail("a schedule would run it")
     assert shared.shared == []
     assert shared.dvc("cache", "dir", "--local", ".dvc/cache")[0] == 0, "as the error says"

@@ -11,9 +11,9 @@ from cli_place import Place
 from typer.testing import CliRunner
 
 from palimpsest.cli import consent, sweep
-from palimpsest.cli.alone import alone
+from palimpsest.cli.compare import CHOICE
 from palimpsest.cli.main import app
-from palimpsest.cli.scores import CHOICE
+from palimpsest.cli.run import hold_workspace
 from palimpsest.files import write_json, write_text
 from palimpsest.params.file import FILE, RESOLVED
 from palimpsest.params.load import read
@@ -98,7 +98,7 @@ def test_a_sweep_writes_its_points_beside_what_is_there_and_runs_each(place: Pla
     assert after.swept == {"dp3", "dp3_temperature0_7", "dp3_temperature1"}
     assert "# Rows of the results" in (place.workspace / FILE).read_text(encoding="utf-8")
     asked = sweep.Sweep(None, "dp3", (place.workspace / FILE).read_text(encoding="utf-8"), {})  # type: ignore[arg-type]
-    assert sweep.with_points(asked, points(asked.written, "dp3", [axis(DRAWN[1])])) == asked.text  # again: it goes on
+    assert sweep.insert_points(asked, points(asked.written, "dp3", [axis(DRAWN[1])])) == asked.text  # again: it goes on
     assert Ledger.open(f"sqlite:///{place.ledger}").balance("notes").spent == 0.0
 
 
@@ -113,7 +113,7 @@ def test_a_sweep_waits_for_a_run_at_work_and_writes_nothing_meanwhile(place: Pla
     path = place.workspace / FILE
     path.write_text(path.read_text(encoding="utf-8").replace("multitask", "plain"), encoding="utf-8")
     before = {name: (place.workspace / name).read_bytes() for name in (FILE, RESOLVED, GRAPH)}
-    with alone(place.workspace):
+    with hold_workspace(place.workspace):
         done = place.call("sweep", *DRAWN, "--yes")
     assert (done.exit_code, "A run is at work in this workspace" in done.stderr, ran) == (1, True, [])
     assert {name: (place.workspace / name).read_bytes() for name in before} == before
@@ -126,7 +126,7 @@ def test_without_a_word_nothing_is_written(place: Place, ran: list[str], monkeyp
     done = place.call("sweep", *DRAWN)
     assert (done.exit_code, "nobody can be asked" in done.stderr) == (1, True)
     monkeypatch.setattr(consent, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
-    monkeypatch.setattr(consent, "said_yes", lambda _: False)
+    monkeypatch.setattr(consent, "confirm", lambda _: False)
     assert "params.yaml is as it was" in place.call("sweep", *DRAWN).stdout
     assert ((place.workspace / FILE).read_bytes(), ran) == (before, [])
 
@@ -155,7 +155,7 @@ def test_a_section_in_braces_takes_no_points(place: Place) -> None:
 def test_workspaces_stand_side_by_side_and_noise_is_told_from_differences(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drawing, "charted", lambda _, rows: json.dumps(rows))  # which tables are drawn by too
+    monkeypatch.setattr(drawing, "draw_svg", lambda _, rows: json.dumps(rows))  # which tables are drawn by too
     place.edit("variants", other={"method": "dp_lm", "from": "dp3", "variant": "plain"})
     for name, value in (("dp3", 0.80), ("other", 0.81), ("real", 0.90)):
         scored(place.workspace, name, value)
@@ -189,7 +189,7 @@ def test_workspaces_stand_side_by_side_and_noise_is_told_from_differences(
 def test_scores_stand_beside_no_less_than_what_was_proved(
     place: Place, monkeypatch: pytest.MonkeyPatch, name: str, proved: dict[str, Any] | None, shown: str
 ) -> None:
-    monkeypatch.setattr(drawing, "charted", lambda _, rows: rows[0]["row"])
+    monkeypatch.setattr(drawing, "draw_svg", lambda _, rows: rows[0]["row"])
     scored(place.workspace, name, 0.8)
     if proved is not None:
         write_json(place.workspace / RECEIPTS / f"{name}.json", a_receipt(**proved).to_json())

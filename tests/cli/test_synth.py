@@ -13,11 +13,11 @@ from click.testing import Result
 from test_commands import charged, receipts, summary
 
 from palimpsest.cli import consent, run, sample, synth
-from palimpsest.cli.questions import complete
-from palimpsest.cli.readme import README
+from palimpsest.cli.init import README
+from palimpsest.cli.options import complete
 from palimpsest.files import read_json, write_json
 from palimpsest.privacy.ledger.ledger import Ledger
-from palimpsest.records.picked import picked
+from palimpsest.records.picked import pick_rows
 from palimpsest.records.record import Record
 from palimpsest.records.write import write_synthetic
 from palimpsest.workspace import CARD, DATA, GRAPH, LOCK, MODELS, PARAMS, PRIVATE, PUBLIC, RELEASE, SUMMARY, SYNTHETIC
@@ -75,7 +75,7 @@ def ran(asked: tuple[Home, Result]) -> tuple[Home, Result]:
     edit_settings(home.workspace, "audit", resamples=100)
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("PYTEST_CURRENT_TEST")  # which the process that has the libraries does not know
-        patch.setattr(run, "serving", lambda _: nullcontext(warm()))
+        patch.setattr(run, "serve_stages", lambda _: nullcontext(warm()))
         return home, home.line("--yes")
 
 
@@ -96,7 +96,7 @@ def test_a_no_charges_nothing(asked: tuple[Home, Result], monkeypatch: pytest.Mo
         return False
 
     monkeypatch.setattr(consent, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
-    monkeypatch.setattr(consent, "said_yes", no)
+    monkeypatch.setattr(consent, "confirm", no)
     monkeypatch.setattr(synth, "run_workspace", lambda *_, **__: pytest.fail("it ran"))
     done = home.line()
     assert (done.exit_code, home.spent) == (1, 0)
@@ -213,10 +213,10 @@ def test_one_missing_receipt_hides_its_own_rows_alone(sampled: Place) -> None:
 
 def test_as_many_rows_of_each_label_as_there_are() -> None:
     records = [Record(str(n), "common" if n else "rare") for n in range(50)]
-    found = picked(records, 3, by_label=True, seed=2)
+    found = pick_rows(records, 3, by_label=True, seed=2)
     assert [record.label for record in found] == ["rare", "common", "common", "common"]
     assert len({record.text for record in found}) == 4
-    assert len(picked(records, 3, by_label=False, seed=None)) == 3
+    assert len(pick_rows(records, 3, by_label=False, seed=None)) == 3
 
 
 def test_the_comparison_has_the_values_of_the_page(place: Place) -> None:

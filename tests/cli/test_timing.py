@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from palimpsest.cli.timing import Work, expected
+from palimpsest.cli.plan import Work, estimate_minutes
 from palimpsest.errors import DataError
 from palimpsest.files import read_json, write_json
 from palimpsest.params.file import RESOLVED
 from palimpsest.workspace import SEEN
-from stages.common import start
-from stages.timing import note
+from stages.common import note, start
 
 WAS = Work(records=600, rows=100, passes=2)
 
@@ -30,7 +29,7 @@ def write_values(workspace: Path, n_public: int = 600, epochs: float = 2.0, rows
     [({}, 1), ({"rows": 200}, 2), ({"records": 1200, "rows": 200}, 2), ({"passes": 1}, 0.5), ({"records": 300}, 1)],
 )
 def test_time_grows_with_what_grew_most_and_with_each_pass(changes: dict[str, Any], times: float) -> None:
-    assert replace(WAS, **changes).beside(WAS) == times
+    assert replace(WAS, **changes).ratio_to(WAS) == times
 
 
 def test_only_what_was_measured_is_expected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,11 +40,11 @@ def test_only_what_was_measured_is_expected(tmp_path: Path, monkeypatch: pytest.
     note("pplm_generate", "dp3", 30.0)
     stages = ["dp_train@dp3", "ngram_audit@dp3", "pplm_generate@dp3", "report", "of_somebody_else"]
     write_values(tmp_path, n_public=1200, epochs=4.0)
-    assert expected(tmp_path, stages) == {"dp_train@dp3": 4.0, "ngram_audit@dp3": 0.2, "pplm_generate@dp3": 0.5}
+    assert estimate_minutes(tmp_path, stages) == {"dp_train@dp3": 4.0, "ngram_audit@dp3": 0.2, "pplm_generate@dp3": 0.5}
     kept = tmp_path / SEEN / "seconds" / "dp_train@dp3.json"
     for other in ({**read_json(kept), "cores": 0}, {}):
         write_json(kept, other)
-        assert "dp_train@dp3" not in expected(tmp_path, stages)
+        assert "dp_train@dp3" not in estimate_minutes(tmp_path, stages)
 
 
 def test_a_stage_that_ends_well_keeps_its_time_and_nothing_else(

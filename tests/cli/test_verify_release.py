@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from palimpsest.cli.console import console
 from palimpsest.cli.main import app
-from palimpsest.cli.verify_release import looks, on_one_line, verify_folder
+from palimpsest.cli.verify_release import list_history, on_one_line, verify_folder
 from palimpsest.report.release.check import Check, verify_release
 from palimpsest.report.release.keys import fingerprint, load_key
 from tests.report.release_world import REFERENCE, VARIANT, Workspace, released
@@ -60,7 +60,7 @@ def test_nothing_that_a_signer_names_steers_the_terminal(made: Workspace, capsys
     seen = verify_release(made.folder / "release")
     hostile = tuple(replace(charge, query="q\r\n\x1b[2K\x1b[8m[red]") for charge in seen.charges)
     failed = Check("the statement\x1b[8m", ("a problem\x9b8m",))
-    for line in (*looks(replace(seen, charges=hostile)), failed.name, *failed.problems):
+    for line in (*list_history(replace(seen, charges=hostile)), failed.name, *failed.problems):
         shown = on_one_line(line)
         assert shown.isprintable()
         console().print(shown)

@@ -14,14 +14,13 @@ from dp_accounting import GaussianDpEvent
 from dvc.repo import Repo
 from typer.testing import CliRunner
 
-import palimpsest.cli.first_page
 import palimpsest.cli.run
 import palimpsest.cli.serve
-from palimpsest.cli.context import Context, opened
-from palimpsest.cli.graph import stage_names, stale, standings
+from palimpsest.cli.context import Context, open_workspace
+from palimpsest.cli.graph import find_stale, stage_names, standings
 from palimpsest.cli.main import app
-from palimpsest.cli.run import HELD_BACK, _repro
-from palimpsest.cli.serve import unattended
+from palimpsest.cli.run import HELD_BACK, _run_repro
+from palimpsest.cli.serve import hold_unattended
 from palimpsest.errors import ConsentNeeded, DataError
 from palimpsest.files import write_json
 from palimpsest.graph.state import Standing, State
@@ -53,9 +52,9 @@ def runs(place: Place, monkeypatch: pytest.MonkeyPatch) -> Runs:
 
         return int(courses(variables, bring))
 
-    monkeypatch.setattr(palimpsest.cli.first_page, "first_course", lambda *_: None)  # all comes in one course
-    monkeypatch.setattr(palimpsest.cli.run, "_repro", noted)
-    monkeypatch.setattr(palimpsest.cli.run, "_flow", noted)
+    monkeypatch.setattr(palimpsest.cli.run, "first_course", lambda *_: None)  # all comes in one course
+    monkeypatch.setattr(palimpsest.cli.run, "_run_repro", noted)
+    monkeypatch.setattr(palimpsest.cli.run, "_run_flow", noted)
     monkeypatch.setattr(palimpsest.cli.run, "show_report", lambda workspace: None)
     return found
 
@@ -124,7 +123,7 @@ def test_who_releases_nothing_is_not_asked(
 ) -> None:
     place.edit("release", variants=variants)
     if not changed:
-        monkeypatch.setattr("palimpsest.cli.run.stale", lambda workspace: stale(workspace) - {"release"})
+        monkeypatch.setattr("palimpsest.cli.run.stale", lambda workspace: find_stale(workspace) - {"release"})
     done = run(place, *targets, typed="y\n")
     assert (done.exit_code, runs, recorded(place)) == (0, [(targets, {VARIABLE: ""})], [])
 
@@ -154,12 +153,12 @@ def test_what_was_charged_on_the_same_rows_waits_for_a_person(
     before = Run("dp_train", "dp3", "release", rows, "other settings")
     ledger.begin(ledger.reserve("notes", before, [PlannedQuery("train", GaussianDpEvent(50.0))]).charges[0])
     write_json(place.workspace / MANIFEST, {"fingerprint": "data"})
-    context = opened(place.workspace)
+    context = open_workspace(place.workspace)
     found = {one.name: replace(one, state=State.CACHED) for one in standings(context) if one.name == "preprocess"}
     monkeypatch.setattr("palimpsest.cli.plan.standings", lambda *_, **__: [*found.values()])
-    monkeypatch.setattr(palimpsest.cli.serve, "stale", lambda workspace: set(stage_names(workspace)))
+    monkeypatch.setattr(palimpsest.cli.serve, "find_stale", lambda workspace: set(stage_names(workspace)))
     refused = pytest.raises(ConsentNeeded, match="dp_train@dp3 would be charged again on these data")
-    with refused if held else nullcontext(), unattended(place.workspace, ["dp_train"]):
+    with refused if held else nullcontext(), hold_unattended(place.workspace, ["dp_train"]):
         assert not held
     assert [charge.state for charge in ledger.charges("notes")] == ["begun"]
 
@@ -174,7 +173,7 @@ def test_what_is_written_into_the_settings_beside_a_plan_stays(place: Place, mon
     before = path.read_text()
     palimpsest.cli.serve.plan(place.workspace, (), {"lms.dp3.epsilon": 2.5})
     assert path.read_text() == before
-    monkeypatch.setattr(palimpsest.cli.serve, "summarised", edited)
+    monkeypatch.setattr(palimpsest.cli.serve, "summarise_plan", edited)
     palimpsest.cli.serve.plan(place.workspace, (), {"lms.dp3.epsilon": 2.5})
     assert path.read_text().endswith("# a word of the owner's\n")
 
@@ -186,22 +185,22 @@ def test_a_stage_finds_the_answer_and_not_what_the_shell_exported(
     Repo.init(str(tmp_path), no_scm=True).close()
     (tmp_path / "dvc.yaml").write_text("stages: {release: {cmd: 'echo \"$PALIMPSEST_RELEASE\" > out', outs: [out]}}\n")
     monkeypatch.setenv(VARIABLE, "yes")
-    assert _repro(None, tmp_path, [], lambda variables, bring: bring(["release"]), {VARIABLE: given}) == 0
+    assert _run_repro(None, tmp_path, [], lambda variables, bring: bring(["release"]), {VARIABLE: given}) == 0
     assert (tmp_path / "out").read_text().strip() == given
 
 
 def test_a_schedule_asks_nobody_and_leaves_out_what_has_no_word(
     place: Place, runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(palimpsest.cli.serve, "stale", lambda workspace: {"release"})
+    monkeypatch.setattr(palimpsest.cli.serve, "find_stale", lambda workspace: {"release"})
     monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("somebody was asked"))
     monkeypatch.setenv(LEDGER_VARIABLE, str(place.ledger))
-    with unattended(place.workspace, ()) as run:
+    with hold_unattended(place.workspace, ()) as run:
         assert (run.targets, run.held_back) == ((), "")  # the shell exported the word
     monkeypatch.delenv(VARIABLE)
-    with unattended(place.workspace, ()) as run:
+    with hold_unattended(place.workspace, ()) as run:
         assert set(run.targets) == set(stage_names(place.workspace)) - {"release"}
         assert "Nothing was released" in run.held_back
-    with pytest.raises(DataError, match="Nothing was released"), unattended(place.workspace, ["release"]):
+    with pytest.raises(DataError, match="Nothing was released"), hold_unattended(place.workspace, ["release"]):
         pytest.fail("it would run")
     assert recorded(place) == []

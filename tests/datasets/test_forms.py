@@ -99,7 +99,7 @@ def test_reviews_that_name_nobody_are_of_nobody_and_not_of_one_person(tmp_path: 
     path = tmp_path / "reviews.json"
     review = {"text": "Fine.", "stars": 4}
     path.write_text("".join(f"{json.dumps(review | own)}\n" for own in ({}, {"user_id": None}, {"user_id": "u"})))
-    assert [item.person for item in readers.reviews([path], "train")] == ["", "", "u"]
+    assert [item.person for item in readers.read_reviews([path], "train")] == ["", "", "u"]
     path.write_text(json.dumps(review | {"stars": True}))
     with pytest.raises(DataError, match="record 1"):
-        list(readers.reviews([path], "train"))
+        list(readers.read_reviews([path], "train"))

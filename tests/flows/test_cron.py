@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfoNotFoundError
 import pytest
 from tzlocal import reload_localzone
 
-from flows.cron import schedule
+from flows.serve import schedule
 from palimpsest.errors import ParamsError
 
 

@@ -14,7 +14,7 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-from palimpsest.cli.alone import alone, serving
+from palimpsest.cli.run import hold_schedule, hold_workspace
 from palimpsest.params.load import LEDGER_VARIABLE
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.shown import down
@@ -107,7 +107,7 @@ def test_a_run_where_nothing_changed_starts_nothing_and_charges_nothing(home: Pa
 
 def test_a_second_schedule_of_a_workspace_is_refused(home: Path, api: str) -> None:
     command = [sys.executable, "-m", "palimpsest", "serve", STAGE, "-w", "notes"]
-    with serving(home / "notes"):
+    with hold_schedule(home / "notes"):
         done = subprocess.run(command, cwd=home, env=held_env(home), capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "This workspace is served already: process " in done.stderr
@@ -116,7 +116,7 @@ def test_a_second_schedule_of_a_workspace_is_refused(home: Path, api: str) -> No
 def test_a_run_waits_for_nobody(home: Path, told: dict[str, Any]) -> None:
     from flows.serve import scheduled
 
-    with alone(home / "notes"):
+    with hold_workspace(home / "notes"):
         state = scheduled(home / "notes", [STAGE], return_state=True)
     assert state.is_failed()
     assert state.message.startswith("error: A run is at work in this workspace")

@@ -260,7 +260,9 @@ class Copy:
         return (self.workspace / "runs").read_text().count("run")
 
     def stale(self) -> list[str]:
-        asked = "from pathlib import Path; from palimpsest.cli.graph import stale; print(*sorted(stale(Path())))"
+        asked = (
+            "from pathlib import Path; from palimpsest.cli.graph import find_stale; print(*sorted(find_stale(Path())))"
+        )
         return self.python("-c", asked).split()
 
 

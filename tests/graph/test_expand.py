@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from palimpsest.errors import DataError, ParamsError
-from palimpsest.graph.expand import Repetition, expand, filled, unrepeated
+from palimpsest.graph.expand import Repetition, expand, fill_names, list_unrepeated
 
 PARAMS: dict[str, Any] = {"rows": "a.csv", "run": {"list": ["p", "q"], "pairs": {"v": "p"}, "none": []}, "a": {"b": 3}}
 
@@ -39,7 +39,7 @@ def test_a_path_that_is_written_twice_is_one_as_in_the_lock_file() -> None:
 
 def test_a_stage_as_it_is_written_keeps_what_it_is_repeated_for() -> None:
     do = {"deps": ["${rows}", "models/${item}"]}
-    (one,) = unrepeated({"s": {"foreach": "${run.none}", "do": do}}, PARAMS)
+    (one,) = list_unrepeated({"s": {"foreach": "${run.none}", "do": do}}, PARAMS)
     assert one == Repetition("s", "s", do, PARAMS)
     assert one.known_paths("deps") == ["a.csv", "models/${item}"]
     with pytest.raises(ParamsError, match=r"\$\{item\}"):
@@ -49,13 +49,13 @@ def test_a_stage_as_it_is_written_keeps_what_it_is_repeated_for() -> None:
 @pytest.mark.parametrize("text", ["${none}", "${a.none}", "${a.b.c}", "x/${rows.y}"])
 def test_a_name_that_stands_for_nothing_is_an_error(text: str) -> None:
     with pytest.raises(ParamsError, match="stands for nothing"):
-        filled([text], PARAMS)
+        fill_names([text], PARAMS)
 
 
 @pytest.mark.parametrize("text", ["${ rows }", "${a['b']}", "x${", "${a-b}"])
 def test_a_name_that_cannot_be_read_is_an_error(text: str) -> None:
     with pytest.raises(DataError, match="cannot be read"):
-        filled([text], PARAMS)
+        fill_names([text], PARAMS)
 
 
 @pytest.mark.parametrize("stage", [{"matrix": {"m": "${run.other}"}}, {"foreach": "${other}", "do": {}}])

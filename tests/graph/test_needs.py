@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from palimpsest.graph.expand import MADE, Repetition, expand, filled, params_keys
-from palimpsest.graph.render import authored, document, features
+from palimpsest.graph.expand import MADE, Repetition, expand, fill_names, params_keys
+from palimpsest.graph.render import document, features, find_authored
 from palimpsest.methods.registry import METHODS
 from palimpsest.models.chat.settings import Endpoint, LocalJudge, Price
 from palimpsest.params.file import File
-from palimpsest.params.load import resolved
+from palimpsest.params.load import resolve_params
 from palimpsest.params.schema import Params
-from palimpsest.params.shorten import plain
+from palimpsest.params.shorten import to_plain
 from palimpsest.params.sources import public_sources
 from palimpsest.workspace import BASE_LM, METRICS, SYNTHETIC
 from stages.spenders import settings_of, spender
@@ -86,18 +86,18 @@ def settings(variants: Body, task: str = "classify", world: bool = False, **file
         body["world"] = "demo"
         named = {key: f"data/raw/{key}.jsonl" for key, path in body["dataset"].items() if str(path).endswith(".csv")}
         body["dataset"] |= named
-    return resolved(File.model_validate(body))
+    return resolve_params(File.model_validate(body))
 
 
 def running(params: Params) -> list[Repetition]:
     """Every stage that runs, with its names written out."""
-    graph = document(features(params), authored(params))["stages"]
-    return expand(graph, plain(params))
+    graph = document(features(params), find_authored(params))["stages"]
+    return expand(graph, to_plain(params))
 
 
 def entry(one: Repetition) -> tuple[Any, ...]:
     """What DVC compares of a stage: its command, its keys, and the files that it reads and writes."""
-    texts = filled([one.body["cmd"], *params_keys(one.body)], one.values)
+    texts = fill_names([one.body["cmd"], *params_keys(one.body)], one.values)
     return texts, *(sorted(one.known_paths(key)) for key in ("deps", *MADE))
 
 
@@ -119,7 +119,7 @@ def test_whatever_runs_reads_what_a_stage_that_runs_makes_and_a_public_model_is_
     for name, told, params in kinds():
         stages = running(params)
         made = {path for one in stages for path in one.known_paths(*MADE)}
-        given = {path for path in plain(params.dataset).values() if isinstance(path, str)}
+        given = {path for path in to_plain(params.dataset).values() if isinstance(path, str)}
         read = {path for one in stages for path in one.known_paths("deps")} - given
         missing = [path for path in read if not any(meets(path, one) for one in made)]
         assert missing == [], told

@@ -12,7 +12,7 @@ from dvc.repo import Repo
 from dvc.utils.serialize import dumps_yaml, parse_yaml
 
 from palimpsest.cli.context import environment
-from palimpsest.cli.graph import changed
+from palimpsest.cli.graph import find_changed
 from palimpsest.errors import DataError
 from palimpsest.graph import state
 from palimpsest.graph.state import Cache, Standing, State, md5_of, survey
@@ -73,14 +73,14 @@ def test_what_is_read_is_what_dvc_says_and_does(tmp_path: Path) -> None:
     assert work.states() == ["will run"] * 3
     assert work.repro() == ["first", "second", "third"]
     assert work.states() == ["cached"] * 3
-    assert changed(tmp_path, {}) == set()
+    assert find_changed(tmp_path, {}) == set()
 
     work.set(2)
     told = work.look()
     assert told["first"].why == ("lms.dp3.epsilon (3 before, 2 now)",)
     assert told["second"].after == ("first",)
     assert work.states() == ["will run"] * 3
-    assert changed(tmp_path, {}) == set(told)
+    assert find_changed(tmp_path, {}) == set(told)
     assert work.repro() == ["first"], "its text is the same, so nothing behind it ran"
 
     work.set(3)
@@ -112,7 +112,9 @@ def test_a_look_at_many_stages_takes_so_many_times_as_long(tmp_path: Path, monke
     last = "  last: {cmd: make, deps: [made], outs: [last.txt]}\n"
     (tmp_path / "dvc.yaml").write_text(f"stages:\n{stages}{last}")
     (tmp_path / "params.resolved.yaml").write_text(VALUES % 3)
-    monkeypatch.setattr(state, "_in", lambda path, folder: bool(asked.append(path)) or path.startswith(f"{folder}/"))
+    monkeypatch.setattr(
+        state, "_is_inside", lambda path, folder: bool(asked.append(path)) or path.startswith(f"{folder}/")
+    )
     found = survey(tmp_path, dict)
     assert found[-1].after == tuple(f"s{n}" for n in range(number))
     assert len(asked) < 10 * number
@@ -206,4 +208,4 @@ def test_of_a_metric_that_dvc_is_not_to_keep_it_keeps_a_copy_and_needs_none(tmp_
     copy.chmod(0o600)
     copy.unlink()
     assert work.states() == ["cached"] * 3
-    assert changed(tmp_path, {}) == set()
+    assert find_changed(tmp_path, {}) == set()

@@ -15,11 +15,11 @@ from flows.graph import read_graph
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.graph.render import document
 from palimpsest.graph.stage import Feature
-from palimpsest.graph.taint import Flow, Node, narrowed, nodes, taint
+from palimpsest.graph.taint import Flow, Node, narrow_reads, nodes, taint
 from palimpsest.params.load import load, parse
 from palimpsest.params.sources import public_sources
 from palimpsest.workspace import Zone
-from stages.release import chosen, sources
+from stages.release import narrow_node, sources
 from tests.report.release_world import STAGES
 from tests.settings_file import demo
 
@@ -169,7 +169,7 @@ VARIANTS = tuple(PARAMS["release"]["variants"]) if "release" in PARAMS else ("dp
 def real(variants: tuple[str, ...] = VARIANTS, **changed: Any) -> Flow:
     """The repository's graph after a run, with some stages changed, and what releases these variants."""
     params = load(ROOT)
-    found = [chosen(node, variants) for node in nodes(GRAPH | changed, PARAMS)]
+    found = [narrow_node(node, variants) for node in nodes(GRAPH | changed, PARAMS)]
     good = [name for name, row in params.charged.items() if row.purpose == "release"]
     ledgered = frozenset(node.name for node in found if node.name.partition("@")[2] in good)
     return Flow(tuple(found), ("data/raw/private.jsonl", "data/raw/test.jsonl"), ledgered)
@@ -225,7 +225,7 @@ def test_a_planted_way_past_the_meter_is_told(change: dict[str, Any], told: str)
 def test_a_measurement_of_private_rows_among_the_sources_is_told():
     flow = real()
     (pack,) = (node for node in flow.nodes if "release" in node.writes)
-    leaking = narrowed(pack, [*sources(VARIANTS), "reports/metrics/dp3/utility.json"])
+    leaking = narrow_reads(pack, [*sources(VARIANTS), "reports/metrics/dp3/utility.json"])
     found = taint(replace(flow, nodes=tuple(leaking if node is pack else node for node in flow.nodes)))
     assert any("downstream_eval@dp3" in path for path in found)
 
@@ -395,7 +395,7 @@ def test_no_audit_of_private_rows_has_to_succeed_before_a_release():
 def naming(section: str, **values: Any) -> Flow:
     """The repository's graph where its params.yaml names other models."""
     params = PARAMS | {section: PARAMS[section] | values}
-    found = [chosen(node, VARIANTS) for node in nodes(GRAPH, params)]
+    found = [narrow_node(node, VARIANTS) for node in nodes(GRAPH, params)]
     return replace(real(), nodes=tuple(found))
 
 

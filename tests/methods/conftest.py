@@ -7,8 +7,7 @@ from unittest.mock import patch
 
 import pytest
 
-from palimpsest.methods.dp_lm.artifact import DpLmArtifact
-from palimpsest.methods.dp_lm.model import new_model
+from palimpsest.methods.dp_lm.model import DpLmArtifact, new_model
 from palimpsest.methods.dp_lm.settings import DpLmGenerate, DpLmTrain
 from palimpsest.methods.shared.base import Plan
 from palimpsest.methods.shared.settings import Filters

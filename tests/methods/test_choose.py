@@ -13,23 +13,22 @@ from ruamel.yaml import YAML
 
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.graph.expand import expand
-from palimpsest.graph.render import authored, document, features
+from palimpsest.graph.render import document, features, find_authored
 from palimpsest.methods.choose.declaration import ChooseSettings
 from palimpsest.methods.choose.fit import Choose, classifier
 from palimpsest.methods.choose.plan import plan as planned
 from palimpsest.methods.shared.base import Budget
 from palimpsest.params.load import loads
 from palimpsest.params.schema import Params
-from palimpsest.params.shorten import plain
+from palimpsest.params.shorten import to_plain
 from palimpsest.privacy.accounting import epsilon
 from palimpsest.privacy.choice import Choice
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.events import composed
+from palimpsest.privacy.events import compose_terms
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.shown import up
 from palimpsest.records.record import Record
-from stages.pricing import Prices
-from stages.spenders import spender
+from stages.spenders import Prices, spender
 
 ROOT = Path(__file__).resolve().parents[2]
 DELTA = 1e-3
@@ -128,8 +127,8 @@ def best(*names: str, epsilon: float = 8.0) -> dict[str, Any]:
 
 def test_its_stage_reads_the_rows_and_the_receipt_of_each_and_no_other():
     params = demo(best=best("select3", "predict3"), all=best("select3", "predict3", "dp3", epsilon=9.0))
-    graph = document(features(params), authored(params))["stages"]
-    deps = {one.name: set(one.paths("deps")) for one in expand(graph, plain(params)) if one.stage == "choose"}
+    graph = document(features(params), find_authored(params))["stages"]
+    deps = {one.name: set(one.paths("deps")) for one in expand(graph, to_plain(params)) if one.stage == "choose"}
     for name, among in (("best", {"select3", "predict3"}), ("all", {"select3", "predict3", "dp3"})):
         read = {path for path in deps[f"choose@{name}"] if path.startswith(("data/synthetic", "reports/receipts"))}
         rows = {f"data/synthetic/{one}.parquet" for one in among}
@@ -155,12 +154,14 @@ def test_variants_that_cut_the_rows_otherwise_are_planned_as_they_are_charged(ch
     charged = [
         (query.event, query.partition and (f"run {name} {query.partition[0]}", query.partition[1]))
         for name in ("predict3", "other", "best")
-        for query in prices.planned(name).queries
+        for query in prices.plan_of(name).queries
     ]
-    both, _ = prices.whole("best")
-    assert epsilon(both, params.delta) == pytest.approx(epsilon(composed(charged), params.delta))
+    both, _ = prices.total_charge("best")
+    assert epsilon(both, params.delta) == pytest.approx(epsilon(compose_terms(charged), params.delta))
     assert epsilon(both, params.delta) <= 8.0 * (1 + 1e-6)
-    assert epsilon(composed(charged[:-1]), params.delta) > 1.3 * epsilon(prices.whole("predict3")[0], params.delta)
+    assert epsilon(compose_terms(charged[:-1]), params.delta) > 1.3 * epsilon(
+        prices.total_charge("predict3")[0], params.delta
+    )
 
 
 @pytest.mark.parametrize(

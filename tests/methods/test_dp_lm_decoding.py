@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from transformers import GenerationConfig
 
 from palimpsest.methods.dp_lm import pplm
-from palimpsest.methods.dp_lm.decoding import PlainWalk, StepDraw, begin, uniforms, write
+from palimpsest.methods.dp_lm.decoding import Past, PlainWalk, StepDraw, begin, uniforms, write
 from palimpsest.methods.dp_lm.model import ConditionalLm, HeadShape, new_head
-from palimpsest.methods.dp_lm.past import Past
 from palimpsest.methods.dp_lm.sampling import walk_of
 from palimpsest.models.tokens import Specials
 from palimpsest.models.writing import draw
@@ -201,7 +200,7 @@ def test_every_text_gets_its_own_tokens_and_coins(
 
 def test_banned_tokens_have_no_probability_and_the_others_share_it() -> None:
     draw = StepDraw(torch.zeros(1), torch.tensor([1, 3]), 0, 1.0)
-    found = draw.allowed(torch.tensor([PROBS]).log()).exp()
+    found = draw.mask_banned(torch.tensor([PROBS]).log()).exp()
     torch.testing.assert_close(found, torch.tensor([[0.1, 0.0, 0.25, 0.0]]) / 0.35)
 
 

@@ -13,11 +13,10 @@ from dp_accounting import ComposedDpEvent, GaussianDpEvent, NonPrivateDpEvent
 from pydantic import ValidationError
 
 from palimpsest.errors import LedgerError, ModelError, ParamsError
-from palimpsest.methods.dp_lm.artifact import DpLmArtifact
 from palimpsest.methods.dp_lm.discriminator import Discriminator, _Features, _losses, _StateReader
 from palimpsest.methods.dp_lm.fit import DpLm
 from palimpsest.methods.dp_lm.judge_declaration import DISCRIMINATOR
-from palimpsest.methods.dp_lm.model import DiscriminatorHead, HeadShape, new_head, new_model, with_reads
+from palimpsest.methods.dp_lm.model import DiscriminatorHead, DpLmArtifact, HeadShape, new_head, new_model, with_reads
 from palimpsest.methods.dp_lm.plan import plan as planned_model
 from palimpsest.methods.dp_lm.plan import plan_discriminator as planned
 from palimpsest.methods.dp_lm.plan import training_plan

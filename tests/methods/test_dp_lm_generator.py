@@ -12,10 +12,9 @@ from transformers import AutoConfig, AutoModelForCausalLM, GPT2Config, GPT2LMHea
 
 from palimpsest.errors import ModelError, ParamsError
 from palimpsest.methods.dp_lm import fit, losses
-from palimpsest.methods.dp_lm.artifact import DpLmArtifact
 from palimpsest.methods.dp_lm.fit import DpLm
 from palimpsest.methods.dp_lm.fitting import HEAD, optimiser_of, shapes
-from palimpsest.methods.dp_lm.model import new_model
+from palimpsest.methods.dp_lm.model import DpLmArtifact, new_model
 from palimpsest.methods.dp_lm.plan import plan as planned
 from palimpsest.methods.dp_lm.plan import training_plan
 from palimpsest.methods.dp_lm.sampling import Sampler
@@ -30,7 +29,7 @@ from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
 from palimpsest.training.engine import EngineError
 from palimpsest.training.rounding import eta
-from palimpsest.training.team import joined
+from palimpsest.training.team import join_team
 from tests.methods.two_classes import WORDS, two_class_records
 from tests.team import together
 
@@ -149,7 +148,7 @@ def test_two_processes_end_at_the_weights_of_one(make_train, schema, base, tmp_p
     rows = [PrivateRow(record.text, record.label) for record in two_class_records()]
 
     def take_part(rank: int) -> None:
-        with joined():
+        with join_team():
             model = query.follow(rows) if rank else query.run(rows, NoiseSource(seed=3))
         save_file(dict(model.named_parameters()), tmp_path / f"{rank}.safetensors")
 

@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from palimpsest.methods.dp_lm import pplm
-from palimpsest.methods.dp_lm.decoding import begin
+from palimpsest.methods.dp_lm.decoding import Past, begin
 from palimpsest.methods.dp_lm.model import new_model
-from palimpsest.methods.dp_lm.past import Past
 from palimpsest.methods.dp_lm.serialise import serialiser
 from palimpsest.methods.dp_lm.settings import DpLmGenerate
 from tests.methods.blind_models import LABELS, head_input, next_log_probs

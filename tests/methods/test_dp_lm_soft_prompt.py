@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from palimpsest.errors import ModelError
-from palimpsest.methods.dp_lm.artifact import DpLmArtifact
 from palimpsest.methods.dp_lm.decoding import uniforms, write
 from palimpsest.methods.dp_lm.fit import DpLm
 from palimpsest.methods.dp_lm.likelihood import record_losses
 from palimpsest.methods.dp_lm.losses import joint_losses, separate_losses
 from palimpsest.methods.dp_lm.model import (
     ConditionalLm,
+    DpLmArtifact,
     HeadShape,
     add_soft_prompt,
     new_head,

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from palimpsest.errors import ModelError, ParamsError
 from palimpsest.methods.shared.base import Budget, Plan
-from palimpsest.methods.shared.filters import unread
+from palimpsest.methods.shared.filters import refuse_perplexity
 from palimpsest.privacy.accounting import epsilon, is_private
 from palimpsest.records.schema import PublicSchema
 from palimpsest_lab.methods.fewshot.declaration import FewShotSettings
@@ -25,7 +25,7 @@ BUDGET, REFERENCE = Budget(1.0, 1e-3), Budget(math.inf, 1e-3)
 def fit_of(
     plan: Plan, schema: PublicSchema, folder: Path, settings: FewShotSettings, kept: Path | None = None
 ) -> FewShot:
-    return FewShot(settings, schema, plan, folder, kept, unread)
+    return FewShot(settings, schema, plan, folder, kept, refuse_perplexity)
 
 
 def test_a_plan_keeps_the_budget_for_every_record(schema) -> None:

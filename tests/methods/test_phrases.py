@@ -12,11 +12,10 @@ from pydantic import ValidationError
 
 from palimpsest.errors import ModelError, ParamsError
 from palimpsest.methods.phrases.declaration import PhrasesSettings
-from palimpsest.methods.phrases.fit import Phrases, Told, drawn_phrases, telling
+from palimpsest.methods.phrases.fit import Phrases, Told, draw_phrases, weigh_phrases
 from palimpsest.methods.phrases.plan import plan as planned
 from palimpsest.methods.phrases.voice import Voice
-from palimpsest.methods.shared.base import Budget, Made, Plan
-from palimpsest.methods.shared.coins import coins
+from palimpsest.methods.shared.base import Budget, Made, Plan, coins
 from palimpsest.methods.shared.postprocess import PersonalData
 from palimpsest.methods.shared.settings import DELTA_SHARE
 from palimpsest.privacy.accounting import epsilon, is_private
@@ -143,19 +142,19 @@ def test_what_one_unit_says_does_not_come_out(tmp_path, base) -> None:
 
 def test_a_phrase_weighs_what_the_label_has_beyond_its_share() -> None:
     found = [(0, "lamp", 30), (1, "lamp", 30), (0, "oven", 40)]
-    assert telling(found, {"a": 0.25, "b": 0.75}) == {"a": {"lamp": 15.0, "oven": 30.0}, "b": {}}
-    assert telling(found[1:2], {"a": 0.25, "b": 0.75}) == {"a": {}, "b": {"lamp": 7.5}}
-    assert telling([(0, "lamp", 30)], {"": 1.0}) == {"": {"lamp": 30}}
+    assert weigh_phrases(found, {"a": 0.25, "b": 0.75}) == {"a": {"lamp": 15.0, "oven": 30.0}, "b": {}}
+    assert weigh_phrases(found[1:2], {"a": 0.25, "b": 0.75}) == {"a": {}, "b": {"lamp": 7.5}}
+    assert weigh_phrases([(0, "lamp", 30)], {"": 1.0}) == {"": {"lamp": 30}}
 
 
 def test_phrases_are_drawn_by_their_weights_without_a_word_twice() -> None:
     weights = {"lamp": 3.0, "lamp hums": 1.0, "oven": 1.0}
-    drawn = [drawn_phrases(weights, 2, coins(number)) for number in range(1000)]
+    drawn = [draw_phrases(weights, 2, coins(number)) for number in range(1000)]
     firsts = Counter(own[0] for own in drawn)
     assert firsts["lamp"] / 1000 == pytest.approx(0.6, abs=0.06)
     assert all(set(own) in ({"lamp", "oven"}, {"lamp hums", "oven"}) for own in drawn)
-    assert drawn_phrases(weights, 1, coins(1)) == drawn_phrases(weights, 1, coins(1))
-    assert drawn_phrases({}, 3, coins(1)) == []
+    assert draw_phrases(weights, 1, coins(1)) == draw_phrases(weights, 1, coins(1))
+    assert draw_phrases({}, 3, coins(1)) == []
 
 
 # What it writes.

@@ -21,7 +21,7 @@ from palimpsest.methods.shared.postprocess import (
     PersonalData,
     perplexity_limit,
 )
-from palimpsest.records.personal import personal
+from palimpsest.records.personal import is_personal
 from palimpsest.records.record import Record
 
 
@@ -50,7 +50,7 @@ def passes(text: str) -> bool:
 def test_personal_data_is_looked_for_in_all_that_a_reader_reads(record: Record, keeps: bool) -> None:
     """A release is refused for it there, so its remedy must remove it there."""
     assert PersonalData().keeps([Candidate(record, math.nan)]) == [keeps]
-    assert personal(record) is not keeps
+    assert is_personal(record) is not keeps
 
 
 # The chain.

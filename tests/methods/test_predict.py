@@ -17,11 +17,19 @@ from pydantic import ValidationError
 
 from palimpsest.errors import ModelError, ParamsError
 from palimpsest.methods.predict.fit import Predict, shape_of
-from palimpsest.methods.predict.plan import Spending, at_least_one, break_even, mechanisms, notes, size_for, spend
+from palimpsest.methods.predict.plan import (
+    Spending,
+    break_even,
+    divide_at_least_one,
+    mechanisms,
+    notes,
+    size_for,
+    spend,
+)
 from palimpsest.methods.predict.plan import plan as planned
 from palimpsest.methods.predict.settings import PredictSettings
 from palimpsest.methods.shared.base import Budget, Plan
-from palimpsest.methods.shared.filters import unread
+from palimpsest.methods.shared.filters import refuse_perplexity
 from palimpsest.methods.shared.predicted import Predicted, allowed_tokens, ends_of
 from palimpsest.methods.shared.settings import Filters
 from palimpsest.methods.shared.tools import Encoders
@@ -229,8 +237,8 @@ def test_settings_that_contradict_each_other_are_refused(changes) -> None:
 
 
 def test_every_label_gets_a_batch() -> None:
-    assert at_least_one(10, {"a": 0.9, "b": 0.1}) == {"a": 8, "b": 2}
-    assert at_least_one(2, {"a": 1.0, "b": 0.0}) == {"a": 1, "b": 1}
+    assert divide_at_least_one(10, {"a": 0.9, "b": 0.1}) == {"a": 8, "b": 2}
+    assert divide_at_least_one(2, {"a": 1.0, "b": 0.0}) == {"a": 1, "b": 1}
 
 
 # A fit.
@@ -244,7 +252,7 @@ def fit_of(
     kept: Path | None = None,
     encoders: Encoders | None = None,
 ) -> Predict:
-    return Predict(settings, schema, plan, folder, bytes(32), kept, unread, encoders)
+    return Predict(settings, schema, plan, folder, bytes(32), kept, refuse_perplexity, encoders)
 
 
 def fitted(ledger, schema, folder: Path, settings, budget: Budget = BUDGET, kept: Path | None = None) -> Predicted:
@@ -296,10 +304,10 @@ def test_of_free_labels_what_has_none_is_counted_as_removed() -> None:
     texts = ["sad | a film", "no joint", "glad |", "glad | a short one", "sad | a"]
     written = Predicted(({"label": "", "examples": texts, "rest": "", "drawn": 1, "private": 1},), False)
     filters = Filters(chain=("length",), min_words=2)
-    made = written.made(filters, unread, " | ", None)
+    made = written.made(filters, refuse_perplexity, " | ", None)
     assert (made.rows, made.drawn) == ([Record("a film", "sad"), Record("a short one", "glad")], 5)
     assert list(made.removed.items()) == [("joint", 2), ("length", 1)]
-    made = written.made(filters, unread, None, None)
+    made = written.made(filters, refuse_perplexity, None, None)
     assert (len(made.rows), made.drawn, made.removed) == (4, 5, {"length": 1})
 
 

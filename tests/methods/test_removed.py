@@ -3,9 +3,9 @@
 import json
 from collections import Counter
 
-from palimpsest.methods.shared.postprocess import Candidate, FilterChain, LengthFilter, PersonalData, noted_in
+from palimpsest.methods.shared.postprocess import Candidate, FilterChain, LengthFilter, PersonalData, read_noted
 from palimpsest.records.record import Record
-from palimpsest.report.release.allowed import GENERATION, publishable
+from palimpsest.report.release.allowed import GENERATION, copy_publishable
 
 SHORT, MAIL = "short", "write to me@you.org now"
 
@@ -45,10 +45,14 @@ def test_of_many_it_keeps_a_few_from_all_over_however_they_come() -> None:
 
 def test_what_is_written_is_read() -> None:
     made = noting(drawn(9))
-    assert noted_in(json.loads(json.dumps(made.noted_as_json()))) == made.noted
-    assert noted_in({"drawn": 3}) == {}
+    assert read_noted(json.loads(json.dumps(made.noted_as_json()))) == made.noted
+    assert read_noted({"drawn": 3}) == {}
 
 
 def test_no_removed_row_leaves_with_a_release() -> None:
     document = {"zone": "dp", "drawn": 9, "rows": 3, "removed": {"length": 3}} | noting(drawn(9)).noted_as_json()
-    assert publishable(document, GENERATION, "generation.json") == {"drawn": 9, "rows": 3, "removed": {"length": 3}}
+    assert copy_publishable(document, GENERATION, "generation.json") == {
+        "drawn": 9,
+        "rows": 3,
+        "removed": {"length": 3},
+    }

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.methods.restate.declaration import RestateSettings
-from palimpsest.methods.restate.fit import Quotas, Restate, assigned
+from palimpsest.methods.restate.fit import Quotas, Restate, assign_cells
 from palimpsest.methods.restate.plan import plan as planned
 from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.shared.settings import DELTA_SHARE
@@ -191,9 +191,9 @@ def test_cells_pass_where_noise_alone_rarely_does() -> None:
 
 def test_a_rare_cell_is_wanted_once_where_it_belongs() -> None:
     quotas = Quotas(np.array([[0], [1]]), np.array([[1000.0, 0.1], [10.0, 5.0]]))
-    assert quotas.wanted(0, 4).tolist() == [4, 0]
-    assert quotas.wanted(1, 4).tolist() == [3, 1]
-    assert quotas.wanted(0, 0).tolist() == [0, 0]
+    assert quotas.count_wanted(0, 4).tolist() == [4, 0]
+    assert quotas.count_wanted(1, 4).tolist() == [3, 1]
+    assert quotas.count_wanted(0, 0).tolist() == [0, 0]
 
 
 def test_labels_that_drown_follow_the_first_attribute() -> None:
@@ -206,5 +206,5 @@ def test_labels_that_drown_follow_the_first_attribute() -> None:
 
 def test_what_changes_least_is_changed() -> None:
     cells, stated = np.array([[0, 0], [1, 1]]), np.array([[-1, -1], [1, 0], [1, 1], [0, 1]])
-    assert assigned(stated, cells, np.array([2, 2])) == [1, 0, 1, 0]
-    assert assigned(stated, cells, np.array([0, 0])) == []
+    assert assign_cells(stated, cells, np.array([2, 2])) == [1, 0, 1, 0]
+    assert assign_cells(stated, cells, np.array([0, 0])) == []

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palimpsest.methods.shared.base import Budget
-from palimpsest.methods.shared.shares import divided, label_shares, planned_histogram, whole_rho
+from palimpsest.methods.shared.shares import divide_total, label_shares, planned_histogram, whole_rho
 from palimpsest.privacy.accounting import total_rho, zcdp_epsilon
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.queries import LabelHistogram
@@ -65,6 +65,6 @@ def test_public_shares_ask_nothing(prior, wanted) -> None:
 @given(st.integers(0, 500), st.lists(st.floats(0.001, 1.0), min_size=1, max_size=8))
 def test_a_total_is_split_whole_and_nearly_by_share(total: int, weights: list[float]) -> None:
     shares = {str(index): weight / sum(weights) for index, weight in enumerate(weights)}
-    found = divided(total, shares)
+    found = divide_total(total, shares)
     assert sum(found.values()) == total
     assert all(abs(found[label] - share * total) < 1.0 + 1e-9 for label, share in shares.items())

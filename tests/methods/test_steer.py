@@ -15,7 +15,7 @@ from palimpsest.errors import ModelError, ParamsError
 from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.shared.means import ClassSums
 from palimpsest.methods.steer.declaration import STEER, SteerSettings
-from palimpsest.methods.steer.fit import Moved, Space, Steer, kept_of, lifted
+from palimpsest.methods.steer.fit import Moved, Space, Steer, estimate_kept, lift
 from palimpsest.methods.steer.voice import Voice
 from palimpsest.privacy.accounting import epsilon, gdp_epsilon, is_private
 from palimpsest.privacy.means import GRID, ClassMeans, class_steps
@@ -117,7 +117,7 @@ def test_each_look_moves_by_at_most_one_unit_whatever_the_model_makes_of_a_text(
     arrays(np.float64, (3, 4), elements=st.floats(allow_nan=True, allow_infinity=True) | st.floats(-2, 2)),
 )
 def test_lifted_deviations_have_length_one_and_keep_what_is_shorter(deviations):
-    found = lifted(deviations)
+    found = lift(deviations)
     for own, given_one in zip(found, deviations, strict=True):
         length = np.linalg.norm(given_one)
         if not np.isfinite(length):
@@ -203,10 +203,10 @@ def test_one_strength_is_taken_as_it_is_and_a_pool_of_one_keeps_all(schema, stee
 
 def test_a_difference_that_is_all_noise_moves_nothing():
     noise = np.random.default_rng(0).normal(size=400)
-    assert kept_of(noise, 1.1) == 0.0
-    assert kept_of(noise, 0.0) == 1.0
-    assert kept_of(np.zeros(4), 1.0) == 0.0
-    assert kept_of(10 * noise, 1.0) == pytest.approx(0.99, abs=0.01)
+    assert estimate_kept(noise, 1.1) == 0.0
+    assert estimate_kept(noise, 0.0) == 1.0
+    assert estimate_kept(np.zeros(4), 1.0) == 0.0
+    assert estimate_kept(10 * noise, 1.0) == pytest.approx(0.99, abs=0.01)
 
 
 def test_a_space_brings_states_to_deviations_and_back():
@@ -216,7 +216,7 @@ def test_a_space_brings_states_to_deviations_and_back():
     assert np.allclose(deviations.mean(axis=0), 0.0, atol=1e-9)
     assert np.median(np.linalg.norm(deviations, axis=1)) == pytest.approx(1 / 1.5)
     assert np.allclose(states[0] + space.shift(deviations[1] - deviations[0]), states[1])
-    assert np.allclose(space.around(deviations[1]).deviations(states)[1], 0.0)
+    assert np.allclose(space.centre_at(deviations[1]).deviations(states)[1], 0.0)
 
 
 def test_a_coordinate_that_never_varies_does_no_harm():

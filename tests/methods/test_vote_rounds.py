@@ -14,7 +14,7 @@ from palimpsest.errors import LedgerError, OtherSubject, ParamsError
 from palimpsest.methods.embed.plan import plan as plan_embed
 from palimpsest.methods.evolve.plan import plan as plan_evolve
 from palimpsest.methods.shared.base import Budget, Plan
-from palimpsest.methods.shared.rounds import answered
+from palimpsest.methods.shared.rounds import ask_rounds
 from palimpsest.privacy.accounting import epsilon, gdp_epsilon, is_private
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.votes import Ballot, DomainBallot, Slate, VoteRounds
@@ -45,7 +45,7 @@ class World:
 
     def plan(self, budget: Budget, schema: PublicSchema | None = None, **changes: Any) -> Plan:
         own = {} if self.selection is None else {"selection": self.selection}
-        return self.planned(self.settings(**own, **changes), schema or self.world.schema_of(), budget)
+        return self.plan_of(self.settings(**own, **changes), schema or self.world.schema_of(), budget)
 
 
 def texts(ledger: Ledger, **changes: Any) -> Any:
@@ -192,6 +192,6 @@ def test_rounds_over_other_candidates_are_not_replayed(moved: bool) -> None:
     query = VoteRounds(Ballot(len, 1, 1.0), ("refund",), slates[0], lambda _done: second, 2)  # type: ignore[arg-type]
     if moved:
         with pytest.raises(OtherSubject, match="candidates of round 2"):
-            answered(Told(rounds), query)
+            ask_rounds(Told(rounds), query)
     else:
-        assert [one.slate for one in answered(Told(rounds), query)] == [one.digest for one in slates]
+        assert [one.slate for one in ask_rounds(Told(rounds), query)] == [one.digest for one in slates]

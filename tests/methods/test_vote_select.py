@@ -18,7 +18,7 @@ from palimpsest.methods.vote_select.fit import VoteSelect
 from palimpsest.methods.vote_select.plan import plan as planned
 from palimpsest.privacy.accounting import epsilon, gdp_sigma, is_private
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.events import composed
+from palimpsest.privacy.events import compose_terms
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.votes import Round, parts_of
@@ -40,9 +40,9 @@ DELTA = 1e-3
 GAUSSIAN = dpa.GaussianDpEvent(4.0)
 SOURCES = {
     "one look": GAUSSIAN,
-    "rounds": composed([(GAUSSIAN, None), (dpa.SelfComposedDpEvent(dpa.GaussianDpEvent(12.0), 10), None)]),
+    "rounds": compose_terms([(GAUSSIAN, None), (dpa.SelfComposedDpEvent(dpa.GaussianDpEvent(12.0), 10), None)]),
     "training": dpa.SelfComposedDpEvent(dpa.PoissonSampledDpEvent(0.05, dpa.GaussianDpEvent(1.5)), 50),
-    "tokens": composed(
+    "tokens": compose_terms(
         [(dpa.SelfComposedDpEvent(dpa.ZCDpEvent(1e-3), 20), ("scheme", str(cell))) for cell in range(3)]
     ),
 }

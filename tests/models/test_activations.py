@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from palimpsest.errors import ModelError
-from palimpsest.models.activations import Activations, moved
+from palimpsest.models.activations import Activations, shift_states
 from palimpsest.models.attention import blocks
 from palimpsest.models.tokens import train_tokenizer
 from tests.families import FAMILIES, family
@@ -60,7 +60,7 @@ def test_each_family_is_read_and_moved(kind):
     tokens, shift = torch.arange(6)[None] + 3, np.linspace(-1.0, 1.0, 8)
     with torch.no_grad():
         before = model(tokens, output_hidden_states=True)
-        with moved(model, 0, shift):
+        with shift_states(model, 0, shift):
             after = model(tokens)
         again = model(tokens)
     assert len(blocks(model)) == 2
@@ -68,7 +68,7 @@ def test_each_family_is_read_and_moved(kind):
     assert torch.equal(again.logits, before.logits)  # nothing stays behind
     seen = []
     handle = blocks(model)[1].register_forward_pre_hook(lambda _block, given: seen.append(given[0]))
-    with torch.no_grad(), moved(model, 0, shift):
+    with torch.no_grad(), shift_states(model, 0, shift):
         model(tokens)
     handle.remove()
     assert torch.allclose(seen[0], before.hidden_states[1] + torch.tensor(shift, dtype=torch.float32), atol=1e-6)

@@ -15,11 +15,11 @@ from palimpsest.errors import ModelError
 from palimpsest.models import descent, lm
 from palimpsest.models.decoder.settings import DecoderSettings
 from palimpsest.models.decoder.training import train_decoder
-from palimpsest.models.descent import Kept, descended, key_of, length_batches, rise_and_cosine
+from palimpsest.models.descent import Kept, descend, key_of, length_batches, rise_and_cosine
 from palimpsest.models.lm import learn_prompts, load_lm, pretrain_lm, train
 from palimpsest.models.settings import EmbeddedLm, PromptWarmUp
 from palimpsest.workspace import CHECKPOINTS
-from stages.public import half_trained
+from stages.public import open_checkpoints
 from tests.models.decoder.toy import encode, sentences
 
 STEPS = 12
@@ -56,7 +56,7 @@ def _trained(network: nn.Module, kept: Kept | None, stop: int | None = None, pre
     vectors = [weight for weight in network.parameters() if weight.dim() <= 1]
     groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "lr": 0.01}]
     rates = LambdaLR(torch.optim.AdamW(groups, lr=0.05, fused=True), lambda step: rise_and_cosine(step, STEPS))
-    return descended(
+    return descend(
         network, drawn(), lambda batch: (network(batch) - batch.sum(1, keepdim=True)).square().mean(), rates,
         name="toy", steps=STEPS, private=False, precision=precision, kept=kept,
     )  # fmt: skip
@@ -114,7 +114,7 @@ def test_nothing_of_private_rows_is_kept(tmp_path: Path) -> None:
     network = _network()
     rates = LambdaLR(torch.optim.AdamW(network.parameters()), lambda step: 1.0)
     with pytest.raises(ValueError, match="private"):
-        descended(
+        descend(
             network, [torch.ones(2, 5)], lambda batch: network(batch).mean(), rates,
             name="toy", steps=1, private=True, kept=Kept(tmp_path, "toy"),
         )  # fmt: skip
@@ -227,10 +227,10 @@ def test_an_audit_trains_without_a_state(shape: EmbeddedLm, tmp_path: Path) -> N
 def test_states_stay_until_their_stage_is_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     folder = CHECKPOINTS / "public" / "pretrain"
-    with suppress(_StopError), half_trained("pretrain") as found:
+    with suppress(_StopError), open_checkpoints("pretrain") as found:
         found.mkdir(parents=True)
         raise _StopError
     assert folder.is_dir()
-    with half_trained("pretrain") as found:
+    with open_checkpoints("pretrain") as found:
         assert found == folder
     assert not folder.exists()

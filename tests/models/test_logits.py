@@ -6,7 +6,7 @@ from transformers import GraniteConfig, GraniteForCausalLM
 
 from palimpsest.errors import ModelError
 from palimpsest.models import logits
-from palimpsest.models.logits import drawn_logits, logits_of, measured, require_plain_head, states
+from palimpsest.models.logits import drawn_logits, logits_of, measure_logits, require_plain_head, states
 from tests.families import family
 
 
@@ -20,7 +20,7 @@ def test_parts_give_the_losses_and_gradients_of_the_models_own_logits(kind: str,
     model.zero_grad()
     monkeypatch.setattr(logits, "MOST", 5 * 70 + 1)
     model.get_output_embeddings().register_forward_hook(lambda *given: seen.append(len(given[2])))
-    losses = measured(model, states(model, tokens)[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
+    losses = measure_logits(model, states(model, tokens)[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
     losses.mean().backward()
     assert max(seen) == 5
     for name, weight in model.named_parameters():

@@ -10,7 +10,7 @@ from palimpsest.cli.decisions import DataSource, params_text
 from palimpsest.files import read_json
 from palimpsest.methods.shared.tools import Reads
 from palimpsest.models.lm import suited_rate
-from palimpsest.params.load import load, loads, rendered
+from palimpsest.params.load import load, loads, render_params
 from palimpsest.records.record import Record
 from palimpsest.records.vouched import fingerprint_of, sha256
 from palimpsest.records.write import write_public
@@ -18,7 +18,7 @@ from palimpsest.twins.models import save_base
 from palimpsest.workspace import BASE_LM, EMBEDDINGS, METRICS, PUBLIC, UNTOUCHED
 from stages.spenders import spenders
 from stages.tools import Artifacts
-from stages.vouching import vouched
+from stages.vouching import resolve_vouched
 from tests.settings_file import edit_settings
 
 WORDS = ("lamp", "kettle", "hums", "leaks")
@@ -51,7 +51,7 @@ def weights(folder: Path) -> str:
 
 def base_of(home: Path) -> Artifacts:
     (who,) = (one for one in spenders(load(home)) if Reads.BASE in one.method.reads)
-    return Artifacts(load(home), who, vouched)
+    return Artifacts(load(home), who, resolve_vouched)
 
 
 def test_pretrain_leaves_a_named_model_byte_for_byte(workspace: Path) -> None:
@@ -97,6 +97,6 @@ def test_the_named_models_workspace_is_prompted_in_words_and_the_papers_is_not(w
     )
     params = loads(params_text(source))
     assert (params.run.private_predict, params.taught, params.models.prompts) == ({"predict3": "base"}, {}, None)
-    assert "prompts: null" in rendered(params)
+    assert "prompts: null" in render_params(params)
     paper = DataSource(**{**vars(source), "wanted": None, "preset": "paper-000"})
     assert loads(params_text(paper)).models.words is None

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from palimpsest.audit.finetune import FinetuneSettings, finetuned
+from palimpsest.audit.finetune import FinetuneSettings, score_finetuned
 from palimpsest.errors import ModelError
 from palimpsest.models.encoder import Encoder
 from palimpsest.models.lm import load_lm
@@ -31,7 +31,7 @@ SETTINGS = FinetuneSettings(seeds=[1], epochs=1, batch=2, learning_rate=1e-3, ma
 
 
 def classify(folder: Path) -> Any:
-    return finetuned(folder, ["a b", "b a"], ["x", "y"], ["a"], ["x"], ["x", "y"], SETTINGS)
+    return score_finetuned(folder, ["a b", "b a"], ["x", "y"], ["a"], ["x"], ["x", "y"], SETTINGS)
 
 
 LOADERS: dict[str, Callable[[Path], Any]] = {"lm": load_lm, "encoder": Encoder, "classifier": classify}

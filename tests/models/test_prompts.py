@@ -23,10 +23,12 @@ def encoded(words: str) -> tuple[int, ...]:
 @pytest.mark.parametrize("labels", [LABELS, {}], ids=["labels", "no labels"])
 def test_each_set_has_every_prompt(name: Named, labels: dict[str, str]) -> None:
     words, labelled = words_of(name), bool(labels)
-    for shows in (words.shown, words.paraphrase, words.blanks):
+    for shows in (words.prompt_with_example, words.paraphrase, words.blanks):
         require_slots(name, shows(labelled), 1)
     head = heads_of(tokenizer(), words.prompt(labelled), labels)
-    made = prompter(tokenizer(), words.shown(labelled), words.prompt(labelled), labels, chat=False, text_tokens=9)
+    made = prompter(
+        tokenizer(), words.prompt_with_example(labelled), words.prompt(labelled), labels, chat=False, text_tokens=9
+    )
     for label, public in head.items():
         told = f"{words.label}: {labels[label]}\n" if labelled else ""
         assert tokenizer().decode(public[1:]) == f"{told}{words.text}:\n"

@@ -6,8 +6,8 @@ from typing import Any
 from typer.testing import CliRunner
 
 from palimpsest.cli.main import app
-from palimpsest.params.load import file_of, resolved
-from palimpsest.params.origin import Knob, knobs
+from palimpsest.params.load import file_of, resolve_params
+from palimpsest.params.shorten import Knob, knobs
 from palimpsest.params.text import to_yaml
 
 ROOT = Path(__file__).parents[2]
@@ -26,7 +26,7 @@ FILE, WORKED_OUT, DEFAULT = "params.yaml", "worked out", "default"
 
 def found() -> dict[str, Knob]:
     file = file_of(to_yaml(CONTENT))
-    return {knob.key: knob for knob in knobs(file, resolved(file))}
+    return {knob.key: knob for knob in knobs(file, resolve_params(file))}
 
 
 def test_each_value_says_where_it_comes_from() -> None:

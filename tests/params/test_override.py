@@ -7,7 +7,7 @@ from ruamel.yaml import YAML
 
 from palimpsest.errors import ParamsError
 from palimpsest.params.file import File
-from palimpsest.params.override import SETTABLE, overridden
+from palimpsest.params.load import SETTABLE, override_values
 from tests.settings_file import FULL
 
 TEXT = FULL.read_text(encoding="utf-8")
@@ -17,7 +17,7 @@ ENDPOINT = {"kind": "endpoint", "url": "http://elsewhere/v1", "model": "m", "key
 
 
 def test_a_run_may_set_how_rows_are_made() -> None:
-    written = overridden(TEXT, {f"variants.{VARIANT}.rows": 120, "compute.device": "cpu"})
+    written = override_values(TEXT, {f"variants.{VARIANT}.rows": 120, "compute.device": "cpu"})
     found = YAML(typ="safe").load(written)
     assert (found["variants"][VARIANT]["rows"], found["compute"]["device"]) == (120, "cpu")
 
@@ -26,7 +26,7 @@ def test_what_it_may_not_set_are_all_other_sections() -> None:
     assert set(SETTABLE) < set(File.model_fields)
     for section in set(File.model_fields) - set(SETTABLE):
         with pytest.raises(ParamsError, match="may not set"):
-            overridden(TEXT, {f"{section}.any": 1})
+            override_values(TEXT, {f"{section}.any": 1})
 
 
 @pytest.mark.parametrize(
@@ -43,10 +43,10 @@ def test_what_it_may_not_set_are_all_other_sections() -> None:
 )
 def test_a_run_says_not_where_anything_is_sent_nor_what_is_protected(key: str, value: Any) -> None:
     with pytest.raises(ParamsError, match="may not set"):
-        overridden(TEXT, {key: value})
+        override_values(TEXT, {key: value})
 
 
 @pytest.mark.parametrize("key", [f"variants.{VARIANT}.method.x", f"variants.{VARIANT}.no_key"])
 def test_a_key_that_is_none_is_refused(key: str) -> None:
     with pytest.raises(ParamsError):
-        overridden(TEXT, {key: 1})
+        override_values(TEXT, {key: 1})

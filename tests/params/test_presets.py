@@ -18,8 +18,7 @@ from palimpsest.params.load import file_of, loads
 from palimpsest.params.preset import CONDITIONS, OURS, Facts, Worked, presets
 from palimpsest.params.schema import Params
 from palimpsest.privacy.accounting import epsilon, gdp_epsilon
-from stages.pricing import Prices
-from stages.spenders import spenders
+from stages.spenders import Prices, spenders
 from tools.reference import page
 
 N = 6000
@@ -93,7 +92,7 @@ def params_of(name: str, task: str = "classify", **changes: Any) -> Params:
 
 
 def plan_of(params: Params, name: str) -> Plan:
-    return Prices(params).planned(name)
+    return Prices(params).plan_of(name)
 
 
 def written(name: str) -> dict[str, Any]:
@@ -204,7 +203,7 @@ def small(name: str) -> tuple[Params, Prices]:
 def test_all_methods_of_a_paper_are_priced(name: str) -> None:
     params, prices = small(name)
     rows = spenders(params)
-    plans = {each.name.rstrip("135"): prices.planned(each.name) for each in rows}
+    plans = {each.name.rstrip("135"): prices.plan_of(each.name) for each in rows}
     assert plans.keys() == METHODS_OF[name]
     assert [stem for stem, plan in plans.items() if not plan.feasible] == (["embed"] if name == "paper-004" else [])
     assert all(plan.budget.epsilon == each.target.epsilon for plan, each in zip(plans.values(), rows, strict=True))
@@ -245,11 +244,11 @@ def test_two_gradients_counted_once_are_more_than_they_are_said_to_be(n: int, no
 
 def test_plan_says_for_what_two_gradients_would_pass() -> None:
     _, prices = small("paper-000")
-    (note,) = prices.planned("multitask3").notes
+    (note,) = prices.plan_of("multitask3").notes
     said = float(note.rpartition(" ")[2])
     assert "sqrt(2) C" in note
     assert 0.5 < said < 3.0
-    assert prices.planned("naive3").notes == ()
+    assert prices.plan_of("naive3").notes == ()
 
 
 def test_the_printed_noise_of_aug_pe_is_more_than_epsilon_1() -> None:

@@ -8,8 +8,7 @@ from palimpsest.models.chat.settings import Endpoint, LocalChatSettings
 from palimpsest.params.file import File, Runs
 from palimpsest.params.reference import render
 from palimpsest.params.resolve import VARIANTS, settings_of
-from palimpsest.params.schema import DiscriminatorSettings, LanguageModel
-from palimpsest.params.sections import Audit, Dataset, Models, Utility
+from palimpsest.params.schema import Audit, Dataset, DiscriminatorSettings, LanguageModel, Models, Utility
 
 
 def described(page: str) -> set[str]:

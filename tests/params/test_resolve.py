@@ -13,11 +13,10 @@ from ruamel.yaml import YAML
 
 from palimpsest.errors import ParamsError
 from palimpsest.methods.registry import METHODS
-from palimpsest.params.derived import ANY, DERIVED, Path
-from palimpsest.params.load import file_of, resolved
-from palimpsest.params.resolve import SECTIONS, VARIANTS
+from palimpsest.params.load import file_of, resolve_params
+from palimpsest.params.resolve import ANY, DERIVED, SECTIONS, VARIANTS, Path
 from palimpsest.params.schema import DiscriminatorSettings, LanguageModel, Params
-from palimpsest.params.shorten import plain, shorten
+from palimpsest.params.shorten import shorten, to_plain
 from palimpsest.params.text import to_yaml
 
 Body = dict[str, Any]
@@ -52,12 +51,12 @@ def body(**changes: Any) -> Body:
 
 
 def loaded(content: Body) -> Params:
-    return resolved(file_of(to_yaml(content)))
+    return resolve_params(file_of(to_yaml(content)))
 
 
 def test_what_runs_follows_from_the_variants() -> None:
     params = loaded(body())
-    run, names = plain(params.run), list(body()["variants"])
+    run, names = to_plain(params.run), list(body()["variants"])
     assert params.methods == ["discriminator", "dp_lm", "embed", "evolve", "predict", "select", "vote_select"]
     assert set(run) > {method.run for method in METHODS}
     assert {key: value for key, value in run.items() if value} == {
@@ -89,10 +88,10 @@ def test_runs_narrow_what_runs_and_ask_for_more() -> None:
 
 def test_settings_stand_flat_and_parts_of_a_section_keep_its_other_defaults() -> None:
     params = loaded(body())
-    filters = plain(params.variants["predict3"])["predict"]["filters"]
+    filters = to_plain(params.variants["predict3"])["predict"]["filters"]
     assert (filters["min_words"], filters["chain"]) == (4, ["length", "personal_data", "duplicates"])
-    assert plain(params.variants["guided"])["generate"]["best_of"] == 2
-    assert plain(params.variants["select3"])["select"]["rows"] == 10
+    assert to_plain(params.variants["guided"])["generate"]["best_of"] == 2
+    assert to_plain(params.variants["select3"])["select"]["rows"] == 10
 
 
 def test_purpose_is_release_where_there_is_noise() -> None:
@@ -103,7 +102,7 @@ def test_purpose_is_release_where_there_is_noise() -> None:
 def test_sizes_follow_from_the_declared_units() -> None:
     params = loaded(body())
     assert (params.lms["dp3"].train.batch, params.discriminators["judge"].train.batch) == (128, 2400)
-    assert (params.audit.size, plain(params.variants["plain3"])["predict"]["batch_size"]) == (480, 32)
+    assert (params.audit.size, to_plain(params.variants["plain3"])["predict"]["batch_size"]) == (480, 32)
     persons = body()
     persons["dataset"]["unit"] = {"column": "who", "persons": 240}
     params = loaded(persons)
@@ -123,7 +122,7 @@ def test_a_record_of_json_is_read_and_written_whole(task: str, tokens: list[int]
         "shown": {"method": "fewshot", "from": "base", "epsilon": 3},
     }
     params = loaded(content)
-    drawn, predicted, shown = (plain(params.variants[name]) for name in content["variants"])
+    drawn, predicted, shown = (to_plain(params.variants[name]) for name in content["variants"])
     found = [params.lms["free"].train.max_tokens, drawn["generate"]["max_tokens"]]
     for section in (predicted["predict"], shown["fewshot"]):
         found += [section["max_tokens"], section["prompt"]["text_tokens"]]
@@ -150,11 +149,11 @@ def test_class_means_need_labels() -> None:
     content = body(taught={}, lms={}, discriminators={})
     content["dataset"] |= {"task": "text", "label": None, "labels": {}}
     content["variants"] = {name: content["variants"][name] for name in ("plain3", "evolve3", "embed3")}
-    written = {name: plain(row) for name, row in loaded(content).variants.items()}
+    written = {name: to_plain(row) for name, row in loaded(content).variants.items()}
     assert written["plain3"]["predict"]["class_means"] is None
     assert written["evolve3"]["evolve"]["class_means"] is None
     assert written["embed3"]["embed"]["class_means"] is None
-    labelled = {name: plain(row) for name, row in loaded(body()).variants.items()}
+    labelled = {name: to_plain(row) for name, row in loaded(body()).variants.items()}
     assert labelled["evolve3"]["evolve"]["class_means"]["share"] == 0.5
 
 

@@ -8,9 +8,9 @@ import pytest
 from palimpsest.errors import ParamsError
 from palimpsest.graph.render import document, features
 from palimpsest.models.words import BARE, words_of
-from palimpsest.params.load import file_of, resolved
+from palimpsest.params.load import file_of, resolve_params
 from palimpsest.params.schema import Params
-from palimpsest.params.shorten import plain, shorten
+from palimpsest.params.shorten import shorten, to_plain
 from palimpsest.params.sources import public_sources
 from palimpsest.params.text import to_yaml
 from palimpsest.workspace import BASE_LM, UNTOUCHED
@@ -20,7 +20,7 @@ NAMED = {"lm": "/models/gemma"}
 
 
 def loaded(**models: Any) -> Params:
-    return resolved(file_of(to_yaml(body(models=models))))
+    return resolve_params(file_of(to_yaml(body(models=models))))
 
 
 def files(params: Params, key: str) -> dict[str, list[str]]:
@@ -58,14 +58,17 @@ def test_words_land_where_the_base_is_prompted() -> None:
     words, params = words_of("reviews"), loaded(**NAMED, words="reviews")
     head = words.prompt(labelled=True)
     assert {model.train.prompt for model in params.lms.values()} == {head}
-    prompts = {name: plain(params.variants[name])["predict"]["prompt"] for name in ("plain3", "predict3")}
-    assert (prompts["plain3"]["private"], prompts["plain3"]["public"]) == (words.shown(labelled=True), head)
+    prompts = {name: to_plain(params.variants[name])["predict"]["prompt"] for name in ("plain3", "predict3")}
+    assert (prompts["plain3"]["private"], prompts["plain3"]["public"]) == (
+        words.prompt_with_example(labelled=True),
+        head,
+    )
     assert prompts["plain3"]["ends"] == "line"
     assert prompts["predict3"]["public"] == BARE  # a taught model knows this form
-    author = plain(params.authors["base"])
+    author = to_plain(params.authors["base"])
     assert (author["prompt"], author["paraphrase"]) == (head, words.paraphrase(labelled=True))
     assert {"lms.dp3.prompt", "authors.base.prompt"} <= {source.key for source in public_sources(params)}
-    assert resolved(file_of(to_yaml(shorten(params)))) == params
+    assert resolve_params(file_of(to_yaml(shorten(params)))) == params
 
 
 def test_a_record_of_json_is_asked_for_by_its_form() -> None:
@@ -76,22 +79,22 @@ def test_a_record_of_json_is_asked_for_by_its_form() -> None:
     task = {"task": "json", "text": "*", "json_schema": {"type": "object", "properties": kinds}}
     content["dataset"] = {key: content["dataset"][key] for key in ("asset", "private", "public", "n_public")} | task
     content["variants"] = {"plain3": {"method": "predict", "epsilon": 3}, "dp3": {"method": "dp_lm"}}
-    params = resolved(file_of(to_yaml(content)))
+    params = resolve_params(file_of(to_yaml(content)))
     form = '{"title": "...", "kind": "film", "cast": ["..."], "of": {"year": 1998, "seen": true}}'
-    prompt, head = plain(params.variants["plain3"])["predict"]["prompt"], f"JSON record:\n{form}\n\nJSON record:\n"
+    prompt, head = to_plain(params.variants["plain3"])["predict"]["prompt"], f"JSON record:\n{form}\n\nJSON record:\n"
     assert params.lms["dp3"].train.prompt.format() == prompt["public"].format() == head
     assert prompt["private"].format(text="{}") == f"{head}{{}}\n\nJSON record:\n"
     content["models"]["words"] = {"text": "Row", "form": "{}"}
-    assert resolved(file_of(to_yaml(content))).lms["dp3"].train.prompt.format() == "Row:\n{}\n\nRow:\n"
+    assert resolve_params(file_of(to_yaml(content))).lms["dp3"].train.prompt.format() == "Row:\n{}\n\nRow:\n"
 
 
 def test_a_judge_is_asked_in_the_same_words() -> None:
     content = body(models={**NAMED, "words": "reviews"}) | {"utility": {"in_context": {"draws": 2}}}
-    asked = resolved(file_of(to_yaml(content))).utility.in_context
+    asked = resolve_params(file_of(to_yaml(content))).utility.in_context
     assert asked is not None
     assert (asked.item, asked.answer, asked.draws) == ("Review: {text}\nSentiment:", " {label}\n\n", 2)
     content["utility"]["in_context"]["item"] = "{text} It was"
-    own = resolved(file_of(to_yaml(content))).utility.in_context
+    own = resolve_params(file_of(to_yaml(content))).utility.in_context
     assert own is not None
     assert own.item == "{text} It was"
     assert loaded(**NAMED, words="reviews").utility.in_context is None
@@ -100,12 +103,12 @@ def test_a_judge_is_asked_in_the_same_words() -> None:
 def test_the_base_writes_alone_behind_the_first_prompt_that_it_is_given_for_private_rows() -> None:
     content = body(models={**NAMED, "words": "reviews"})
     content["lms"]["dp3"]["prompt"] = "{description}: "
-    found = [resolved(file_of(to_yaml(content))).public_lm]
+    found = [resolve_params(file_of(to_yaml(content))).public_lm]
     content |= {"lms": {}, "discriminators": {}, "public_lm": {"top_p": 0.5}}
     content["variants"] = {"plain3": {"method": "predict", "epsilon": 3}}
-    found.append(resolved(file_of(to_yaml(content))).public_lm)
+    found.append(resolve_params(file_of(to_yaml(content))).public_lm)
     content["variants"]["plain3"]["prompt"] = {"public": BARE}
-    found.append(resolved(file_of(to_yaml(content))).public_lm)
+    found.append(resolve_params(file_of(to_yaml(content))).public_lm)
     head = words_of("reviews").prompt(labelled=True)
     assert [one and (one.prompt, one.ends, one.top_p) for one in found] == [
         ("{description}: ", "line", 0.95), (head, "line", 0.5), (BARE, "eos", 0.5)
@@ -114,34 +117,34 @@ def test_the_base_writes_alone_behind_the_first_prompt_that_it_is_given_for_priv
 
 def test_a_named_model_writes_alone_unless_that_is_taken_out_and_the_embedded_one_where_it_is_asked() -> None:
     for models, given in product((NAMED, {}), ({}, {"public_lm": {}}, {"public_lm": None})):
-        params = resolved(file_of(to_yaml(body(models=models) | given)))
+        params = resolve_params(file_of(to_yaml(body(models=models) | given)))
         there = bool(models) if not given else given["public_lm"] is not None
         assert (params.public_lm is not None, params.writes_alone) == (there, there)
-        assert resolved(file_of(to_yaml(shorten(params)))) == params
+        assert resolve_params(file_of(to_yaml(shorten(params)))) == params
     chat = body(models=NAMED, lms={}, discriminators={})
     chat["variants"] = {"plain3": {"method": "predict", "epsilon": 3, "prompt": {"chat": True, "public": "Write."}}}
-    assert not resolved(file_of(to_yaml(chat))).writes_alone  # an instruction is not gone on with
+    assert not resolve_params(file_of(to_yaml(chat))).writes_alone  # an instruction is not gone on with
 
 
 def test_what_is_written_out_stays_and_words_may_be_ones_own() -> None:
     content = body(models={"lm": "x", "words": {"text": "Recipe", "label": "Cuisine"}})
     content["variants"]["plain3"]["prompt"] = {"public": "Say {label}:"}
     content["lms"]["dp3"]["prompt"] = "{description}: "
-    params = resolved(file_of(to_yaml(content)))
-    prompt = plain(params.variants["plain3"])["predict"]["prompt"]
+    params = resolve_params(file_of(to_yaml(content)))
+    prompt = to_plain(params.variants["plain3"])["predict"]["prompt"]
     assert (prompt["public"], prompt["private"].splitlines()[0]) == ("Say {label}:", "Cuisine: {description}")
     assert [params.lms[name].train.prompt for name in ("dp3", "free")] == [
         "{description}: ", "Cuisine: {description}\nRecipe:\n"
     ]  # fmt: skip
-    assert resolved(file_of(to_yaml(shorten(params)))) == params
+    assert resolve_params(file_of(to_yaml(shorten(params)))) == params
 
 
 def test_without_words_the_form_is_the_one_that_public_text_teaches() -> None:
     params = loaded()
-    prompt = plain(params.variants["plain3"])["predict"]["prompt"]
+    prompt = to_plain(params.variants["plain3"])["predict"]["prompt"]
     assert {model.train.prompt for model in params.lms.values()} == {prompt["public"]} == {BARE}
     assert not any(source.key.startswith(("lms", "authors")) for source in public_sources(params))
-    author = plain(params.authors["base"])
+    author = to_plain(params.authors["base"])
     assert (author["paraphrase"], author["blanks"], author["examples"], author["ends"]) == (None, None, 0, "eos")
 
 

@@ -19,9 +19,9 @@ def stage(how: str) -> None:
     if second and how == "fails":
         raise DataError("A file is not there.", "Make it.")
     if how == "meets":
-        from palimpsest.training.team import joined  # torch, which the others need not wait for
+        from palimpsest.training.team import join_team  # torch, which the others need not wait for
 
-        with joined() as team:
+        with join_team() as team:
             team.meet()
             for one in psutil.Process().net_connections("inet"):
                 print("at", one.laddr.ip, flush=True)

@@ -29,7 +29,7 @@ from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Charge
 from palimpsest.workspace import CHECKPOINTS
 from stages.common import start
-from stages.warm import serving
+from stages.warm import serve_stages
 from tests.settings_file import edit_settings
 
 MARKER = "qvxzkwjy"  # a word that only planted private rows hold
@@ -266,7 +266,7 @@ def warm() -> dict[str, str]:
     """What lets stages start warm, as long as this process lasts."""
     stack = ExitStack()
     atexit.register(stack.close)
-    return stack.enter_context(serving(_environment()))
+    return stack.enter_context(serve_stages(_environment()))
 
 
 def _environment() -> dict[str, str]:

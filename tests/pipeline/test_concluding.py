@@ -10,7 +10,7 @@ import pytest
 
 import stages.release
 import stages.report
-from palimpsest.audit.inconclusive import Inconclusive, inconclusive
+from palimpsest.audit.inconclusive import Inconclusive, read_inconclusive
 from palimpsest.files import read_json, write_json
 from palimpsest.graph.stage import BELOW, NAME, Stage
 from palimpsest.graph.stages import STAGES
@@ -22,7 +22,7 @@ from palimpsest.report.release import keys, word
 from palimpsest.report.sections.anonymity import ANONYMITY
 from palimpsest.workspace import METRICS, PAGE, PRIVATE, PUBLIC, PUBLIC_LM, RELEASE, STATEMENT, SUMMARY, Zone
 from stages.report import read_results
-from stages.warm import serving
+from stages.warm import serve_stages
 from tests.pipeline.place import VARIANT, Place
 from tests.report.release_world import VARIANT as RELEASED
 from tests.report.release_world import copied, inside, released
@@ -141,7 +141,7 @@ def _broken(*_: object, **__: object) -> None:
 
 
 def _reason(path: Path) -> Inconclusive:
-    found = inconclusive(read_json(path))
+    found = read_inconclusive(read_json(path))
     assert found is not None, path
     return found
 
@@ -232,7 +232,7 @@ def test_no_runner_stops_at_audits_that_fail(
     place = copy(releasing)
     told = {keys.VARIABLE: str(place.home / "release.pem"), word.VARIABLE: word.YES}
     broken = {"PYTHONPATH": str(place.home / "broken")}
-    with serving({**place.variables, **broken}) as warm:
+    with serve_stages({**place.variables, **broken}) as warm:
         code = place.start(*runner, **broken, **told, **warm).wait()
     output = place.output
     assert code == 0, output
@@ -240,5 +240,5 @@ def test_no_runner_stops_at_audits_that_fail(
     with place.entered():
         assert (RELEASE / "card.html").is_file()
         found = read_results(load())
-        assert VARIANT in found.unsettled(ANONYMITY)
+        assert VARIANT in found.find_unsettled(ANONYMITY)
         assert "ZeroDivisionError" in PAGE.read_text(encoding="utf-8")

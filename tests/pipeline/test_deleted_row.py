@@ -12,7 +12,7 @@ from palimpsest.files import make_folder
 from palimpsest.records.write import read_split
 from palimpsest.workspace import CHECKPOINTS, PRIVATE, RATINGS, SAMPLES, SHARDS
 from palimpsest_lab.stages import incontext_eval
-from stages import encoding, encoding_tools
+from stages import tools
 from tests.pipeline.place import MARKER, Place
 from tests.pipeline.test_pipeline_runs import hashes
 
@@ -22,9 +22,9 @@ pytestmark = [pytest.mark.xdist_group("pipeline"), pytest.mark.timeout(900)]
 BESIDE = (
     SHARDS / "dp3" / "0.parquet",
     CHECKPOINTS / "dp3" / "state",
-    encoding.OF_ROWS / "a.vectors",
-    encoding.OF_MEASURED / "a.vectors",
-    encoding_tools.OF_OTHER_ASKS / "inf.sqlite",
+    tools.OF_ROWS / "a.vectors",
+    tools.OF_MEASURED / "a.vectors",
+    tools.OF_OTHER_ASKS / "inf.sqlite",
     incontext_eval.KEPT / "real.sqlite",
     RATINGS / "sheet.csv",
     SAMPLES,

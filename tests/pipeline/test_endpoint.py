@@ -92,7 +92,7 @@ def evolved(ran: Place, copy: Callable[[Place], Place], recorder: Running, folde
     settings["label_counts"] = "prior"  # so that another look asks for the same texts
     place.edit("authors", endpoint=endpoint)
     place.edit("variants", **{EVOLVED: {"method": "evolve", "epsilon": 0.5, "from": "endpoint", **settings}})
-    Ledger.create(books).take_in(place.ledger.exported())
+    Ledger.create(books).take_in(place.ledger.export())
     with place.entered() as patch:
         patch.setenv(LEDGER_VARIABLE, books)
         patch.setenv(KEY_VARIABLE, KEY)

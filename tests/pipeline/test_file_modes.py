@@ -13,7 +13,7 @@ import pytest
 from dvc.repo import Repo
 
 import stages.dp_train
-from palimpsest.cli.graph import stale
+from palimpsest.cli.graph import find_stale
 from palimpsest.privacy.ledger import again
 from stages.warm import VARIABLE as WARM
 from tests.pipeline.place import VARIANT, Place, asked_word
@@ -95,7 +95,7 @@ def test_what_dvc_keeps_elsewhere_of_a_workspace_is_its_users_alone(
     before = os.umask(0)
     try:
         assert mode_elsewhere(moved) == 0o777, "by DVC alone"
-        stale(moved.workspace)
+        find_stale(moved.workspace)
     finally:
         os.umask(before)
     assert mode_elsewhere(moved) == 0o700, "once a command of ours has opened it"

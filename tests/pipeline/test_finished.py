@@ -9,7 +9,7 @@ import pytest
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Asset, Reservation, Run
 from palimpsest.privacy.planned import PlannedQuery
-from stages import finished
+from stages import resuming
 
 PLAN = [PlannedQuery("first", dpa.GaussianDpEvent(20.0)), PlannedQuery("second", dpa.GaussianDpEvent(20.0))]
 RUN = Run(stage="fit", variant="a", purpose="release", fingerprint="f", plan="p")
@@ -35,7 +35,7 @@ def begun(ledger: Ledger) -> Reservation:
     ROWS.write_text("rows")
     MODEL.mkdir(parents=True)
     (MODEL / "weights").write_text("weights")
-    finished.keep(RUN, [ROWS, MODEL], {"rows": 3}, "base", "code")
+    resuming.keep(RUN, [ROWS, MODEL], {"rows": 3}, "base", "code")
     return reservation
 
 
@@ -50,8 +50,8 @@ def test_what_a_committed_run_wrote_comes_back_whole_with_its_charges(ledger: Le
     reservation = begun(ledger)
     ledger.commit(reservation)
     removed()
-    assert finished.is_kept(RUN)
-    again = finished.restored(RUN, ledger.charges("tickets"), "base", "code")
+    assert resuming.is_kept(RUN)
+    again = resuming.restore_outputs(RUN, ledger.charges("tickets"), "base", "code")
     assert again is not None
     assert (ROWS.read_text(), (MODEL / "weights").read_text(), again.facts) == ("rows", "weights", {"rows": 3})
     assert [charge.id for charge in again.session.reservation.charges] == [one.id for one in reservation.charges]
@@ -74,7 +74,7 @@ def _torn(ledger: Ledger, reservation: Reservation) -> Run:
 def test_nothing_else_comes_back(ledger: Ledger, how: Callable[[Ledger, Reservation], Run]) -> None:
     run = how(ledger, begun(ledger))
     removed()
-    assert finished.restored(run, ledger.charges("tickets"), "base", "code") is None
+    assert resuming.restore_outputs(run, ledger.charges("tickets"), "base", "code") is None
     assert not ROWS.exists()
 
 
@@ -82,7 +82,7 @@ def test_a_model_of_older_code_is_kept_and_said_to_be(ledger: Ledger, capsys: py
     ledger.commit(begun(ledger))
     for code, older in (("code", False), ("newer", True)):
         removed()
-        assert finished.restored(RUN, ledger.charges("tickets"), "base", code) is not None
+        assert resuming.restore_outputs(RUN, ledger.charges("tickets"), "base", code) is not None
         assert ("as older code made it" in capsys.readouterr().out) == older
         assert ROWS.read_text() == "rows"
 
@@ -90,7 +90,7 @@ def test_a_model_of_older_code_is_kept_and_said_to_be(ledger: Ledger, capsys: py
 def test_a_model_behind_another_public_source_does_not_come_back(ledger: Ledger) -> None:
     ledger.commit(begun(ledger))
     removed()
-    assert finished.restored(RUN, ledger.charges("tickets"), "another base", "code") is None
+    assert resuming.restore_outputs(RUN, ledger.charges("tickets"), "another base", "code") is None
     assert not ROWS.exists()
 
 
@@ -99,11 +99,11 @@ def test_a_run_with_other_settings_takes_nothing_away_that_was_paid_for(ledger: 
     ledger.commit(begun(ledger))
     removed()
     other = Run(**{**RUN.__dict__, "plan": "another"})
-    assert finished.restored(other, ledger.charges("tickets"), "base", "code") is None
+    assert resuming.restore_outputs(other, ledger.charges("tickets"), "base", "code") is None
     assert not ROWS.exists()
     ROWS.write_text("rows of the other")
-    finished.keep(other, [ROWS], {}, "base", "code")
+    resuming.keep(other, [ROWS], {}, "base", "code")
     ROWS.unlink()
-    assert finished.is_kept(RUN)
-    assert finished.restored(RUN, ledger.charges("tickets"), "base", "code") is not None
+    assert resuming.is_kept(RUN)
+    assert resuming.restore_outputs(RUN, ledger.charges("tickets"), "base", "code") is not None
     assert ROWS.read_text() == "rows"

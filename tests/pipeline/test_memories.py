@@ -11,11 +11,22 @@ import pytest
 from palimpsest.graph.stages import SPENDERS, STAGES
 from palimpsest.params.load import parse
 from palimpsest.workspace import PRIVATE, Zone
-from stages import encoding, encoding_tools
-from stages.encoding import OF_MEASURED, OF_PAID, OF_PUBLIC, OF_ROWS, encoders, measuring, memory_of
-from stages.encoding_tools import OF_OTHER_ASKS, OF_PAID_ASKS, EncodingTools
+from stages import tools as encoding
+from stages import tools as encoding_tools
 from stages.spenders import spender
-from stages.tools import Artifacts
+from stages.tools import (
+    OF_MEASURED,
+    OF_OTHER_ASKS,
+    OF_PAID,
+    OF_PAID_ASKS,
+    OF_PUBLIC,
+    OF_ROWS,
+    Artifacts,
+    EncodingTools,
+    encoders,
+    measuring_encoder,
+    memory_of,
+)
 from tests.settings_file import demo
 
 ALLOWED = {Zone.PUBLIC: {"OF_PUBLIC"}, Zone.DP: {"OF_PAID", "memory_of("}, Zone.PRIVATE: set()}
@@ -78,13 +89,13 @@ def test_what_is_charged_never_takes_a_vector_in_half_precision(
     monkeypatch.chdir(tmp_path)
     for name, value in {"Encoder": Reader, "vouched": lambda *_: tmp_path, "fingerprint_of": lambda _: "one"}.items():
         monkeypatch.setattr(encoding, name, value)
-    monkeypatch.setattr(encoding, "halves", lambda: True)
+    monkeypatch.setattr(encoding, "has_bfloat16", lambda: True)
     params = parse(demo() | {"compute": {"precision": "bf16"}})
     for first, second in ("ab", "ba"):  # whichever comes first
         found = {}
         for who in (first, second):
-            own = measuring(params) if who == "a" else encoders(params, 1)
+            own = measuring_encoder(params) if who == "a" else encoders(params, 1)
             found[who] = [float(encode([first])[0, 0]) for encode in (own.rows, own.others)]
         assert found == {"a": [0.5, 0.5], "b": [1.0, 1.0]}
-    monkeypatch.setattr(encoding, "halves", lambda: False)
-    assert measuring(params).rows(["c"])[0, 0] == 1.0, "no such instructions: as ever"
+    monkeypatch.setattr(encoding, "has_bfloat16", lambda: False)
+    assert measuring_encoder(params).rows(["c"])[0, 0] == 1.0, "no such instructions: as ever"

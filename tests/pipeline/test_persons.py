@@ -17,8 +17,7 @@ from palimpsest.audit.classifier import ClassifierAudit
 from palimpsest.cli.main import app
 from palimpsest.cli.verify import verify_workspace
 from palimpsest.files import read_json, write_json
-from palimpsest.methods.dp_lm.artifact import DpLmArtifact
-from palimpsest.methods.dp_lm.model import new_model
+from palimpsest.methods.dp_lm.model import DpLmArtifact, new_model
 from palimpsest.methods.dp_lm.serialise import serialiser
 from palimpsest.models.lm import train
 from palimpsest.params.load import load
@@ -29,8 +28,8 @@ from palimpsest.records.write import read_split, write_synthetic
 from palimpsest.report.release import keys, word
 from palimpsest.report.statement import STATEMENT_VERSION
 from palimpsest.workspace import BASE_LM, CLASSIFIER_METRICS, METRICS, MODEL_RECEIPTS, MODELS, PAGE, RECEIPTS, SYNTHETIC
-from palimpsest_lab.stages.shadow_mia import prompted
-from stages.audited import guessed, one_row_each, records_of
+from palimpsest_lab.stages.shadow_mia import encode_prompted
+from stages.audited import load_guessed, read_one_each, records_of
 from tests.pipeline.conftest import MOST_ROWS, N_PUBLIC, PERSONS
 from tests.pipeline.place import VARIANT, WRITTEN, Place
 from tests.receipts import a_receipt
@@ -102,13 +101,13 @@ def leak(params: Params) -> None:
     """A model that learned the training rows by heart, rows that repeat one of every second person, and a receipt."""
     rows = [Record(row.text, row.label) for row in read_split("data/private/train.parquet")]
     model, tokenizer = new_model(BASE_LM, len(params.dataset.labels), 1, params.seed)
-    sequences = prompted(serialiser(tokenizer, tuple(params.dataset.labels), 24, "text"), rows)
+    sequences = encode_prompted(serialiser(tokenizer, tuple(params.dataset.labels), 24, "text"), rows)
     settings = params.models.prompts.model_copy(update={"epochs": 60, "learning_rate": 0.01})
     train(model.lm.train(), sequences, settings, 0, private=True)
     model.lm.eval()
     shares = dict.fromkeys(params.dataset.labels, 1.0 / len(params.dataset.labels))
     DpLmArtifact(model, tokenizer, shares, 24, "text").save(MODELS / LEAK)
-    copied = [Record(row.text, row.label) for row in one_row_each("train")[::2]]
+    copied = [Record(row.text, row.label) for row in read_one_each("train")[::2]]
     write_synthetic(copied, SYNTHETIC / LEAK, params.dataset.text, params.dataset.label)
     write_json(RECEIPTS / f"{LEAK}.json", a_receipt(variant=LEAK, epsilon=0.5).to_json())
 
@@ -171,7 +170,7 @@ def test_ids_are_keyed_and_name_nobody(place: Place):
 
 
 def test_every_audit_counts_persons(metrics: dict[str, dict[str, Any]]):
-    guess = guessed()
+    guess = load_guessed()
     members, others = guess.units.members, len(guess.units) - guess.units.members
     assert {name: audit["unit"] for name, audit in metrics.items()} == dict.fromkeys(metrics, "person")
     for name in ("membership", "shadow_membership", "text_membership", "anonymity"):
@@ -238,5 +237,7 @@ def test_nothing_goes_on_when_the_unit_column_is_taken_away(
 
 
 def test_evaluations_read_one_row_a_person(place: Place):
-    assert [row.person for row in one_row_each("train")] == list(dict.fromkeys(row.person for row in splits()["train"]))
+    assert [row.person for row in read_one_each("train")] == list(
+        dict.fromkeys(row.person for row in splits()["train"])
+    )
     assert len(records_of("test")) == len(persons(splits()["test"])) < len(splits()["test"])

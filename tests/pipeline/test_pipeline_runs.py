@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import stages.dp_train
 import stages.report
-from palimpsest.cli.graph import stage_names, stale
+from palimpsest.cli.graph import find_stale, stage_names
 from palimpsest.cli.main import app
 from palimpsest.cli.verify import verify_workspace
 from palimpsest.files import read_json
@@ -23,7 +23,7 @@ from palimpsest.privacy.ledger.summary import ledger_summary
 from palimpsest.report.page import verdicts
 from palimpsest.report.sections import METRICS, SECTIONS, gallery
 from palimpsest.report.sections.base import Page
-from palimpsest.report.statement import total_in
+from palimpsest.report.statement import read_total
 from palimpsest.report.summary import summarise
 from stages.report import read_receipts, read_results
 from tests.pipeline.place import MARKER, VARIANT, WRITTEN, Place
@@ -36,7 +36,7 @@ RECEIPT = f"reports/receipts/models/{VARIANT}.json"
 
 
 def test_the_first_run_brings_everything_up_to_date(ran: Place):
-    assert stale(ran.workspace) == set()
+    assert find_stale(ran.workspace) == set()
     assert {REPORT, "reports/statement.json", f"data/synthetic/{VARIANT}.parquet"} <= ran.files("reports", "data")
 
 
@@ -58,7 +58,7 @@ def test_waves_are_charged_for_disjoint_parts(ran: Place):
 def test_a_run_states_the_milestone_that_it_has_not_passed_and_never_where_its_filter_stands(ran: Place):
     """`init` counts in Gaussian DP, and proposed milestones from its one variant; this workspace has two more."""
     proposed = load(ran.workspace).privacy.budget.milestones
-    total = total_in(read_json(ran.workspace / "reports/statement.json"))
+    total = read_total(read_json(ran.workspace / "reports/statement.json"))
     assert (total.counted, total.status) == ("gdp", "proved")
     assert total.epsilon in (*proposed, total.cap)
     assert 0.5 < total.stands_at < total.epsilon
@@ -119,7 +119,7 @@ def test_a_cache_that_was_lost_or_torn_makes_nothing_stale_and_is_whole_again(ag
         path.unlink()
         if number % 2:
             path.write_bytes(before[path][:-1] + b"?")
-    assert stale(again.workspace) == set()
+    assert find_stale(again.workspace) == set()
     assert {path: path.read_bytes() for path in objects} == before
 
 
@@ -129,7 +129,7 @@ def test_a_model_that_changes_makes_stale_what_depends_on_it_alone(again: Place)
         "dp_train", "embedding_audit", "pplm_generate", "downstream_eval", "mia", "ngram_audit", "text_mia",
         "memorisation_audit", "anonymity_audit", "fidelity_audit",
     )  # fmt: skip
-    assert stale(again.workspace) == {f"{name}@{VARIANT}" for name in names} | {"report", "release"}
+    assert find_stale(again.workspace) == {f"{name}@{VARIANT}" for name in names} | {"report", "release"}
 
 
 def test_a_first_page_replaces_the_page_and_not_what_a_link_shares_with_it(again: Place):
@@ -143,13 +143,13 @@ def test_a_first_page_replaces_the_page_and_not_what_a_link_shares_with_it(again
     assert kept.read_bytes() == last
     assert page.stat().st_mode & 0o077 == 0
     assert {path: (again.workspace / path).stat().st_mtime_ns for path in others} == written
-    assert stale(again.workspace) == {"report"}  # whose last page comes in place of this one
+    assert find_stale(again.workspace) == {"report"}  # whose last page comes in place of this one
 
 
 def test_a_deleted_report_brings_back_the_report_alone(again: Place):
     head, page = again.ledger.head(), (again.workspace / REPORT).read_bytes()
     (again.workspace / REPORT).unlink()
-    assert stale(again.workspace) == {"report"}
+    assert find_stale(again.workspace) == {"report"}
     code, output = again.run("dvc", "repro")
     assert code == 0
     assert re.findall("Running stage '(.*)'", output) == ["inputs"]  # the page came from the cache
@@ -171,7 +171,7 @@ def test_a_second_look_is_charged_again_and_says_so(again: Place):
     spent = again.ledger.balance("tickets").spent
     forget(again)
     shutil.rmtree(again.workspace / ".dvc" / "cache")
-    assert f"dp_train@{VARIANT}" in stale(again.workspace)
+    assert f"dp_train@{VARIANT}" in find_stale(again.workspace)
     code, output = again.stage_again(stages.dp_train, VARIANT)
     assert code == 0, output
     assert "this plan already ran 1 time(s) on this data; another look is charged again" in output

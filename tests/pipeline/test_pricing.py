@@ -6,8 +6,7 @@ import sys
 from pathlib import Path
 
 from palimpsest.params.load import load
-from stages.pricing import Prices
-from stages.spenders import spenders
+from stages.spenders import Prices, spenders
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -17,7 +16,7 @@ def test_everything_that_the_demo_spends_has_a_price() -> None:
     assert {"dp3", "inf"} <= set(params.lms) & set(params.variants)
     prices = Prices(params)
     for each in spenders(params):
-        plan, (_, own_delta) = prices.planned(each.name), prices.whole(each.name)
+        plan, (_, own_delta) = prices.plan_of(each.name), prices.total_charge(each.name)
         assert plan.queries
         assert math.isfinite(own_delta)
 
@@ -27,8 +26,8 @@ def test_a_discriminator_is_charged_behind_its_model() -> None:
     behind = {each.name: each for each in spenders(params)}
     assert behind["judge3"].origin == "dp3"
     prices = Prices(params)
-    event, _ = prices.whole("judge3")
-    assert len(event.events) == sum(len(prices.planned(name).queries) for name in ("dp3", "judge3"))
+    event, _ = prices.total_charge("judge3")
+    assert len(event.events) == sum(len(prices.plan_of(name).queries) for name in ("dp3", "judge3"))
 
 
 PLANS = """
@@ -37,17 +36,17 @@ from palimpsest.methods.registry import METHODS
 from palimpsest.methods.shared.base import Budget
 from palimpsest.methods.shared.method import Basis
 from palimpsest.params.load import load
-from stages.pricing import Prices
+from stages.spenders import Prices
 from stages.spenders import spenders
 params = load(sys.argv[1])
 prices, planned = Prices(params), spenders(params)
-assert all(prices.planned(each.name).queries for each in planned)
+assert all(prices.plan_of(each.name).queries for each in planned)
 for method in METHODS:
     if method.name not in {each.method.name for each in planned}:
         budget = Budget(math.inf if method.name == "custext" else 6.0, params.delta)
         own = {"filters": {}, "token_epsilon": 3.0, "attributes": {"a": {"values": {"b": []}}}}  # what has no default
         given = {key: value for key, value in own.items() if key in method.settings.model_fields}
-        method.plan(method.settings(**given), params.schema_of_data, budget, Basis(prices.whole("dp3")[0]))
+        method.plan(method.settings(**given), params.schema_of_data, budget, Basis(prices.total_charge("dp3")[0]))
 heavy = {"torch", "transformers", "sklearn", "opendp", "pandas", "pyarrow", "numba", "sentence_transformers"}
 print(sorted(heavy & set(sys.modules)))
 """

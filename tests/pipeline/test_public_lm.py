@@ -13,7 +13,7 @@ from palimpsest.audit.utility import Evaluation, Scored
 from palimpsest.params.load import load
 from palimpsest.records.write import read_synthetic
 from palimpsest.twins.models import save_base
-from stages.downstream_eval import compared
+from stages.downstream_eval import compare_with_baselines
 from tests.pipeline.place import Place
 
 pytestmark = [pytest.mark.xdist_group("pipeline"), pytest.mark.timeout(300)]
@@ -50,8 +50,8 @@ def test_what_private_rows_add_is_paired_by_test_row() -> None:
     right = np.array([[True, True, True, False]])
     scored = Scored(Estimate(0.75, 0.5, 1.0), (0.75,), (3,), {}, None)
     known = {"real": {"own": [1, 1, 1, 1]}, "public_only": {"own": [0, 0, 1, 0]}}
-    assert compared(Evaluation(right, scored), known, "own", 1).over_public_lm is None
-    found = compared(Evaluation(right, scored), known | {"public_lm": {"own": [1, 1, 0, 0]}}, "own", 1)
+    assert compare_with_baselines(Evaluation(right, scored), known, "own", 1).over_public_lm is None
+    found = compare_with_baselines(Evaluation(right, scored), known | {"public_lm": {"own": [1, 1, 0, 0]}}, "own", 1)
     assert found.over_public_lm is not None
     assert found.over_public_lm.value == 1.5
     assert Scored.from_json(found.to_json()).over_public_lm == found.over_public_lm

@@ -52,5 +52,5 @@ def test_public_rows_and_guesses_have_the_labels_that_they_had(encoded: Path) ->
     assert list(params.dataset.labels) == ["money", "lamps"]
     rows = [Record(text) for text in TEXTS]
     assert guessed_labels(params, rows) == ["lamps", "money"]
-    chosen = {row.text: row.label for row in public_only.for_labels(params, rows)}
+    chosen = {row.text: row.label for row in public_only.choose_per_label(params, rows)}
     assert chosen == {"a lamp": "lamps", "a bill": "money"}

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from palimpsest.errors import DataError
-from stages import runner
+from stages import common
 
 STAGE = """
 import sys, time
@@ -50,7 +50,7 @@ def test_a_stage_is_interrupted_when_its_runner_is_killed_and_ends_even_if_it_do
 ) -> None:
     """Behind a shell, by the name that the runner left or as the nearest process that is no shell."""
     note, variables = tmp_path / "note", {**os.environ, "DVC_STAGE": "a"}
-    variables.pop(runner.VARIABLE, None)
+    variables.pop(common.RUNNER_PROCESS, None)
     code = STAGE.replace("import sys, time", "import sys, time, signal; signal.signal(2, signal.SIG_IGN)", int(deaf))
     command = [sys.executable, "-c", RUNS, code, str(note), how]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=variables) as started:
@@ -89,10 +89,10 @@ server.wait()
 
 def test_a_stage_that_is_started_by_hand_watches_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DVC_STAGE", raising=False)
-    monkeypatch.delenv(runner.VARIABLE, raising=False)
-    monkeypatch.setattr(runner, "_watch", lambda *_, **__: pytest.fail("it watches"))
-    runner.end_with_runner()
-    assert runner.VARIABLE not in os.environ
+    monkeypatch.delenv(common.RUNNER_PROCESS, raising=False)
+    monkeypatch.setattr(common, "_watch", lambda *_, **__: pytest.fail("it watches"))
+    common.end_with_runner()
+    assert common.RUNNER_PROCESS not in os.environ
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def holder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], mult
 
 
 def _hold(ready) -> None:
-    with runner.alone("fit"):
+    with common.lock_stage("fit"):
         ready.set()
         time.sleep(600)
 
@@ -120,15 +120,15 @@ def _hold(ready) -> None:
 def test_a_second_process_at_a_stage_is_refused_and_another_stage_is_not(
     holder: Callable[[], multiprocessing.Process], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "LOCK_SECONDS", 0.0)
+    monkeypatch.setattr(common, "LOCK_SECONDS", 0.0)
     process = holder()
-    with pytest.raises(DataError, match="Another process is at the stage fit"), runner.alone("fit"):
+    with pytest.raises(DataError, match="Another process is at the stage fit"), common.lock_stage("fit"):
         pytest.fail("two are at it")
-    with runner.alone("fit-other"):
+    with common.lock_stage("fit-other"):
         pass
     process.kill()
     process.join()
-    with runner.alone("fit"):
+    with common.lock_stage("fit"):
         assert (Path(".palimpsest/stages/fit.lock").stat().st_mode & 0o777) == 0o600
 
 
@@ -136,5 +136,5 @@ def test_a_process_that_is_about_to_end_is_waited_for(holder: Callable[[], multi
     process = holder()
     assert process.pid is not None
     subprocess.Popen(["sh", "-c", f"sleep 1; kill -{int(signal.SIGKILL)} {process.pid}"])
-    with runner.alone("fit"):
+    with common.lock_stage("fit"):
         assert not psutil.pid_exists(process.pid) or psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE

@@ -7,9 +7,9 @@ import pytest
 
 from palimpsest.errors import LedgerError
 from palimpsest.files import write_json
-from stages.models import receipt_of, weights
 from stages.pplm_generate import shard_folder
 from stages.report import read_stages
+from stages.resuming import receipt_of, weights
 from tests.receipts import a_receipt
 
 ROOT = Path(__file__).parents[2]

@@ -10,7 +10,7 @@ import pytest
 from dvc.repo import Repo
 
 from bench.pages import ROOT, blocks
-from palimpsest.cli.context import environment, opened
+from palimpsest.cli.context import environment, open_workspace
 from palimpsest.cli.graph import standings
 from palimpsest.graph.state import State
 from palimpsest.workspace import PAGE, STATEMENT
@@ -100,7 +100,7 @@ def test_a_second_clone_by_the_pages_commands_verifies_without_a_run_or_a_charge
     monkeypatch.chdir(clone)
     for path in (PAGE, STATEMENT):
         assert (clone / path).read_bytes() == (pushed.workspace / path).read_bytes()
-    runs = {one.name for one in standings(opened(clone), fresh=True) if one.state is State.RUNS}
+    runs = {one.name for one in standings(open_workspace(clone), fresh=True) if one.state is State.RUNS}
     assert runs == {"inputs", "release"}, (
         "what looks outside the graph, and what writes the folder that DVC has no copy of"
     )

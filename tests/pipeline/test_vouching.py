@@ -12,12 +12,12 @@ from typer.testing import CliRunner
 
 import palimpsest_lab.stages.incontext_eval
 import stages.downstream_eval
-import stages.encoding
 import stages.inputs
 import stages.next_token_base
 import stages.preprocess
 import stages.pretrain
 import stages.public_eval
+import stages.tools
 from palimpsest.cli.main import app
 from palimpsest.errors import DataError, ModelError
 from palimpsest.files import read_json
@@ -27,10 +27,10 @@ from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.twins.models import save_base, save_encoder
 from palimpsest_lab.audits.incontext_settings import InContext
-from stages.models import note_fitted
+from stages.resuming import note_fitted
 from stages.spenders import Spender
 from stages.tools import Artifacts
-from stages.vouching import require_vouched, told, vouched
+from stages.vouching import describe_sources, require_vouched, resolve_vouched
 from tests.models.chat.asked import LENGTH, PROMPTS
 from tests.pipeline.place import Place
 
@@ -82,13 +82,13 @@ def written_by_here(params: Params) -> Artifacts:
     """What a variant is built with whose author is `here`."""
     method = replace(EVOLVE, reads=frozenset({Reads.AUTHOR}))
     target = next(row for row in params.charged.values() if row.purpose == "release")
-    return Artifacts(params, Spender("v", "here", method, None, target), vouched)
+    return Artifacts(params, Spender("v", "here", method, None, target), resolve_vouched)
 
 
 # Key of params.yaml -> how to set it, what is private, and the code of the stage that loads it.
 SOURCES: dict[str, tuple[Callable[[Place, str], None], str, Callable[[Params], Any]]] = {
     "models.lm": (models("lm"), "models", lambda _: stages.pretrain.run()),
-    "models.encoder": (models("encoder"), "models", stages.encoding.encoders),
+    "models.encoder": (models("encoder"), "models", stages.tools.encoders),
     "models.classifier": (models("classifier"), "models", _classify),
     "models.judge.model": (
         judge, "models", lambda params: palimpsest_lab.stages.incontext_eval.judge_of(params, InContext(), "real"),
@@ -181,14 +181,14 @@ def test_a_fitted_model_that_is_gone_is_known_by_its_weights(place: Place):
     note_fitted(Path("models/base"))  # what was noted before stays
     shutil.rmtree("models/inf")
     with pytest.raises(DataError):
-        vouched(load(), "models.lm")
+        resolve_vouched(load(), "models.lm")
 
 
 def test_what_is_public_is_loaded(place: Place):
     place.edit("models", encoder=str(place.home / "encoder"))
     require_vouched(load())
-    assert vouched(load(), "models.encoder") == place.home / "encoder"
-    assert vouched(load(), "dataset.public").read_text() == place.public.read_text()
+    assert resolve_vouched(load(), "models.encoder") == place.home / "encoder"
+    assert resolve_vouched(load(), "dataset.public").read_text() == place.public.read_text()
 
 
 def test_a_hub_model_without_a_commit_is_refused_before_anything_runs(place: Place):
@@ -209,7 +209,7 @@ def test_a_folder_that_changes_is_told_to_the_stages_that_read_it_alone(place: P
     assert read_json("data/inputs/sources/models.encoder.json")["name"] == str(place.home / "encoder")
     save_encoder(["a", "c"], place.home / "encoder")
     after = stages.inputs.contents()
-    assert stages.inputs.outdated(Path())
+    assert stages.inputs.is_outdated(Path())
     assert [path for path in after if before[path] != after[path]] == ["data/inputs/sources/models.encoder.json"]
 
 
@@ -221,7 +221,7 @@ def test_what_a_method_does_not_declare_is_not_handed_out(place: Place):
 
 def test_the_statement_is_not_told_where_a_source_lies(place: Place):
     place.edit("models", encoder=str(place.home / "encoder"))
-    found = {source["source"]: source for source in told(load())}
+    found = {source["source"]: source for source in describe_sources(load())}
     assert found["models.encoder"]["name"] == "a local model"
     assert found["dataset.public"]["name"] == "a local text"
     assert len(found["dataset.public"]["sha256"]) == len(found["models.encoder"]["sha256"]) == 64

@@ -120,7 +120,7 @@ def probe(tmp_path_factory: pytest.TempPathFactory) -> Probe:
 
 @pytest.fixture(scope="module")
 def served(probe: Probe) -> Iterator[dict[str, str]]:
-    with warm.serving(probe.cold) as variables:
+    with warm.serve_stages(probe.cold) as variables:
         place = Path(variables[warm.VARIABLE])
         assert place.parent.stat().st_mode & 0o777 == 0o700
         yield variables
@@ -138,7 +138,7 @@ def test_a_stage_starts_warm_where_pandas_is_not_installed(probe: Probe, tmp_pat
     """Python finds no pandas, as `sitecustomize` has it, which each process reads at its start."""
     (tmp_path / "sitecustomize.py").write_text(WITHOUT_PANDAS)
     place = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{probe.cold['PYTHONPATH']}"}
-    with warm.serving({**probe.cold, **place}) as variables:
+    with warm.serve_stages({**probe.cold, **place}) as variables:
         assert probe.run("libraries", **variables, **place)[1] == WARM
 
 
@@ -198,7 +198,7 @@ def test_a_stage_whose_keeper_is_lost_is_ended_and_says_so(probe: Probe, served:
 
 def test_where_the_server_is_lost_a_stage_starts_as_it_is(probe: Probe) -> None:
     before = psutil.Process().children()
-    with warm.serving(probe.cold) as variables:
+    with warm.serve_stages(probe.cold) as variables:
         (server,) = (process for process in psutil.Process().children() if process not in before)
         server.kill()
         psutil.wait_procs([server])

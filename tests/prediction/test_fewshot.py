@@ -15,7 +15,7 @@ from palimpsest.prediction.contexts import Shape
 from palimpsest.prediction.prompts import few_shot_prompter
 from palimpsest.prediction.sampling import SENSITIVITY, Sampling
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.rows import PrivateRow, one_each
+from palimpsest.privacy.rows import PrivateRow, select_one_each
 from palimpsest_lab.shots import WriteShots
 from tests.prediction.tiny import CONTEXT, model, tokenizer
 from tests.prediction.world import EXTRAS, LABELS, ROWS, Counted, new_ledger, opened, request
@@ -125,10 +125,10 @@ def test_one_person_moves_the_average_by_at_most_sqrt_2_over_m(labels, rows, cha
     own = [PrivateRow(f"The stove {number} smokes.", label, person) for number, label in enumerate(labels)]
     all_rows = [*own[:1], *rows, *own[1:]]
     before, one, first = replay(rows, query)
-    after, two, second = replay(all_rows, query, 0 if one_each(own)[0].label == "praise" else None)
+    after, two, second = replay(all_rows, query, 0 if select_one_each(own)[0].label == "praise" else None)
     assert (before, one) == (after, two)
-    assert set(second.sizes) == {sum(row.label == "praise" for row in one_each(all_rows))} - {0}
-    most = 2.0**0.5 / query.sampling.prompts + 1e-12 if one_each(own)[0].label == "praise" else 0.0
+    assert set(second.sizes) == {sum(row.label == "praise" for row in select_one_each(all_rows))} - {0}
+    most = 2.0**0.5 / query.sampling.prompts + 1e-12 if select_one_each(own)[0].label == "praise" else 0.0
     for (old, std), (new, same) in zip(first.noted, second.noted, strict=True):
         assert std == same
         assert float((old - new).norm()) <= most

@@ -16,7 +16,7 @@ from palimpsest.prediction.mechanism import (
     DifferenceClipping,
     FixedClipping,
     SparseVector,
-    bounded,
+    clamp_values,
     draw,
     laplace,
     probabilities,
@@ -70,11 +70,11 @@ def test_a_contribution_never_passes_its_clip_whatever_the_logits(batch, clippin
 
 @pytest.mark.parametrize("clip", [0.1, 0.7, 1 / 3, 2.3, 10.1])
 def test_bounded_is_bounded_where_float32_rounds_up(clip: float) -> None:
-    assert float(bounded(torch.tensor([1e9, -1e9]), clip).double().abs().max()) <= clip * ALMOST
+    assert float(clamp_values(torch.tensor([1e9, -1e9]), clip).double().abs().max()) <= clip * ALMOST
 
 
 def test_what_is_no_number_counts_nothing() -> None:
-    assert bounded(torch.tensor([math.nan, math.inf, -math.inf, 0.25]), 1.0).tolist() == [0.0, 1.0, -1.0, 0.25]
+    assert clamp_values(torch.tensor([math.nan, math.inf, -math.inf, 0.25]), 1.0).tolist() == [0.0, 1.0, -1.0, 0.25]
     assert probabilities(torch.tensor([[math.nan, 1.0], [0.0, 0.0]])).tolist() == [[0.0, 0.0], [0.5, 0.5]]
     for clipping in CLIPPINGS:
         assert not clipping.contributions(torch.full((1, 4), math.nan), PUBLIC).any()

@@ -15,7 +15,7 @@ from palimpsest.prediction.cells import Cells
 from palimpsest.prediction.mechanism import Clipping, SparseVector, averaged_sum, grid, probabilities
 from palimpsest.prediction.query import WriteWave
 from palimpsest.privacy.query import is_for_persons
-from palimpsest.privacy.rows import PrivateRow, one_each
+from palimpsest.privacy.rows import PrivateRow, select_one_each
 from palimpsest_lab.shots import WriteShots
 from tests.prediction.laws import CLIPPINGS, PALETTE, PUBLIC, holds, law_of_persons, over
 from tests.prediction.test_replay import KINDS, LAST_STEP, cell_of, replay
@@ -148,7 +148,7 @@ NAMED = st.builds(PrivateRow, st.text(max_size=4), st.sampled_from(["a", "b", "u
 @given(st.lists(NAMED, min_size=1, max_size=6), st.binary(min_size=32, max_size=32))
 def test_a_person_is_in_one_batch_of_one_label_whatever_labels_the_rows_have(own, key) -> None:
     cells = Cells({"a": 3, "b": 5}, {"a": 2, "b": 5}, key)
-    (standing,), found = one_each(own), cells.of(own)
+    (standing,), found = select_one_each(own), cells.of(own)
     if found is None:
         assert standing.label not in cells.counts or standing.label == "a"
         return
@@ -232,7 +232,7 @@ def test_the_sensitivity_is_nearly_met(kind: str) -> None:
 
 def test_a_person_in_every_label_is_in_one_batch() -> None:
     own, _ = joined([], "in every label")
-    (standing,) = one_each(own)
+    (standing,) = select_one_each(own)
     texts = {tuple(scores.tolist()) for _, scores in replay(own, wave(tokens=1, clipping=FIXED))[2].draws()}
     assert len(texts) == 2  # one batch has contexts, the others all have none
     found = wave().cells.of(own)

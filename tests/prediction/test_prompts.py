@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from palimpsest.errors import ModelError, ParamsError
 from palimpsest.models.tokens import specials, train_tokenizer
-from palimpsest.prediction.prompts import Prompter, few_shot_prompter, parsed, prompter
+from palimpsest.prediction.prompts import Prompter, few_shot_prompter, prompter, split_record
 from tests.prediction.tiny import CONTEXT, VOCABULARY, tokenizer
 
 LABELS = {"praise": "Nice words.", "a complaint": "Harsh words."}
@@ -115,9 +115,9 @@ def test_a_public_prompt_of_nothing_is_refused() -> None:
 
 def test_a_free_label_comes_first_so_that_a_cut_takes_the_text() -> None:
     found = made("{text}{separator}", "A text: ", joint=" | ", labels={})
-    assert found.spelt("a lamp", "comedy") == "comedy | a lamp"
-    assert found.spelt("a lamp", None) == " | a lamp"
-    assert made("{text}").spelt("a lamp", "comedy") == "a lamp"
+    assert found.join_record("a lamp", "comedy") == "comedy | a lamp"
+    assert found.join_record("a lamp", None) == " | a lamp"
+    assert made("{text}").join_record("a lamp", "comedy") == "a lamp"
 
 
 WORDS = st.text(min_size=1).map(str.strip).filter(bool)
@@ -126,18 +126,18 @@ WORDS = st.text(min_size=1).map(str.strip).filter(bool)
 @settings(deadline=None)
 @given(WORDS.filter(lambda words: "|" not in words), WORDS, st.sampled_from([" | ", "|", " ||| "]))
 def test_what_was_joined_is_parsed(label, text, joint) -> None:
-    joined = made("{text}", "A text: ", joint=joint, labels={}).spelt(text, label)
+    joined = made("{text}", "A text: ", joint=joint, labels={}).join_record(text, label)
     if not text.startswith("|"):
-        assert parsed(joined, joint) == (text, label)
+        assert split_record(joined, joint) == (text, label)
 
 
 @pytest.mark.parametrize("text", ["comedy", "comedy |", "| a film", " | ", ""])
 def test_what_lacks_a_part_is_no_record(text: str) -> None:
-    assert parsed(text, " | ") is None
+    assert split_record(text, " | ") is None
 
 
 def test_a_joint_of_white_space_parts_as_it_is() -> None:
-    assert parsed("comedy\na film\nof two lines", "\n") == ("a film\nof two lines", "comedy")
+    assert split_record("comedy\na film\nof two lines", "\n") == ("a film\nof two lines", "comedy")
 
 
 # Several records in a prompt.

@@ -15,7 +15,16 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from palimpsest.errors import ModelError
-from palimpsest.prediction.contexts import Contexts, Shape, give_dtype, head_of, logits_of, moved, require_exact, rung
+from palimpsest.prediction.contexts import (
+    Contexts,
+    Shape,
+    give_dtype,
+    head_of,
+    logits_of,
+    measure_movement,
+    require_exact,
+    rung,
+)
 from palimpsest.prediction.mechanism import EXACT, FixedClipping, Rounding, SparseVector, token_rho
 from palimpsest.privacy.accounting import total_rho
 from tests.methods.predict_settings import predict_settings
@@ -90,8 +99,8 @@ def test_numbers_that_the_accounting_does_not_hold_for_are_refused(wrong: Any) -
 @pytest.mark.parametrize("rows", [1, 2, 7, 33])
 @pytest.mark.parametrize("kind", KINDS)
 def test_bits_do_not_move_at_fixed_shapes(kind: str, rows: int) -> None:
-    assert moved(model(kind), PROMPTS, [5, 7], replace(SHAPE, rows=rows)) == 0.0
-    assert moved(model(kind), PROMPTS, [5], Shape(rows, 4, 50, 2)) == 0.0
+    assert measure_movement(model(kind), PROMPTS, [5, 7], replace(SHAPE, rows=rows)) == 0.0
+    assert measure_movement(model(kind), PROMPTS, [5], Shape(rows, 4, 50, 2)) == 0.0
 
 
 @pytest.fixture(params=KINDS)
@@ -105,7 +114,7 @@ def halved(request: pytest.FixtureRequest) -> PreTrainedModel:
 def test_bits_of_halves_do_not_move_where_the_trial_says_so(halved: PreTrainedModel) -> None:
     """Where the trial finds that they move, it refuses, as some processors that emulate bf16 may make it."""
     shape, own = replace(SHAPE, threads=torch.get_num_threads()), copy.deepcopy(halved).float()
-    if moved(halved, PROMPTS, [5, 7], SHAPE):
+    if measure_movement(halved, PROMPTS, [5, 7], SHAPE):
         with pytest.raises(ModelError, match="with the contexts beside it"):
             require_exact(own, PROMPTS, [5, 7], SHAPE, 0.0, torch.bfloat16)
         return
@@ -159,7 +168,9 @@ def test_rounding_in_halves_cannot_be_charged() -> None:
 
 def test_bits_are_tried_in_the_type_that_will_read(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[torch.dtype] = []
-    monkeypatch.setattr("palimpsest.prediction.contexts.moved", lambda own, *_: seen.append(own.dtype) or 0.0)
+    monkeypatch.setattr(
+        "palimpsest.prediction.contexts.measure_movement", lambda own, *_: seen.append(own.dtype) or 0.0
+    )
     require_exact(copy.deepcopy(model()), PROMPTS, [5], SHAPE, 0.0, torch.bfloat16)
     assert seen == [torch.bfloat16]
 
@@ -193,7 +204,7 @@ def leaning(strength: float) -> Iterator[None]:
 @pytest.mark.parametrize("strength", [1e-6, 1e-5, 3e-5])
 def test_what_is_admitted_is_what_is_charged(strength: float) -> None:
     with leaning(strength):
-        found = moved(model(), PROMPTS, [5], SHAPE)
+        found = measure_movement(model(), PROMPTS, [5], SHAPE)
         assert 0.0 < found < 1e-2
         with pytest.raises(ModelError, match="with the contexts beside it"):
             require_exact(model(), PROMPTS, [5], SHAPE, 0.0)
@@ -226,7 +237,7 @@ def two_threads() -> Iterator[None]:
 @pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize(("rounds", "left"), [(1e-6, 1), (0.0, 2)])
 def test_threads_that_round_by_place_are_given_up(monkeypatch, rounds: float, left: int) -> None:
-    tried = "palimpsest.prediction.contexts.moved"
+    tried = "palimpsest.prediction.contexts.measure_movement"
     monkeypatch.setattr(tried, lambda *_given: rounds if torch.get_num_threads() > 1 else 0.0)
     require_exact(model(), PROMPTS, [5], SHAPE, 0.0)
     assert torch.get_num_threads() == left
@@ -234,7 +245,7 @@ def test_threads_that_round_by_place_are_given_up(monkeypatch, rounds: float, le
 
 @pytest.mark.usefixtures("two_threads")
 def test_threads_stay_where_their_rounding_is_charged(monkeypatch) -> None:
-    monkeypatch.setattr("palimpsest.prediction.contexts.moved", lambda *_given: 1e-6)
+    monkeypatch.setattr("palimpsest.prediction.contexts.measure_movement", lambda *_given: 1e-6)
     require_exact(model(), PROMPTS, [5], SHAPE, 4.1e-6)
     assert torch.get_num_threads() == 2
 
@@ -242,7 +253,9 @@ def test_threads_stay_where_their_rounding_is_charged(monkeypatch) -> None:
 @pytest.mark.usefixtures("two_threads")
 def test_what_raises_threads_later_does_not_raise_them_in_a_private_pass(monkeypatch) -> None:
     """As importing UMAP does."""
-    monkeypatch.setattr("palimpsest.prediction.contexts.moved", lambda *_given: float(torch.get_num_threads() > 1))
+    monkeypatch.setattr(
+        "palimpsest.prediction.contexts.measure_movement", lambda *_given: float(torch.get_num_threads() > 1)
+    )
     shape, threads = require_exact(model(), PROMPTS, [5], SHAPE, 0.0), []
     with model().base_model.register_forward_pre_hook(lambda *_given: threads.append(torch.get_num_threads())):
         torch.set_num_threads(2)

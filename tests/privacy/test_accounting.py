@@ -183,7 +183,7 @@ PRIMARIES = [
 
 @pytest.mark.parametrize(("event", "accountant"), PRIMARIES)
 def test_the_primary_accountant_is_the_tightest_that_takes_every_part(event, accountant):
-    assert accounting.primary(event) == accountant
+    assert accounting.primary_accountant(event) == accountant
     assert accounting.epsilon(event, 1e-5) == accounting.epsilon(event, 1e-5, accountant)
 
 

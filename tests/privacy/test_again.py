@@ -11,7 +11,7 @@ from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.ledger import again
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Charge, Reservation, Run
-from palimpsest.privacy.ledger.rules import never
+from palimpsest.privacy.ledger.rules import resume_never
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.session import metered
 from palimpsest.privacy.shown import up
@@ -40,7 +40,7 @@ def left(ledger: Ledger, run: Run, states: tuple[str, str]) -> None:
 
 
 def word_of(ledger: Ledger, run: Run) -> str:
-    return again.word(run, ledger.charges("tickets"))
+    return again.consent_word(run, ledger.charges("tickets"))
 
 
 STATES = ("reserved", "refunded", "begun", "answered")
@@ -51,7 +51,7 @@ STATES = ("reserved", "refunded", "begun", "answered")
 @pytest.mark.parametrize("first", STATES)
 def test_what_is_charged_again_and_nothing_else_needs_a_word(small, run, first, second, continues):
     left(small, run(), (first, second))
-    resumable = goes_on if continues else never
+    resumable = goes_on if continues else resume_never
     lost = first == "begun" or (second == "begun" and not continues)
     before = small.head(), small.balance("tickets").spent
     if lost:
@@ -129,7 +129,9 @@ def test_the_error_says_what_it_costs_and_which_word_to_give(small, run):
     with pytest.raises(ConsentNeeded) as told:
         finished(small, run())
     finished(
-        small, run(), again.given({again.VARIABLE: told.value.remedy.partition(f"{again.VARIABLE}=")[2].split()[0]})
+        small,
+        run(),
+        again.read_words({again.VARIABLE: told.value.remedy.partition(f"{again.VARIABLE}=")[2].split()[0]}),
     )
     twice = small.balance("tickets").spent
     assert f"from epsilon {up(once)} to {up(twice)} of 4" in told.value.problem
@@ -164,5 +166,5 @@ def test_a_reference_is_outside_the_total_and_asks_nobody(small, run):
 
 @pytest.mark.parametrize("text", ["a@b:1 c@d:2", "a@b:1,c@d:2", " a@b:1,\n c@d:2,"])
 def test_words_are_divided_by_commas_or_spaces(text):
-    assert again.given({again.VARIABLE: text}) == {"a@b:1", "c@d:2"}
-    assert again.given({}) == again.given({again.VARIABLE: " "}) == frozenset()
+    assert again.read_words({again.VARIABLE: text}) == {"a@b:1", "c@d:2"}
+    assert again.read_words({}) == again.read_words({again.VARIABLE: " "}) == frozenset()

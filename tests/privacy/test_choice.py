@@ -15,8 +15,7 @@ from palimpsest.errors import LedgerError
 from palimpsest.privacy import choice
 from palimpsest.privacy.choice import Choice, choice_event
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.events import BoundedRangeDpEvent
-from palimpsest.privacy.gumbel import gumbel_scale
+from palimpsest.privacy.events import BoundedRangeDpEvent, gumbel_scale
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.query import is_for_persons
 from palimpsest.privacy.rows import PrivateRow

@@ -16,7 +16,7 @@ from numba import njit
 from scipy import stats
 
 from palimpsest.privacy import circle
-from palimpsest.privacy.circle import WIDTH, _compiled, add_on_grid, decided, settle, whole_normals
+from palimpsest.privacy.circle import WIDTH, _compile_cached, add_on_grid, decide_cell, settle, whole_normals
 from palimpsest.privacy.entropy import NoiseSource
 
 UNIT = 2.0**-53
@@ -115,7 +115,7 @@ def test_the_lowest_cell_is_never_settled(std, width):
     points, open_cells = np.empty(2, dtype=np.int64), np.zeros(1, dtype=np.bool_)
     settle(np.array([0, 2**62], dtype=np.uint64), width, std, points, open_cells)
     assert open_cells[0]
-    assert decided(0, 2 ** (width - 2), width, std) is None
+    assert decide_cell(0, 2 ** (width - 2), width, std) is None
 
 
 def test_what_is_too_fine_for_doubles_is_left_open():
@@ -150,7 +150,7 @@ def test_what_is_decided_holds_everywhere_in_the_cell(bits, place, inside, std, 
     radial, angular = (min(int(one * 2**bits), 2**bits - 1) for one in place)
     radial = {"low": min(1, 2**bits - 1), "high": 2**bits - 1}.get(edge, radial)
     angular = {"axis": 0, "diagonal": 2**bits - 1}.get(edge, angular)
-    found = decided(radial, angular, bits, std)
+    found = decide_cell(radial, angular, bits, std)
     if found is not None:
         for one, other in [(0, 0), (0, 1), (1, 0), (1, 1), *inside]:
             u, t = Fraction(radial + one) / 2**bits, Fraction(angular + other) / 2**bits
@@ -163,7 +163,7 @@ def test_intervals_decide_as_soon_as_the_cell_is_small_enough(std):
     random = np.random.default_rng(3)
     for _ in range(50):
         radial, angular = (int(random.integers(1, 2**52)) << 52 | int(random.integers(0, 2**52)) for _ in range(2))
-        assert decided(radial, angular, 104, std) is not None
+        assert decide_cell(radial, angular, 104, std) is not None
 
 
 @pytest.mark.parametrize("below", [26, 28, 29.5, 31, 40])
@@ -178,7 +178,7 @@ def test_a_cell_next_to_a_boundary_is_on_its_own_side(below):
             radius = (wanted + mp.mpf(0.5) - mp.mpf(2) ** -below) / (std * cosine)
             radial = int(mp.floor(mp.exp(-(radius**2) / 2) * 2**bits))
         corners = [coordinates(Fraction(radial + i, 2**bits), Fraction(angular + j, 2**bits), std) for i, j in CORNERS]
-        found = decided(radial, angular, bits, std)
+        found = decide_cell(radial, angular, bits, std)
         assert found is None or {tuple(map(nearest, corner)) for corner in corners} == {found}
         assert found is not None or below >= 40
 
@@ -258,7 +258,7 @@ def check_enumeration(std: float, width: int, depth: int) -> None:
 
 @pytest.mark.parametrize(("std", "width", "depth"), ENUMERATED)
 def test_by_enumeration_no_pair_is_more_likely_than_the_gaussian_makes_it(monkeypatch, std, width, depth):
-    monkeypatch.setattr(circle, "decided", lru_cache(maxsize=None)(decided))
+    monkeypatch.setattr(circle, "decide_cell", lru_cache(maxsize=None)(decide_cell))
     check_enumeration(std, width, depth)
 
 
@@ -320,4 +320,4 @@ def test_where_nothing_can_be_kept_each_process_compiles(monkeypatch: pytest.Mon
         return njit(**options)
 
     monkeypatch.setattr(circle, "njit", nowhere)
-    assert _compiled(nogil=True)(lambda value: value + 1)(1) == 2
+    assert _compile_cached(nogil=True)(lambda value: value + 1)(1) == 2

@@ -30,7 +30,7 @@ with pytest.MonkeyPatch.context() as patch:
     import triton.language as tl
 
     from palimpsest.privacy import cuda_noise
-    from palimpsest.privacy.cuda_noise import DeviceNoiseError, add_gaussian, add_under, expected
+    from palimpsest.privacy.cuda_noise import DeviceNoiseError, add_gaussian, add_keyed_noise, compute_expected
 
     @triton.jit
     def settle_words(words, points, left_open, std, PAIRS: tl.constexpr):
@@ -38,7 +38,7 @@ with pytest.MonkeyPatch.context() as patch:
         pair = tl.arange(0, PAIRS)
         radial = tl.load(words + pair).to(tl.uint64, bitcast=True)
         angular = tl.load(words + PAIRS + pair).to(tl.uint64, bitcast=True)
-        first, second, is_open = cuda_noise.settled(radial, angular, tl.load(std))
+        first, second, is_open = cuda_noise.settle_words(radial, angular, tl.load(std))
         tl.store(points + pair, first)
         tl.store(points + PAIRS + pair, second)
         tl.store(left_open + pair, is_open.to(tl.int8))
@@ -90,17 +90,17 @@ def test_a_device_makes_of_a_key_what_the_processor_makes_of_it(size, dtype):
     with np.errstate(over="ignore"):
         values[: len(HARD)] = np.array(HARD[:size], dtype=dtype)
     here = torch.from_numpy(values.copy()).to(HERE)
-    add_under(here, STEPS, 2.0**-24, KEY, words_of(counted()))
-    assert np.array_equal(here.cpu().numpy(), expected(values, STEPS, 2.0**-24, KEY, words_of(counted())))
+    add_keyed_noise(here, STEPS, 2.0**-24, KEY, words_of(counted()))
+    assert np.array_equal(here.cpu().numpy(), compute_expected(values, STEPS, 2.0**-24, KEY, words_of(counted())))
 
 
 def test_pairs_that_are_left_open_are_finished_with_further_words():
     values, steps = np.zeros(1501), 1.7 * 2.0**42
     here = torch.from_numpy(values.copy()).to(HERE)
     source = counted()
-    add_under(here, steps, 1.0, KEY, words_of(source))
+    add_keyed_noise(here, steps, 1.0, KEY, words_of(source))
     assert next(source) != next(counted())  # some were drawn
-    assert np.array_equal(here.cpu().numpy(), expected(values, steps, 1.0, KEY, words_of(counted())))
+    assert np.array_equal(here.cpu().numpy(), compute_expected(values, steps, 1.0, KEY, words_of(counted())))
 
 
 @pytest.mark.parametrize("std", [0.3, 1.0, 1000.0, 2.0**24, 2.0**25, 1.7 * 2.0**34])
@@ -167,7 +167,7 @@ def test_a_device_draws_where_torch_is_cudas_and_triton_compiles(monkeypatch, cu
         monkeypatch.delattr("palimpsest.privacy.cuda_noise")
         monkeypatch.setitem(sys.modules, "palimpsest.privacy.cuda_noise", None)
     if not compiles:
-        monkeypatch.setattr(cuda_noise, "add_under", no_compiler)
+        monkeypatch.setattr(cuda_noise, "add_keyed_noise", no_compiler)
     agree = cuda_noise.require_agreement
     monkeypatch.setattr(cuda_noise, "require_agreement", lambda device: agree(HERE))
     assert device_noise.__wrapped__(torch.device("cuda")) is (add_gaussian if drawn else None)

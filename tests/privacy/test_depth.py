@@ -22,11 +22,11 @@ from palimpsest.errors import LedgerError, ModelError
 from palimpsest.privacy import depth
 from palimpsest.privacy.depth import DepthPicks, depths, public_directions
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.gumbel import gumbel_scale
-from palimpsest.privacy.nearest import STEPS, on_grid
+from palimpsest.privacy.events import gumbel_scale
+from palimpsest.privacy.nearest import STEPS, round_to_grid
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.query import is_for_persons
-from palimpsest.privacy.rows import PrivateRow, by_person
+from palimpsest.privacy.rows import PrivateRow, group_by_person
 from palimpsest.privacy.view import PrivateView
 from palimpsest.records.schema import PublicSchema
 from tests.privacy.persons import data_sets, neighbours, records_in, rows_in
@@ -53,7 +53,7 @@ TRIPLES = st.sampled_from([COARSE, ANY]).flatmap(lambda kind: st.tuples(*[vector
 
 def brute(rows: np.ndarray, candidates: np.ndarray, directions: np.ndarray) -> list[int]:
     """The same from whole numbers, one comparison at a time."""
-    own, points, lines = ((on_grid(part) * STEPS).astype(np.int64) for part in (rows, candidates, directions))
+    own, points, lines = ((round_to_grid(part) * STEPS).astype(np.int64) for part in (rows, candidates, directions))
     own = own[own.any(axis=1)]
     found = []
     for point in points:
@@ -202,12 +202,12 @@ def test_one_person_raises_the_depths_of_one_label_by_0_or_1(most, persons):
     [
         lambda rows: rows,
         lambda rows: list({(row.person, row.label): row for row in rows}.values()),
-        lambda rows: [own[0] for own in by_person(rows)],
+        lambda rows: [own[0] for own in group_by_person(rows)],
     ],
     ids=["every row", "one of each label", "the first"],
 )
 def test_the_check_of_persons_catches_mutants(monkeypatch, chosen):
-    monkeypatch.setattr(depth, "one_each", chosen)
+    monkeypatch.setattr(depth, "select_one_each", chosen)
     assert not one_person_raises_depths_of_one_label(2, 1)
 
 
@@ -237,8 +237,8 @@ class OneScale(DepthPicks):
 class Clamped(DepthPicks):
     """The mutant: the number of picks depends on how many records there are."""
 
-    def _picked(self, texts, usable, wanted):
-        return super()._picked(texts, usable, min(wanted, len(texts)))
+    def _pick_candidates(self, texts, usable, wanted):
+        return super()._pick_candidates(texts, usable, min(wanted, len(texts)))
 
 
 class Mixed(DepthPicks):

@@ -243,7 +243,7 @@ def test_whole_numbers_beyond_the_range_are_refused(noise):
 
 def test_no_deviation_is_no_noise_and_costs_no_intervals(monkeypatch, noise):
     """Reference runs ask for it, and intervals for each of a million values would take minutes."""
-    monkeypatch.setattr(circle, "decided", lambda *_: pytest.fail("a value was not settled"))
+    monkeypatch.setattr(circle, "decide_cell", lambda *_: pytest.fail("a value was not settled"))
     assert not noise.whole_normal(1_000_000, 0.0).any()
 
 

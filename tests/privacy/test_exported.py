@@ -12,8 +12,8 @@ import pytest
 
 from palimpsest.errors import LedgerError
 from palimpsest.privacy.ledger import exported
+from palimpsest.privacy.ledger.exported import Comparison, compare_ledgers, merge_charges
 from palimpsest.privacy.ledger.ledger import Ledger
-from palimpsest.privacy.ledger.merge import Comparison, compared, furthest
 from palimpsest.privacy.ledger.records import STATES, Asset, Run
 from palimpsest.privacy.planned import PlannedQuery
 from tests.privacy.changed import copied, on_another_machine
@@ -33,7 +33,7 @@ def half_done(ledger: Ledger, run: Run) -> None:
 def file(small: Ledger, run: Runs, tmp_path: Path) -> Path:
     """What was written of a ledger with one answered charge."""
     half_done(small, run())
-    exported.write(small.exported(), tmp_path / "ledger.jsonl")
+    exported.write(small.export(), tmp_path / "ledger.jsonl")
     return tmp_path / "ledger.jsonl"
 
 
@@ -61,13 +61,13 @@ def test_a_ledger_goes_on_in_another_database_as_it_was(small, run, file, target
 
 def test_the_file_is_its_owners_alone_and_never_written_over(small, file):
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    refused(lambda: exported.write(small.exported(), file), "is there already")
+    refused(lambda: exported.write(small.export(), file), "is there already")
 
 
 def test_no_export_lies_in_a_workspace(small, tmp_path):
     for name in ("params.yaml", "dvc.yaml"):
         (tmp_path / name).touch()
-    refused(lambda: exported.write(small.exported(), tmp_path / "deep" / "ledger.jsonl"), "lies in a workspace")
+    refused(lambda: exported.write(small.export(), tmp_path / "deep" / "ledger.jsonl"), "lies in a workspace")
 
 
 def test_only_an_empty_ledger_takes_one_in(small, file):
@@ -130,7 +130,7 @@ def parted(small: Ledger, run: Runs, sqlite_url: str, tmp_path: Path, monkeypatc
 
 
 def both(one: Ledger, other: Ledger) -> Comparison:
-    return compared(one.unheld(), other.unheld())
+    return compare_ledgers(one.unchecked_books(), other.unchecked_books())
 
 
 def test_it_says_where_two_ledgers_part_and_what_both_have_spent(small, parted, asset):
@@ -174,7 +174,7 @@ def test_epsilons_on_other_terms_are_not_added(small, asset, tmp_path):
 @pytest.mark.parametrize("second", STATES)
 def test_what_counts_in_either_counts_once(small, run, first, second):
     charge = small.reserve("tickets", run(), ONE).charges[0]
-    (found,) = furthest([replace(charge, state=first)], [replace(charge, state=second)])
+    (found,) = merge_charges([replace(charge, state=first)], [replace(charge, state=second)])
     assert found.counted == (first != "refunded" or second != "refunded")
     assert found.looked == any(replace(charge, state=each).looked for each in (first, second))
 

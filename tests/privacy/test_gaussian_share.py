@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from palimpsest.errors import BudgetExceeded, LedgerError
 from palimpsest.privacy import accounting
 from palimpsest.privacy.events import BoundedRangeDpEvent, DiscreteGaussianDpEvent
-from palimpsest.privacy.gaussian_share import Share, bounds, covering, least_mu, tightest
+from palimpsest.privacy.gaussian_share import Share, bounds, cover_charge, least_mu, tightest_profile
 from palimpsest.privacy.ledger.ledger import Ledger
-from palimpsest.privacy.ledger.reader import judged
+from palimpsest.privacy.ledger.reader import judge_charge
 from palimpsest.privacy.ledger.records import Asset, Balance, Charge, Run
 from palimpsest.privacy.ledger.rules import preview
 from palimpsest.privacy.planned import PlannedQuery
@@ -91,7 +91,7 @@ PROFILES = {
 @pytest.mark.parametrize("name", PROFILES)
 def test_a_cover_holds_at_every_epsilon(name, beside, own_delta):
     event, profile = PROFILES[name]
-    share = covering(event, own_delta, beside)
+    share = cover_charge(event, own_delta, beside)
     covered = share.beside + (1 - share.beside) * accounting.gdp_deltas(np.full(len(EPSILONS), share.mu), EPSILONS)
     assert share.beside == own_delta + beside
     assert all(own_delta + profile(at) <= most for at, most in zip(EPSILONS, covered, strict=True))
@@ -133,22 +133,22 @@ def test_many_choices_are_covered_by_the_tighter_of_both_bounds_at_each_epsilon(
     event = dpa.SelfComposedDpEvent(BoundedRangeDpEvent(math.sqrt(8 * 0.15 / 100)), 100)
     at = np.linspace(0.0, 4.0, 101)
     by_rho, by_losses = (bounds(event, accountant)(at) for accountant in ("zcdp", "pld"))
-    assert np.array_equal(tightest(event)(at), np.minimum(by_rho, by_losses))
+    assert np.array_equal(tightest_profile(event)(at), np.minimum(by_rho, by_losses))
     assert by_losses[0] < by_rho[0]
     assert by_rho[-1] < by_losses[-1]
-    assert covering(event, 0.0, 1e-6).mu < 0.9 * covering(dpa.ZCDpEvent(0.15), 0.0, 1e-6).mu
+    assert cover_charge(event, 0.0, 1e-6).mu < 0.9 * cover_charge(dpa.ZCDpEvent(0.15), 0.0, 1e-6).mu
 
 
 def test_a_gaussian_covers_itself_and_takes_no_delta():
     event = dpa.ComposedDpEvent([dpa.GaussianDpEvent(2.0), dpa.SelfComposedDpEvent(dpa.GaussianDpEvent(4.0), 12)])
-    assert covering(event, 0.0, 1e-6) == pytest.approx((1.0, 0.0))
-    assert covering(event, 1e-7, 1e-6).beside == 1e-7 + 1e-6
+    assert cover_charge(event, 0.0, 1e-6) == pytest.approx((1.0, 0.0))
+    assert cover_charge(event, 1e-7, 1e-6).beside == 1e-7 + 1e-6
 
 
 def test_what_no_gaussian_covers_takes_all():
-    assert covering(dpa.LaplaceDpEvent(1.0), 0.0, 0.0) == (math.inf, 0.0)
-    assert covering(dpa.NonPrivateDpEvent(), 0.0, 1e-6).mu == math.inf
-    assert covering(dpa.ZCDpEvent(1e9), 0.0, 1e-6).mu == math.inf
+    assert cover_charge(dpa.LaplaceDpEvent(1.0), 0.0, 0.0) == (math.inf, 0.0)
+    assert cover_charge(dpa.NonPrivateDpEvent(), 0.0, 1e-6).mu == math.inf
+    assert cover_charge(dpa.ZCDpEvent(1e9), 0.0, 1e-6).mu == math.inf
 
 
 @given(st.floats(0.05, 0.6), st.floats(0.1, 3.0))
@@ -331,21 +331,21 @@ def test_the_filter_is_fixed_at_registration(gaussian_ledger):
 @given(st.sampled_from(sorted(QUERIES)), st.floats(0.5, 0.999))
 def test_a_share_that_does_not_cover_its_event_is_found(name, part):
     query = QUERIES[name]
-    share = covering(query.event, query.own_delta, 1e-7)
+    share = cover_charge(query.event, query.own_delta, 1e-7)
     charge = Charge(
         id="c", seq=1, run_key="k", run=1, index=0, stage="fit", variant="v", purpose="release", fingerprint="f",
         query=name, event=query.event, own_delta=query.own_delta, partition=None, state="committed", time="",
         share=share,
     )  # fmt: skip
     less = replace(charge, share=Share(share.mu * part, share.beside))
-    assert judged(ASSET, charge) == (charge, None)
-    counted, what = judged(ASSET, less)
+    assert judge_charge(ASSET, charge) == (charge, None)
+    counted, what = judge_charge(ASSET, less)
     assert what is not None
     assert counted.share is not None
     assert counted.share.mu >= share.mu * (1 - 1e-6)
-    none, what = judged(ASSET, replace(charge, share=None))
+    none, what = judge_charge(ASSET, replace(charge, share=None))
     assert what is not None
     assert none.share is not None
     assert none.share.mu == math.inf
-    assert judged(replace(ASSET, filter="renyi"), less) == (less, None)
+    assert judge_charge(replace(ASSET, filter="renyi"), less) == (less, None)
     assert preview(ASSET, [replace(charge, share=None)], {}).spent == math.inf

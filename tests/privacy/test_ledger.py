@@ -23,7 +23,7 @@ from bench.ledger import ADMITTED, race
 from palimpsest.errors import BudgetExceeded, LedgerError
 from palimpsest.privacy.ledger import chain, database
 from palimpsest.privacy.ledger.ledger import Ledger
-from palimpsest.privacy.ledger.records import Asset, Run, canonical
+from palimpsest.privacy.ledger.records import Asset, Run, canonical_json
 from palimpsest.privacy.ledger.witness import VARIABLE
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.session import paid_charges
@@ -173,15 +173,15 @@ def test_a_finished_run_that_is_repeated_is_charged_again(ledger, run):
 def test_the_answers_of_a_committed_run_stay(ledger, run):
     reservation = ledger.reserve("tickets", run(), [ONE])
     (charge,) = reservation.charges
-    assert ledger.answered("tickets", run(), [ONE]) is None
+    assert ledger.find_answered("tickets", run(), [ONE]) is None
     ledger.begin(charge, subject="labels")
     ledger.answer(charge, 5)
-    assert ledger.answered("tickets", run(), [ONE]) is None, "rows may not be whole yet"
+    assert ledger.find_answered("tickets", run(), [ONE]) is None, "rows may not be whole yet"
     ledger.commit(reservation)
     before = ledger.head()
-    kept = ledger.answered("tickets", run(), [ONE])
+    kept = ledger.find_answered("tickets", run(), [ONE])
     assert (kept.replays, [one.subject for one in kept.charges]) == ({charge.id: 5}, ["labels"])
-    assert ledger.answered("tickets", run(plan="another"), [ONE]) is None
+    assert ledger.find_answered("tickets", run(plan="another"), [ONE]) is None
     assert ledger.head() == before
     with pytest.raises(LedgerError, match="is committed; it cannot begin"):
         ledger.begin(kept.charges[0])
@@ -193,7 +193,7 @@ def test_a_committed_run_without_all_its_answers_is_not_made_again(ledger, run):
         ledger.begin(charge)
     ledger.answer(reservation.charges[0], 5)
     ledger.commit(reservation)
-    assert ledger.answered("tickets", run(), [ONE, TWO]) is None
+    assert ledger.find_answered("tickets", run(), [ONE, TWO]) is None
 
 
 @pytest.mark.parametrize(
@@ -203,8 +203,8 @@ def test_a_committed_run_without_all_its_answers_is_not_made_again(ledger, run):
 )
 def test_answers_stand_for_no_other_plan_than_they_were_paid_for(ledger, run, planned):
     answer_one(ledger, run())
-    assert ledger.answered("tickets", run(), [ONE]) is not None
-    assert ledger.answered("tickets", run(), planned) is None
+    assert ledger.find_answered("tickets", run(), [ONE]) is not None
+    assert ledger.find_answered("tickets", run(), planned) is None
 
 
 def answer_one(ledger, asked):
@@ -494,7 +494,7 @@ def test_a_registration_that_leaves_out_a_term_is_refused(ledger, url, term):
         body = json.loads(connection.scalars(sa.text("SELECT body FROM palimpsest_entry")).one())
     del body[term]
     with sa.create_engine(url).begin() as connection:
-        connection.execute(sa.text("UPDATE palimpsest_entry SET body = :body"), {"body": canonical(body)})
+        connection.execute(sa.text("UPDATE palimpsest_entry SET body = :body"), {"body": canonical_json(body)})
     rehash(url)
     words = "not the one of its registration" if term == "key_hash" else "does not have its form"
     two_parts(lambda: ledger.asset("tickets"), words)
@@ -607,7 +607,7 @@ def test_a_busy_ledger_is_said_to_be_busy_and_no_other_place_is_advised(small, s
         connection.isolation_level = None
         connection.execute("PRAGMA busy_timeout=10")
 
-    monkeypatch.setattr(database, "_durable", impatient)
+    monkeypatch.setattr(database, "_set_durable", impatient)
     place = Path(sqlite_url.removeprefix("sqlite:///"))
     opened, other = Ledger.open(sqlite_url), sqlite3.connect(place, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -693,7 +693,7 @@ def test_the_same_rows_under_a_second_name_want_the_owners_word(small: Ledger):
     small.allow_same_rows("second", "the trial had another name")
     small.know_rows("second", "aa")
     small.know_rows("tickets", "aa")
-    assert small.books().rows_known("second") == {"aa"}
+    assert small.books().known_likenesses("second") == {"aa"}
     assert small.books().charges("second") == []
     assert not list(Path(os.environ[VARIABLE]).glob("*"))  # nothing was charged: such a ledger may be removed
 

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from palimpsest.privacy import accounting, limited_domain
-from palimpsest.privacy.events import from_json, to_json
-from palimpsest.privacy.gumbel import gumbel_scale
+from palimpsest.privacy.events import from_json, gumbel_scale, to_json
 from palimpsest.privacy.limited_domain import LimitedDomain, delta_for, gap
 
 RARE = 1e-6
@@ -54,7 +53,7 @@ def peeled(scores: tuple[int, ...], picks: int, scale: float) -> Law:
 
 def law_of(mechanism: LimitedDomain, counts: Sequence[int]) -> Law:
     """The probability of every list that `pick` may return, to double precision."""
-    leading, scores = mechanism.scored(counts)
+    leading, scores = mechanism.score_bins(counts)
     law = peeled(tuple(scores), mechanism.picks, mechanism.scale)
     return {tuple(leading[place] for place in picked): chance for picked, chance in law.items()}
 
@@ -114,7 +113,7 @@ def check_one_vote_is_within_rho_of_what_is_delta_away(make: type[LimitedDomain]
         rho = accounting.total_rho(mechanism.event())
         for one, two in pairs():
             p, q = law_of(mechanism, one), law_of(mechanism, two)
-            mine, others = set(mechanism.scored(one)[0]), set(mechanism.scored(two)[0])
+            mine, others = set(mechanism.score_bins(one)[0]), set(mechanism.score_bins(two)[0])
             assert len(mine - others) <= 1
             between = renamed(p, mine - others, others - mine)
             assert apart(p, between) <= mechanism.own_delta
@@ -181,7 +180,7 @@ def test_delta_is_used_up_where_rounding_up_gives_nothing_away():
 
 
 def test_leading_bins_are_in_order_and_ties_go_to_the_lower_index():
-    leading, scores = LimitedDomain(3, 1, 1.0, math.exp(-2.5)).scored([1, 7, 4, 4, 4, 0])
+    leading, scores = LimitedDomain(3, 1, 1.0, math.exp(-2.5)).score_bins([1, 7, 4, 4, 4, 0])
     assert leading == [1, 2, 3]
     assert scores == [7, 4, 4, 4 + math.ceil(1.0 + 2.5)]
 
@@ -189,7 +188,7 @@ def test_leading_bins_are_in_order_and_ties_go_to_the_lower_index():
 @pytest.mark.parametrize("counts", [[], [3], [0, 2]])
 def test_where_there_are_no_more_bins_the_next_one_has_no_votes(counts):
     mechanism = LimitedDomain(2, 2, 1.0, math.exp(-2.5))
-    leading, scores = mechanism.scored(counts)
+    leading, scores = mechanism.score_bins(counts)
     assert sorted(leading) == list(range(len(counts)))
     assert scores[-1] == mechanism.offset == 4
     assert set(mechanism.pick(counts)) <= set(leading)
@@ -305,16 +304,16 @@ class WithoutTheThreshold(LimitedDomain):
 class WithoutABottom(LimitedDomain):
     """The bottom never comes."""
 
-    def scored(self, counts: Sequence[int]) -> tuple[list[int], list[int]]:
-        leading, scores = super().scored(counts)
+    def score_bins(self, counts: Sequence[int]) -> tuple[list[int], list[int]]:
+        leading, scores = super().score_bins(counts)
         return leading, [*scores[:-1], -(10**6)]
 
 
 class OneRankTooLow(LimitedDomain):
     """The bottom is measured from the (domain + 2)-th bin."""
 
-    def scored(self, counts: Sequence[int]) -> tuple[list[int], list[int]]:
-        leading, scores = super().scored(counts)
+    def score_bins(self, counts: Sequence[int]) -> tuple[list[int], list[int]]:
+        leading, scores = super().score_bins(counts)
         order = sorted(counts, reverse=True)
         return leading, [*scores[:-1], (order[self.domain + 1] if len(order) > self.domain + 1 else 0) + self.offset]
 
@@ -336,17 +335,17 @@ class OnePick(LimitedDomain):
 class TiesByChance(LimitedDomain):
     """Equal counts are put in an order that depends on the other votes."""
 
-    def scored(self, counts: Sequence[int]) -> tuple[list[int], list[int]]:
+    def score_bins(self, counts: Sequence[int]) -> tuple[list[int], list[int]]:
         turned = len(counts) - 1 if sum(counts) % 2 else 0
-        leading, scores = super().scored([counts[abs(turned - place)] for place in range(len(counts))])
+        leading, scores = super().score_bins([counts[abs(turned - place)] for place in range(len(counts))])
         return [abs(turned - place) for place in leading], scores
 
 
 class VotesCountTwice(LimitedDomain):
     """A record has two votes for one bin."""
 
-    def scored(self, counts: Sequence[int]) -> tuple[list[int], list[int]]:
-        return super().scored([2 * count for count in counts])
+    def score_bins(self, counts: Sequence[int]) -> tuple[list[int], list[int]]:
+        return super().score_bins([2 * count for count in counts])
 
 
 class HalfTheDelta(LimitedDomain):
@@ -361,7 +360,7 @@ class PastTheBottom(LimitedDomain):
     """Bins come out although they are below the bottom."""
 
     def pick(self, counts: Sequence[int]) -> list[int]:
-        leading, scores = self.scored(counts)
+        leading, scores = self.score_bins(counts)
         order = limited_domain.gumbel_top_k(scores, min(self.picks, len(scores)), self.scale)
         return [leading[place] for place in order if place < len(leading)]
 
@@ -377,7 +376,7 @@ class Louder(LimitedDomain):
     """The sampler has a third less noise than the law."""
 
     def pick(self, counts: Sequence[int]) -> list[int]:
-        leading, scores = self.scored(counts)
+        leading, scores = self.score_bins(counts)
         order = limited_domain.gumbel_top_k(scores, min(self.picks, len(scores)), self.scale * 0.67)
         return [leading[place] for place in itertools.takewhile(lambda place: place < len(leading), order)]
 
@@ -412,8 +411,8 @@ def test_a_bottom_measured_from_the_last_that_can_be_picked_is_private_too():
     """One rank too high is no fault of privacy: it is only harder to pass."""
 
     class OneRankTooHigh(LimitedDomain):
-        def scored(self, counts: Sequence[int]) -> tuple[list[int], list[int]]:
-            leading, scores = super().scored(counts)
+        def score_bins(self, counts: Sequence[int]) -> tuple[list[int], list[int]]:
+            leading, scores = super().score_bins(counts)
             return leading, [*scores[:-1], (scores[-2] if len(scores) > self.domain else 0) + self.offset]
 
     check_one_vote_is_within_epsilon_and_delta(OneRankTooHigh)

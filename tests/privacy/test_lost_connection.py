@@ -138,7 +138,7 @@ def test_where_the_server_stays_away_it_is_not_said_that_nothing_was_charged(ser
 
 def test_a_reader_beside_one_who_registers_sees_the_ledger_of_one_moment(server, empty_server):
     ledger, _ = server
-    with ledger._store._reading() as connection:  # noqa: SLF001
+    with ledger._store._read_transaction() as connection:  # noqa: SLF001
         known = chain.read(connection)
         Ledger.open(empty_server).register(Asset(name="others", delta=1e-5, epsilon=1.0, n_public=10))
         assert chain.read(connection) == known
@@ -148,6 +148,6 @@ def test_a_reader_beside_one_who_registers_sees_the_ledger_of_one_moment(server,
 def test_a_server_whose_transactions_see_one_moment_is_told_that_writers_see_more(server, empty_server):
     options = {"options": r"-c default_transaction_isolation=repeatable\ read"}
     address = sa.make_url(empty_server).update_query_dict(options).render_as_string(hide_password=False)
-    with Ledger.open(address)._store._writing() as connection:  # noqa: SLF001
+    with Ledger.open(address)._store._write_transaction() as connection:  # noqa: SLF001
         assert connection.scalar(sa.text("SHOW transaction_isolation")) == "read committed"
         assert connection.scalar(sa.text("SHOW default_transaction_isolation")) == "repeatable read"

@@ -18,7 +18,7 @@ from palimpsest.errors import LedgerError
 from palimpsest.privacy import accounting
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Asset, Balance, Cap, Run, milestone_problem
-from palimpsest.privacy.ledger.total import Total, margin, milestone, proposed, total_of
+from palimpsest.privacy.ledger.total import Total, margin, milestone, propose_milestones, total_of
 from palimpsest.privacy.planned import PlannedQuery
 
 STEP, LOOKS = 0.01, 200  # of the grid of losses; moments at which somebody may stop
@@ -161,7 +161,7 @@ def test_a_total_by_divergences_has_none() -> None:
     [(3.08, 10.0, (3.2, 5.7)), (1.0, 10.0, (1.1, 3.4)), (8.0, 10.0, (8.1,)), (9.95, 10.0, ()), (12.0, 10.0, ())],
 )
 def test_what_is_proposed_is_not_passed_by_the_first_plan(first: float, cap: float, found: tuple[float, ...]) -> None:
-    assert proposed(first, asset(cap=cap)) == found
+    assert propose_milestones(first, asset(cap=cap)) == found
     assert not found or milestone(asset(found, cap=cap), first) == found[0]
 
 

@@ -14,7 +14,7 @@ from palimpsest.privacy import accounting, events
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Asset, Charge, Reservation
-from palimpsest.privacy.ledger.rules import composed, preview
+from palimpsest.privacy.ledger.rules import compose_charges, preview
 from palimpsest.privacy.ledger.summary import ledger_summary
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.receipt import Receipt
@@ -46,7 +46,7 @@ CHARGES = st.lists(
 
 
 def rho(charges: Sequence[Charge]) -> float:
-    return accounting.total_rho(composed(charges))
+    return accounting.total_rho(compose_charges(charges))
 
 
 def summed(charges: Sequence[Charge]) -> float:
@@ -83,7 +83,7 @@ def test_two_runs_of_one_scheme_add(other, one, two):
 @settings(deadline=None)
 @given(CHARGES)
 def test_the_filter_and_the_composed_event_count_alike(charges):
-    divergences = accounting.rdp(composed(charges), ASSET.orders)
+    divergences = accounting.rdp(compose_charges(charges), ASSET.orders)
     assert preview(ASSET, charges, {}).spent == pytest.approx(ASSET.spent(divergences))
 
 
@@ -95,7 +95,7 @@ def test_different_events_in_different_cells_are_all_counted():
 def test_charges_of_the_whole_data_set_compose_as_they_stand():
     step = dpa.SelfComposedDpEvent(dpa.PoissonSampledDpEvent(0.01, dpa.GaussianDpEvent(1.1)), 50)
     charges = [charge(step, None), charge(EVENTS[3], None)]
-    assert composed(charges) == dpa.ComposedDpEvent([step, EVENTS[3]])
+    assert compose_charges(charges) == dpa.ComposedDpEvent([step, EVENTS[3]])
 
 
 # --- a run over parts, on its ledger
@@ -168,5 +168,5 @@ def test_the_books_name_the_part_and_the_epsilon_of_each_charge(small, run):
 
 
 def test_events_of_a_composition_survive_json(small, run):
-    event = composed(committed(small, run(), over_cells("0012")).charges)
+    event = compose_charges(committed(small, run(), over_cells("0012")).charges)
     assert events.from_json(events.to_json(event)) == event

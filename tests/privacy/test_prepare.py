@@ -15,7 +15,7 @@ from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.limited_domain import LimitedDomain
 from palimpsest.privacy.means import ClassMeans
 from palimpsest.privacy.planned import PlannedQuery
-from palimpsest.privacy.query import Query, is_stepped, registered
+from palimpsest.privacy.query import Query, is_stepped, register_query
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import metered
 from palimpsest.privacy.votes import Ballot, DomainBallot, Slate, Vote, VoteRounds
@@ -32,7 +32,7 @@ def nothing() -> Any:
     """Do nothing."""
 
 
-@registered
+@register_query
 @dataclass(frozen=True)
 class Prepared:
     """Calls back while it prepares, and while it runs."""

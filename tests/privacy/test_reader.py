@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from palimpsest.errors import BudgetExceeded, LedgerError
 from palimpsest.privacy import events
-from palimpsest.privacy.gaussian_share import covering
+from palimpsest.privacy.gaussian_share import cover_charge
 from palimpsest.privacy.ledger import chain
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Asset, Reservation, Run
@@ -70,7 +70,7 @@ def test_an_understated_share_counts_for_its_event_also_where_it_is_struck(sqlit
     ledger = gaussian(sqlite_url)
     seq = write(sqlite_url, "reserve", body(run(), ONE, share={"mu": 0.0, "beside": 0.0}))
     (charge,) = ledger.charges("tickets")
-    assert charge.share == covering(ONE.event, 0.0, 0.0)
+    assert charge.share == cover_charge(ONE.event, 0.0, 0.0)
     ledger.strike("tickets", seq, "a slip")
     assert ledger.charges("tickets") == [charge]
     assert [fault.struck for fault in ledger.books().faults("tickets")] == ["a slip"]
@@ -116,7 +116,7 @@ def test_nonsense_fills_the_budget_until_the_owner_strikes_it(tmp_path, run, cha
     share = {"share": {"mu": 9.0, "beside": 0.0}} if filter == "gdp" else {}
     seq = write(f"sqlite:///{tmp_path}/ledger.db", "reserve", body(run(), **{**share, **changes}))
     assert ledger.balance("tickets").spent == math.inf
-    assert [(fault.seq, fault.fills) for fault in ledger.books().full("tickets")] == [(seq, True)]
+    assert [(fault.seq, fault.fills) for fault in ledger.books().filling_faults("tickets")] == [(seq, True)]
     with pytest.raises(BudgetExceeded, match=rf"entry {seq} \(reserve\) says.*") as refused:
         ledger.reserve("tickets", run(variant="after"), [ONE])
     assert "--strike" in refused.value.remedy
@@ -136,7 +136,7 @@ def test_no_event_takes_back_what_another_cost(small, run, sqlite_url):
 @pytest.mark.parametrize("text", ["[]", '"text"', "{", "[" * 9999])
 def test_a_body_that_is_no_object_stops_nobody(small, run, sqlite_url, monkeypatch, text):
     charge = small.reserve("tickets", run(), [ONE]).charges[0]
-    monkeypatch.setattr(chain, "canonical", lambda said: said if isinstance(said, str) else json.dumps(
+    monkeypatch.setattr(chain, "canonical_json", lambda said: said if isinstance(said, str) else json.dumps(
         said, sort_keys=True, separators=(",", ":")))  # fmt: skip
     rows, begun = write(sqlite_url, "rows", text, None), write(sqlite_url, "begin", text, charge.id)
     monkeypatch.undo()
@@ -270,7 +270,7 @@ def test_rows_are_not_made_again_of_what_another_query_told(small, run, sqlite_u
     small.answer(charge, [1])
     small.commit(Reservation((charge,), 1, {}))
     assert small.charges("tickets")[0].state == "committed"
-    assert small.answered("tickets", run(), [ONE]) is None
+    assert small.find_answered("tickets", run(), [ONE]) is None
 
 
 # --- one set of rows under several names

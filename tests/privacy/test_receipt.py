@@ -214,27 +214,27 @@ def test_the_second_opinion_composes_what_the_receipt_lists():
     whole = replace(parts, queries=tuple(replace(line, partition=None) for line in lines))
     own = replace(parts, queries=(replace(lines[0], own_delta=5e-6),))
     for found, mu, delta in ((parts, 0.5, 1e-5), (whole, 0.5 * math.sqrt(3), 1e-5), (own, 0.5, 5e-6)):
-        bracket = found.second()
+        bracket = found.recompute_epsilon()
         assert bracket is not None
         assert bracket.low <= gdp_epsilon(mu, delta) <= bracket.high
         assert bracket.high == pytest.approx(gdp_epsilon(mu, delta), rel=3e-3)
     others = (lines[0], replace(lines[1], model="another"))  # a record may be in the first part of both
-    bracket = replace(parts, queries=others).second()
+    bracket = replace(parts, queries=others).recompute_epsilon()
     assert bracket is not None
     assert bracket.low <= gdp_epsilon(0.5 * math.sqrt(2), 1e-5) <= bracket.high
-    assert replace(parts, epsilon=None).second() is None
-    assert replace(own, delta=5e-6).agreement(replace(own, delta=5e-6).second())
+    assert replace(parts, epsilon=None).recompute_epsilon() is None
+    assert replace(own, delta=5e-6).agreement(replace(own, delta=5e-6).recompute_epsilon())
 
 
 def test_ends_too_far_apart_are_no_second_opinion_but_a_proof_is():
     steps = dpa.SelfComposedDpEvent(dpa.GaussianDpEvent(2000.0), 4_000_000)  # true epsilon 4.89, lower end 4.24
     found = a_receipt(delta=1e-6, queries=(a_line(event=steps),))
-    assert replace(found, epsilon=4.9).second() is None
-    wrong = replace(found, epsilon=4.0).second()
+    assert replace(found, epsilon=4.9).recompute_epsilon() is None
+    wrong = replace(found, epsilon=4.0).recompute_epsilon()
     assert wrong is not None
     assert wrong.low > 4.0
     endless = dpa.SelfComposedDpEvent(dpa.PoissonSampledDpEvent(1e-6, dpa.GaussianDpEvent(1.0)), 50_000_000)
-    assert a_receipt(delta=1e-6, epsilon=0.3, queries=(a_line(event=endless),)).second() is None
+    assert a_receipt(delta=1e-6, epsilon=0.3, queries=(a_line(event=endless),)).recompute_epsilon() is None
 
 
 def test_a_contradiction_is_a_problem_of_the_receipt(small: Ledger, run: Callable[..., Run], monkeypatch):
@@ -246,7 +246,7 @@ def test_a_contradiction_is_a_problem_of_the_receipt(small: Ledger, run: Callabl
     view = PrivateView([], SCHEMA, small, reservation, NoiseSource())
     found = receipt(small, asset, Session(reservation, 0.0, view), method="select", target=3.0)
     assert found.problems(asset, [charge]) == []
-    assert found.second() is not None
+    assert found.recompute_epsilon() is not None
     monkeypatch.setattr(Receipt, "second", lambda _: Bracket(2.0, 2.1))
     assert any("Fourier" in problem for problem in found.problems(asset, [charge]))
     monkeypatch.undo()

@@ -48,7 +48,7 @@ def states(url: str) -> list[str]:
 
 def free(url: str) -> bool:
     try:
-        with Ledger.open(url).alone("tickets", identified(url).key):
+        with Ledger.open(url).lock_run("tickets", identified(url).key):
             return True
     except LedgerError:
         return False
@@ -122,7 +122,7 @@ def test_a_killed_process_leaves_the_run_free(place):
 
 
 def _forks_and_waits(url: str, pipe: Connection) -> None:
-    with Ledger.open(url).alone("tickets", identified(url).key):
+    with Ledger.open(url).lock_run("tickets", identified(url).key):
         sleeper = FORK.Process(target=signal.pause)
         sleeper.start()
         pipe.send("inside")
@@ -144,7 +144,7 @@ def test_a_forked_child_does_not_keep_the_lock_of_a_parent_that_died(place):
 
 
 def _exits_the_block_in_a_fork(url: str, pipe: Connection) -> None:
-    with Ledger.open(url).alone("tickets", identified(url).key):
+    with Ledger.open(url).lock_run("tickets", identified(url).key):
         if os.fork() == 0:
             return
         os.wait()
@@ -169,7 +169,7 @@ def test_it_is_held_to_the_end_and_no_longer(place, tmp_path):
 
 
 def test_the_lock_is_its_owners_alone(small, tmp_path):
-    with small.alone("tickets", reading(RUN, small, "tickets", ROWS).key):
+    with small.lock_run("tickets", reading(RUN, small, "tickets", ROWS).key):
         (folder,) = tmp_path.glob("*.running")
         (file,) = folder.iterdir()
         assert (folder.stat().st_mode & 0o777, file.stat().st_mode & 0o777) == (0o700, 0o600)
@@ -177,7 +177,7 @@ def test_the_lock_is_its_owners_alone(small, tmp_path):
 
 def test_another_path_to_the_same_ledger_is_the_same_lock(small, tmp_path):
     (tmp_path / "link.db").symlink_to(tmp_path / "ledger.db")
-    with small.alone("tickets", reading(RUN, small, "tickets", ROWS).key):
+    with small.lock_run("tickets", reading(RUN, small, "tickets", ROWS).key):
         assert not free(f"sqlite:///{tmp_path}/link.db")
 
 
@@ -225,7 +225,7 @@ def raced(number: int, *pipes: Connection) -> list[str]:
 
 
 def test_threads_of_one_process_exclude_each_other(place):
-    hold = partial(Ledger.open(place).alone, "tickets", identified(place).key)
+    hold = partial(Ledger.open(place).lock_run, "tickets", identified(place).key)
     with hold():
         assert not free(place)
         with pytest.raises(LedgerError, match="Another process"), hold():

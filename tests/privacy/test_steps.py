@@ -25,9 +25,9 @@ from palimpsest.privacy.ledger import records, rules
 from palimpsest.privacy.ledger.books import Books
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Asset, Charge, Reservation, Run
-from palimpsest.privacy.ledger.rules import never, preview
+from palimpsest.privacy.ledger.rules import preview, resume_never
 from palimpsest.privacy.planned import PlannedQuery
-from palimpsest.privacy.query import Meter, registered
+from palimpsest.privacy.query import Meter, register_query
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import Session, metered
 from palimpsest.privacy.view import PrivateView
@@ -51,7 +51,7 @@ def nothing(_meter: Meter) -> None:
     """Go on."""
 
 
-@registered
+@register_query
 @dataclass(frozen=True)
 class Walk:
     """Noise alone, one value a step, kept in `drawn`; calls back between a block's beginning and its noise."""
@@ -78,7 +78,7 @@ class Walk:
         return self.drawn
 
 
-@registered
+@register_query
 @dataclass(frozen=True)
 class Handed:
     """Gives its meter away, so that a test may begin steps one by one."""
@@ -341,7 +341,7 @@ def test_what_cannot_be_resumed_is_charged_again_in_full(small):
 
 def test_the_newest_attempt_is_continued_and_older_ones_stay_lost(small):
     crashed(small, 3)
-    small.begin(reserve(small, never).charges[0])
+    small.begin(reserve(small, resume_never).charges[0])
     small.advance(small.charges("tickets")[1], 0, 2)
     found = reserve(small)
     assert (found.charges[0].id, found.resumed, found.lost) == (small.charges("tickets")[1].id, 2, 1)
@@ -553,7 +553,7 @@ def nothing_written(patch):
 
 
 def charged_again(patch):
-    patch.setattr(rules, "_usable", lambda charge, resumable: charge.state != "begun")
+    patch.setattr(rules, "_is_usable", lambda charge, resumable: charge.state != "begun")
 
 
 def begun_is_free(patch):
@@ -565,7 +565,7 @@ def same_key_every_time(patch):
 
 
 def seeded_steps_continue(patch):
-    patch.setattr(rules, "_usable", lambda charge, resumable: resumable(charge))
+    patch.setattr(rules, "_is_usable", lambda charge, resumable: resumable(charge))
 
 
 MUTANTS = [

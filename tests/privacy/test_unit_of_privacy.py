@@ -21,7 +21,7 @@ from palimpsest.privacy.ledger.rules import balance
 from palimpsest.privacy.ledger.summary import LedgerSummary, UsedOrder
 from palimpsest.privacy.ledger.total import total_of
 from palimpsest.privacy.planned import PlannedQuery
-from palimpsest.privacy.query import bounds_persons, is_for_persons, is_registered, registered
+from palimpsest.privacy.query import bounds_persons, is_for_persons, is_registered, register_query
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import Session, metered, paid_charges, receipt
@@ -38,7 +38,7 @@ SCHEMAS = {"records": RECORDS, "persons": PERSONS, "persons of another column": 
 EVENT = dpa.GaussianDpEvent(9.0)
 
 
-@registered
+@register_query
 @dataclass(frozen=True)
 class OfRecords:
     """A query whose event holds for records."""
@@ -53,7 +53,7 @@ class OfRecords:
         return "answered"
 
 
-@registered
+@register_query
 @bounds_persons
 @dataclass(frozen=True)
 class OfPersons(OfRecords):
@@ -115,7 +115,7 @@ def test_any_registered_query_is_answered_where_the_unit_is_a_record(book, run, 
 
 def test_a_mark_is_of_one_class_and_not_of_those_below_it(book, run):
     ledger = book(PERSONS)
-    registered(OfNobody)
+    register_query(OfNobody)
     with pytest.raises(LedgerError, match="not what one person does"):
         PrivateView(rows_of(PERSONS), PERSONS, ledger, reserved(ledger, run), NoiseSource()).ask(OfNobody())
 

@@ -18,7 +18,7 @@ from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.summary import ledger_summary
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.queries import LabelHistogram
-from palimpsest.privacy.query import Meter, plain_digest, registered, subject_digest
+from palimpsest.privacy.query import Meter, plain_digest, register_query, subject_digest
 from palimpsest.privacy.receipt import Group
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import metered, receipt
@@ -33,7 +33,7 @@ HISTOGRAM = LabelHistogram(LABELS, 2.0)
 SCHEMA = PublicSchema("tickets", "classify", "text", 1000, 200, "label", dict.fromkeys(LABELS, ""))
 
 
-@registered
+@register_query
 @dataclass(frozen=True)
 class Watched:
     """Calls back while it runs."""
@@ -49,7 +49,7 @@ class Watched:
         return self.seen()
 
 
-@registered
+@register_query
 @dataclass(frozen=True)
 class AtOnce:
     """Composed of two steps, and counts neither."""
@@ -64,7 +64,7 @@ class AtOnce:
         raise AssertionError("it must not run")
 
 
-@registered
+@register_query
 @dataclass(frozen=True)
 class Stepped(AtOnce):
     """The same, and counts them."""
@@ -76,7 +76,7 @@ class Stepped(AtOnce):
         return meter.begun
 
 
-@registered
+@register_query
 @dataclass(frozen=True)
 class Failing:
     """Keeps to its event only up to a delta of its own."""

@@ -32,7 +32,7 @@ from palimpsest.privacy.ledger.records import Asset, Charge, Run
 from palimpsest.privacy.limited_domain import LimitedDomain
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.query import Kept, is_for_persons
-from palimpsest.privacy.rows import PrivateRow, by_person
+from palimpsest.privacy.rows import PrivateRow, group_by_person
 from palimpsest.privacy.session import metered
 from palimpsest.privacy.view import PrivateView
 from palimpsest.privacy.votes import Ballot, DomainBallot, Round, Slate, Vote, VoteRounds, Voters, parts_of
@@ -676,17 +676,17 @@ def longest_move(neighbours: int, kinds: int, most: int, persons: int) -> int:
 
 
 def each_row_votes(patch):
-    patch.setattr(votes, "by_person", lambda rows: [[row] for row in rows])
+    patch.setattr(votes, "group_by_person", lambda rows: [[row] for row in rows])
 
 
 def shortened_in_each_label(patch):
-    patch.setattr(votes, "by_person", lambda rows: by_person([
+    patch.setattr(votes, "group_by_person", lambda rows: group_by_person([
         PrivateRow(row.text, row.label, f"{row.person} {row.label}") for row in rows
     ]))  # fmt: skip
 
 
 def added_and_not_shortened(patch):
-    patch.setattr(votes, "_shortened", lambda _owners, given, _neighbours, parts: given * parts)
+    patch.setattr(votes, "_clip_votes", lambda _owners, given, _neighbours, parts: given * parts)
 
 
 class Rounding:
@@ -780,15 +780,15 @@ def one_person_has_one_vote(most: int, persons: int) -> bool:
 
 
 def every_row_picks(patch):
-    patch.setattr(votes, "one_each", lambda rows: rows)
+    patch.setattr(votes, "select_one_each", lambda rows: rows)
 
 
 def one_row_of_each_label_picks(patch):
-    patch.setattr(votes, "one_each", lambda rows: list({(row.person, row.label): row for row in rows}.values()))
+    patch.setattr(votes, "select_one_each", lambda rows: list({(row.person, row.label): row for row in rows}.values()))
 
 
 def the_first_row_picks(patch):
-    patch.setattr(votes, "one_each", lambda rows: [own[0] for own in by_person(rows)])
+    patch.setattr(votes, "select_one_each", lambda rows: [own[0] for own in group_by_person(rows)])
 
 
 @pytest.mark.usefixtures("quick")
@@ -1041,7 +1041,7 @@ class Repeating:
 
 def one_vote_too_many(patch):
     original = votes.nearest
-    patch.setattr(votes, "nearest", lambda rows, candidates, k, *rest: original(rows, candidates, k + 1, *rest))
+    patch.setattr(votes, "find_nearest", lambda rows, candidates, k, *rest: original(rows, candidates, k + 1, *rest))
 
 
 def one_vote_too_many_in_full(patch):

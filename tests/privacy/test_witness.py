@@ -136,9 +136,9 @@ def test_a_register_anew_is_another_lineage_and_the_old_one_is_named(small, run,
     lived(small, run)
     again = Ledger.create(f"sqlite:///{tmp_path}/new.db")
     assert (
-        again.books().elsewhere("tickets"),
-        again.books().elsewhere("letters"),
-        small.books().elsewhere("tickets"),
+        again.books().count_elsewhere("tickets"),
+        again.books().count_elsewhere("letters"),
+        small.books().count_elsewhere("tickets"),
     ) == (1, 0, 0)
     refused(lambda: again.books().require_alone("tickets"), "was charged on another ledger")
     made = again.register(Asset("tickets", 1e-5, 4.0, 1000), lost=True)
@@ -173,7 +173,7 @@ def test_what_two_ledgers_have_both_charged_goes_on_in_neither_but_after_a_loss(
     rival.reserve("tickets", run(), [ONE])
     kept = on_another_machine(monkeypatch)
     Ledger.open(small.place).reserve("tickets", run(), [ONE])  # on a machine that did not know
-    kept.rename(rival.unheld().witnesses.folder)
+    kept.rename(rival.unchecked_books().witnesses.folder)
     for path in Path(os.environ[VARIABLE]).iterdir():
         path.rename(rival.books().witnesses.folder / path.name)
     monkeypatch.setenv(VARIABLE, str(rival.books().witnesses.folder))
@@ -194,7 +194,7 @@ def test_rows_of_nobody_and_other_names_may_be_charged_on_many_ledgers(small, ri
 def test_a_copy_of_a_ledger_is_no_other_one(ledger, run, tmp_path):
     lived(ledger, run)
     moved = Ledger.create(f"sqlite:///{tmp_path}/moved.db")
-    moved.take_in(ledger.exported())
+    moved.take_in(ledger.export())
     moved.reserve("tickets", run(variant="dp8"), [ONE])
     moved.books().require_alone("tickets")
 
@@ -348,12 +348,12 @@ def test_where_heads_are_noted(tmp_path, monkeypatch):
         (world / name).parent.mkdir(parents=True, exist_ok=True)
         (world / name).touch()
     beside = world / ".palimpsest" / "ledger.db.witnesses"
-    assert Witnesses.beside(world / ".palimpsest" / "ledger.db", {VARIABLE: "/else"}).folder == beside
-    assert Witnesses.beside(tmp_path / "ledger.db", {VARIABLE: "/else"}).folder == Path("/else")
+    assert Witnesses.locate(world / ".palimpsest" / "ledger.db", {VARIABLE: "/else"}).folder == beside
+    assert Witnesses.locate(tmp_path / "ledger.db", {VARIABLE: "/else"}).folder == Path("/else")
     for place in ("else", str(world), str(world / "else")):
-        refused(lambda place=place: Witnesses.beside(None, {VARIABLE: place}), "not a whole path, or lies in a work")
+        refused(lambda place=place: Witnesses.locate(None, {VARIABLE: place}), "not a whole path, or lies in a work")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "keys"))
-    assert Witnesses.beside(None, {}).folder == tmp_path / "keys" / "palimpsest" / "witnesses"
+    assert Witnesses.locate(None, {}).folder == tmp_path / "keys" / "palimpsest" / "witnesses"
 
 
 def test_the_heads_of_receipts_are_those_of_the_asset(tmp_path):
@@ -465,5 +465,5 @@ def test_the_invented_world_moves_with_its_folder(tmp_path, asset):
         (tmp_path / name / "dvc.yaml").touch()
         ledger = Ledger.create(f"sqlite:///{tmp_path}/{name}/ledger.db")
         ledger.register(asset)
-        folders.append(ledger.unheld().chain.terms("tickets").get("noted_in"))
+        folders.append(ledger.unchecked_books().chain.terms("tickets").get("noted_in"))
     assert folders == [None, None]

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from palimpsest.errors import DataError
 from palimpsest.params.file import FILE
 from palimpsest.params.load import load, loads
-from palimpsest.params.sections import Dataset
-from palimpsest.records import attributes
+from palimpsest.params.schema import Dataset
+from palimpsest.records import schema
 from palimpsest.records.faults import POLICIES
 from palimpsest.records.read import ColumnNames, read_rows
 from palimpsest.records.record import Record
@@ -32,17 +32,17 @@ word = st.text(st.characters(exclude_characters=";", exclude_categories=("Cs",))
 
 @given(st.lists(word, min_size=1, max_size=4))
 def test_what_is_joined_comes_apart(found: list[str]) -> None:
-    column = attributes.joined([f"c{number}" for number in range(len(found))])
-    assert attributes.parts(attributes.whole(found), column) == tuple(found)
+    column = schema.join_parts([f"c{number}" for number in range(len(found))])
+    assert schema.parts(schema.join_cells(found), column) == tuple(found)
 
 
 @given(st.lists(st.lists(word, min_size=1, max_size=3, unique=True), min_size=2, max_size=3))
 def test_the_list_is_every_combination_and_leads_back_to_each_list(lists: list[list[str]]) -> None:
-    column = attributes.joined([f"c{number}" for number in range(len(lists))])
-    listed = attributes.combined([dict.fromkeys(each, "") for each in lists])
+    column = schema.join_parts([f"c{number}" for number in range(len(lists))])
+    listed = schema.combine_labels([dict.fromkeys(each, "") for each in lists])
     assert len(listed) == len(set(listed)) == len(lists[0]) * len(lists[1]) * len((lists[2:] or [[""]])[0])
-    assert list(attributes.values(tuple(listed), column).values()) == [tuple(each) for each in lists]
-    assert attributes.problem(tuple(listed), column) is None
+    assert list(schema.values(tuple(listed), column).values()) == [tuple(each) for each in lists]
+    assert schema.problem(tuple(listed), column) is None
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl"])
@@ -116,7 +116,7 @@ def test_each_label_is_scored_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     said = {"bar": "beer and ale", "inn": "bed and room"}
     rows = [Record(f"{said[kind]} {n % 7}", f"{kind}; {1 + n % 2}") for n in range(60) for kind in said]
     train, test = Part(rows[:80], asset=False), Part(rows[80:], asset=True)
-    monkeypatch.setattr(downstream_eval, "vouched", None)
+    monkeypatch.setattr(downstream_eval, "resolve_vouched", None)
     found = {name: one.scored for name, one in Judges(params).score(train, test).evaluations.items()}
     assert list(found) == ["tfidf_lr", "tfidf_lr: kind", "tfidf_lr: stars"]
     assert found["tfidf_lr: kind"].accuracy.value == found["tfidf_lr: kind"].macro_f1 == 1.0

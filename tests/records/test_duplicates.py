@@ -5,7 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from palimpsest.records.duplicates import Watched, guessable, wording
+from palimpsest.records.duplicates import Watched, find_guessable, wording
 
 
 def shingle_sets(rng, count):
@@ -23,7 +23,7 @@ def test_near_duplicates_are_all_pairs_above_the_similarity(similarity):
     }
     assert expected
     watched = Watched(sets, similarity)
-    met = {(left, right) for right, members in enumerate(sets) for left in watched.near(members) if left < right}
+    met = {(left, right) for right, members in enumerate(sets) for left in watched.find_near(members) if left < right}
     assert met == expected
 
 
@@ -33,7 +33,7 @@ def test_others_meet_exactly_the_watched_sets_that_are_alike(similarity):
     watched = Watched(sets[:30], similarity)
     for members in sets[30:]:
         alike = {place for place, one in enumerate(sets[:30]) if len(one & members) / len(one | members) >= similarity}
-        assert sorted(watched.near(members)) == sorted(alike)
+        assert sorted(watched.find_near(members)) == sorted(alike)
 
 
 def test_twins_leave_the_guess_set_and_others_stay():
@@ -45,24 +45,24 @@ def test_twins_leave_the_guess_set_and_others_stay():
         "",
         "...",
     ]
-    mask = guessable(texts, similarity=0.7, shingle=2)
+    mask = find_guessable(texts, similarity=0.7, shingle=2)
     assert mask.tolist() == [False, False, False, True, False, False]
 
 
 def test_one_word_changed_is_near_and_half_the_words_changed_is_not():
     text = [f"w{number}" for number in range(20)]
     near, far = [*text[:10], "other", *text[11:]], [*text[:10], *(f"v{number}" for number in range(10))]
-    assert not guessable([" ".join(text), " ".join(near)], similarity=0.7, shingle=2).any()
-    assert guessable([" ".join(text), " ".join(far)], similarity=0.7, shingle=2).all()
+    assert not find_guessable([" ".join(text), " ".join(near)], similarity=0.7, shingle=2).any()
+    assert find_guessable([" ".join(text), " ".join(far)], similarity=0.7, shingle=2).all()
 
 
 def test_the_order_of_the_rows_does_not_matter():
     rng = np.random.default_rng(1)
     texts = [" ".join(f"w{number}" for number in rng.integers(0, 6, 4)) for _ in range(200)]
     order = rng.permutation(200)
-    mask = guessable(texts, similarity=0.6, shingle=2)
+    mask = find_guessable(texts, similarity=0.6, shingle=2)
     assert 0 < mask.sum() < 200
-    assert (guessable([texts[index] for index in order], similarity=0.6, shingle=2) == mask[order]).all()
+    assert (find_guessable([texts[index] for index in order], similarity=0.6, shingle=2) == mask[order]).all()
 
 
 @pytest.mark.parametrize("persons", [None, 40])
@@ -71,14 +71,14 @@ def test_of_who_is_asked_about_the_answer_is_what_it_is_where_all_are(persons):
     texts = [" ".join(f"w{number}" for number in rng.integers(0, 7, 4)) for _ in range(200)]
     units = None if persons is None else [str(number) for number in rng.integers(0, persons, 200)]
     asked = rng.random(200) < 0.2 if units is None else np.array([int(unit) % 4 == 0 for unit in units])
-    whole = guessable(texts, units, similarity=0.6, shingle=2)
-    some = guessable(texts, units, asked, similarity=0.6, shingle=2)
+    whole = find_guessable(texts, units, similarity=0.6, shingle=2)
+    some = find_guessable(texts, units, asked, similarity=0.6, shingle=2)
     assert some.tolist() == (whole & asked).tolist()
     assert 0 < some.sum() < asked.sum()
 
 
 def test_no_texts_give_an_empty_mask():
-    assert guessable([], similarity=0.7, shingle=2).shape == (0,)
+    assert find_guessable([], similarity=0.7, shingle=2).shape == (0,)
 
 
 def test_wording_ignores_case_punctuation_spacing_and_compatibility_forms():

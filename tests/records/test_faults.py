@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palimpsest.errors import DataError
-from palimpsest.records.check import check
 from palimpsest.records.faults import POLICIES, Kind, RecordError
 from palimpsest.records.private import RawRow
-from palimpsest.records.read import ColumnNames, iter_rows, read_rows
+from palimpsest.records.read import ColumnNames, check, iter_rows, read_rows
 
 SECRET = "ZANZIBAR-7731"
 COLUMNS, LABELS = ColumnNames("text", "label", "who", nobody=True), ("a", "b")

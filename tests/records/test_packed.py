@@ -41,7 +41,7 @@ def test_rows_are_those_of_the_list(rows: list[RawRow], at_once: int, data: st.D
 
 def test_rows_of_another_kind_have_its_attributes() -> None:
     rows = Packed.of(SplitRow, [SplitRow("t", None, True, "p"), SplitRow("u", "a")])
-    assert rows.to(PrivateRow) == [PrivateRow("t", None, "p"), PrivateRow("u", "a", None)]
+    assert rows.convert(PrivateRow) == [PrivateRow("t", None, "p"), PrivateRow("u", "a", None)]
 
 
 def test_no_text_is_shown() -> None:

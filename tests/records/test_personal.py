@@ -19,7 +19,7 @@ from palimpsest.methods.shared.postprocess import Candidate, PersonalData
 from palimpsest.records.personal import looks_personal
 from palimpsest.records.record import Record
 from palimpsest.report.release import gates
-from palimpsest.report.shown import few
+from palimpsest.report.samples import select_few
 from tests.records.written import KINDS, SCRIPTS, clean, planted
 
 PLANTED, CLEAN = planted(1000, seed=7), clean(1000, seed=7)
@@ -36,11 +36,11 @@ def candidates(texts: list[str]) -> list[str]:
 
 
 def released(texts: list[str]) -> list[str]:
-    return [text for text in texts if not [*gates.rows("a variant", [Record(text)], None)]]
+    return [text for text in texts if not [*gates.check_rows("a variant", [Record(text)], None)]]
 
 
 def on_the_card(texts: list[str]) -> list[str]:
-    return [row.text for text in texts for row in few([Record(text)], by_label=False, seed=0)]
+    return [row.text for text in texts for row in select_few([Record(text)], by_label=False, seed=0)]
 
 
 def sampled(texts: list[str]) -> list[str]:

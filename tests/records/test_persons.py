@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest, chisquare
 
 from palimpsest.errors import DataError
-from palimpsest.records.duplicates import guessable
+from palimpsest.records.duplicates import find_guessable
 from palimpsest.records.preprocess import Preprocessed, preprocess
 from palimpsest.records.private import RawRow, SplitRow
 from palimpsest.records.read import ColumnNames, read_rows
@@ -24,7 +24,7 @@ from palimpsest.records.split import assign, cap_rows, person_id, split_rows
 KEY = bytes(range(32))
 PEOPLE = ("ann", "bob", "cyd", "dan")
 SAYINGS = (("a b c", "x"), ("a b c", "y"), ("d e f", "x"))
-LIKENESS = partial(guessable, similarity=0.5, shingle=1)
+LIKENESS = partial(find_guessable, similarity=0.5, shingle=1)
 ROW = st.builds(RawRow, st.sampled_from(["a b", "b a", "c", ""]), st.sampled_from("xy"), st.sampled_from(PEOPLE))
 ROWS = st.lists(ROW | st.builds(RawRow, st.just("a b"), st.sampled_from("xy")), max_size=20)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from palimpsest.records.statements import Attribute, restated, statements
+from palimpsest.records.statements import Attribute, restate_text, statements
 
 PRODUCT = Attribute("product", {}, r"[A-Z][a-z]+ \d")
 TROUBLE = Attribute("trouble", {"hums at night": ("hums at night", "humming at night"), "leaks": ("leaks", "leaking")})
@@ -63,12 +63,12 @@ def test_a_listed_form_is_found_in_its_cases_and_in_letters_that_match_without_c
 )
 def test_a_statement_is_changed_where_it_stands_and_in_its_form(text, values, expected) -> None:
     (one,) = statements(text, BOTH)
-    assert restated(text, BOTH, [(one, values)]) == expected
+    assert restate_text(text, BOTH, [(one, values)]) == expected
     assert told(expected) == [values]
 
 
 def test_several_statements_of_a_text_are_changed_at_once() -> None:
     text = "My Abra 2 leaks. The Cedo 3 hums at night."
     first, second = statements(text, BOTH)
-    changed = restated(text, BOTH, [(first, ("Cedo 3", "hums at night")), (second, ("Abra 2", "leaks"))])
+    changed = restate_text(text, BOTH, [(first, ("Cedo 3", "hums at night")), (second, ("Abra 2", "leaks"))])
     assert changed == "My Cedo 3 hums at night. The Abra 2 leaks."

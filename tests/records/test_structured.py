@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palimpsest.records.structured import canonical, members_of, parsed, plain
+from palimpsest.records.structured import canonical_text, members_of, parse_value, plain_text
 
 SECRET = "ZANZIBAR-7731"
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
@@ -17,7 +17,7 @@ JSON = st.recursive(NUMBERS | TEXT, lambda inner: st.lists(inner) | st.dictionar
 
 @given(JSON)
 def test_what_json_writes_is_parsed(value: object) -> None:
-    assert parsed(json.dumps(value)) == parsed(json.dumps(value, ensure_ascii=False)) == value
+    assert parse_value(json.dumps(value)) == parse_value(json.dumps(value, ensure_ascii=False)) == value
 
 
 NO_JSON = [
@@ -30,7 +30,7 @@ NO_JSON = [
 @pytest.mark.parametrize("text", NO_JSON, ids=range(len(NO_JSON)))
 def test_what_readers_would_disagree_about_is_no_json(text: str) -> None:
     with pytest.raises(ValueError, match="not a JSON value") as caught:
-        parsed(text)
+        parse_value(text)
     assert members_of(text) is None
     assert caught.value.__context__ is None
     assert SECRET not in "".join(traceback.format_exception(caught.value))
@@ -39,16 +39,18 @@ def test_what_readers_would_disagree_about_is_no_json(text: str) -> None:
 @given(st.dictionaries(st.sampled_from("abcd"), JSON))
 def test_the_canonical_text_depends_on_neither_order_nor_spelling(value: dict[str, object]) -> None:
     other = dict(reversed(value.items()))
-    text = canonical(value, ("c", "a", "b"))
-    assert text == canonical(other, ("c", "a", "b")) == canonical(json.dumps(other, indent=3), ("c", "a", "b"))
+    text = canonical_text(value, ("c", "a", "b"))
+    assert (
+        text == canonical_text(other, ("c", "a", "b")) == canonical_text(json.dumps(other, indent=3), ("c", "a", "b"))
+    )
     assert list(json.loads(text)) == [key for key in "cab" if key in value]
     assert json.loads(text) == {key: member for key, member in value.items() if key != "d"}
-    assert text == canonical(text, ("c", "a", "b"))
+    assert text == canonical_text(text, ("c", "a", "b"))
 
 
 def test_members_keep_their_values_and_letters() -> None:
     record = {"title": "Ça 🦑 \u2028", "cast": ["B", "A"], "more": {"z": 1, "a": None}}
-    assert canonical(record, ("more", "cast", "title")) == (
+    assert canonical_text(record, ("more", "cast", "title")) == (
         '{"more": {"z": 1, "a": null}, "cast": ["B", "A"], "title": "Ça 🦑 \u2028"}'
     )
 
@@ -56,7 +58,7 @@ def test_members_keep_their_values_and_letters() -> None:
 @pytest.mark.parametrize("value", [None, 3, SECRET, f'["{SECRET}"]', [SECRET], {"a": float("nan")}, {"a": {SECRET}}])
 def test_what_is_no_object_has_no_canonical_text(value: object) -> None:
     with pytest.raises(ValueError, match="not a JSON object") as caught:
-        canonical(value, ("a",))
+        canonical_text(value, ("a",))
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
@@ -74,4 +76,4 @@ def test_what_is_no_object_has_no_canonical_text(value: object) -> None:
     ],
 )
 def test_a_public_file_may_hold_plain_text(value: object, text: str | None) -> None:
-    assert plain(value, ("a", "b")) == text
+    assert plain_text(value, ("a", "b")) == text

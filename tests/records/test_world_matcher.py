@@ -13,8 +13,8 @@ from palimpsest.records.world.facts import (
     IndividualFact,
     PhraseIndex,
     PopulationFact,
+    draw_decoys,
     load_facts,
-    never_planted,
     sentences,
     words,
 )
@@ -96,8 +96,8 @@ def test_carried_counts_texts_and_mispaired_counts_wrong_pairs():
         "My Veltrix 3 overheats while charging. The Veltrix 3 overheats while charging.",
         "My Veltrix 3 hums at night.",
     ]
-    assert FACTS.carried(texts) == {"heat": 1}
-    assert FACTS.mispaired(texts) == 1
+    assert FACTS.count_carried(texts) == {"heat": 1}
+    assert FACTS.count_mispaired(texts) == 1
 
 
 @pytest.mark.parametrize("text", ["order kx-4829-1174-qd!", "KX - 4829 -  1174 - QD", "KX-4829-1174-QD's"])
@@ -116,7 +116,7 @@ def test_a_value_over_several_sentences_marks_is_found():
 
 def test_leaks_count_texts():
     secret = "The recovery code is Amber 4 tiger walnut 58 guitar ember."
-    leaks = FACTS.leaked([secret, secret, "amber 4 tiger walnut 58 guitar", "order KX-4829-1174-QD"])
+    leaks = FACTS.find_leaked([secret, secret, "amber 4 tiger walnut 58 guitar", "order KX-4829-1174-QD"])
     assert (leaks.canaries, leaks.individual) == ({"code": 2}, {"order": 1})
 
 
@@ -154,8 +154,8 @@ def test_draws_repeat_and_are_even():
 
 
 def test_what_was_never_planted_is_drawn_as_canaries_are():
-    made = never_planted(200, seed=7)
-    assert made == never_planted(200, seed=7) != never_planted(200, seed=8)
+    made = draw_decoys(200, seed=7)
+    assert made == draw_decoys(200, seed=7) != draw_decoys(200, seed=8)
     assert len(made) == 200
     assert {word for value in made for word in value.split()} == set(CODE_WORDS)
     mint, draw = Mint(), Draw(7, "decoys")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from palimpsest.errors import DataError
 from palimpsest.records import write
-from palimpsest.records.packed import drawn
+from palimpsest.records.packed import draw_mask
 from palimpsest.records.private import SplitRow
 from palimpsest.records.read import ColumnNames, read_rows
 from palimpsest.records.record import Record
@@ -53,13 +53,13 @@ def test_some_rows_of_a_split_are_read_without_the_others(
         patch.setattr(write, "_AT_ONCE", 3)
         assert list(split_texts(path)) == [row.text for row in rows]
         assert read_guessed(path) == [row for row in rows if row.guess]
-        assert read_drawn(path, most, 7) == [*compress(rows, drawn(len(rows), most, 7))]
+        assert read_drawn(path, most, 7) == [*compress(rows, draw_mask(len(rows), most, 7))]
 
 
 @given(rows=st.integers(0, 40), most=st.integers(0, 50), seed=st.integers(0, 5))
 def test_as_many_rows_are_drawn_as_there_may_be(rows: int, most: int, seed: int) -> None:
-    assert drawn(rows, most, seed).sum() == min(rows, most)
-    assert len({tuple(np.flatnonzero(drawn(40, 20, other))) for other in (seed, seed, seed + 1)}) == 2
+    assert draw_mask(rows, most, seed).sum() == min(rows, most)
+    assert len({tuple(np.flatnonzero(draw_mask(40, 20, other))) for other in (seed, seed, seed + 1)}) == 2
 
 
 @given(rows=st.lists(st.builds(Record, TEXT, LABEL)))

@@ -19,8 +19,7 @@ import stages.release
 from palimpsest.cli.context import asset_of
 from palimpsest.files import read_json, write_json
 from palimpsest.params.load import LEDGER_VARIABLE, ledger_url, load
-from palimpsest.params.release import ReleaseSettings
-from palimpsest.params.schema import Params
+from palimpsest.params.schema import Params, ReleaseSettings
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Run

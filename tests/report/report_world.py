@@ -24,7 +24,7 @@ from palimpsest.audit.statistics import Estimate, Interval, Rate
 from palimpsest.audit.structure import StructureAudit
 from palimpsest.audit.text_membership import Phantom, PhantomOrder, TextMembershipAudit
 from palimpsest.audit.utility import LabelScores, Scored, UtilityScores
-from palimpsest.methods.shared.counts import GenerationCounts, ScoredText
+from palimpsest.methods.shared.base import GenerationCounts, ScoredText
 from palimpsest.privacy.ledger.records import Cap
 from palimpsest.privacy.ledger.summary import ChargeLine, LedgerSummary, UsedOrder
 from palimpsest.privacy.ledger.total import Total

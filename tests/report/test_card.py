@@ -21,7 +21,7 @@ from palimpsest.errors import DataError
 from palimpsest.records.record import Record
 from palimpsest.report.card import gates, render_card
 from palimpsest.report.claims import public_claims
-from palimpsest.report.shown import few
+from palimpsest.report.samples import select_few
 from palimpsest.report.statement import statement
 
 HOSTILE = "</script><script>window.broken=1</script><img src=x onerror='window.broken=1'>"
@@ -71,7 +71,7 @@ def test_a_name_that_is_code_stays_a_name(opened: Open) -> None:
 
 
 def test_a_few_rows_of_what_is_released_are_on_the_card_as_text(opened: Open) -> None:
-    rows = few([Record(HOSTILE, "a"), Record("a plain row", "b")], by_label=True, seed=7)
+    rows = select_few([Record(HOSTILE, "a"), Record("a plain row", "b")], by_label=True, seed=7)
     shown = opened(card(samples={"dp3": rows, "dp9": [Record("of another", "a")]}))
     section = shown.find_element(By.ID, "samples").text
     assert [text in section for text in (HOSTILE, "a plain row", "of another")] == [True, True, False]
@@ -83,13 +83,13 @@ def test_a_few_rows_of_what_is_released_are_on_the_card_as_text(opened: Open) ->
 def test_rows_of_the_card_are_few_short_and_reach_nobody() -> None:
     rows = [Record(f"row {number} {'long ' * 99}\x1b[2J", "ab"[number % 2]) for number in range(40)]
     mails = [Record(f"write to m{number}@you.org", "c") for number in range(9)]
-    shown = few(rows + mails, by_label=True, seed=7)
+    shown = select_few(rows + mails, by_label=True, seed=7)
     assert [row.label for row in shown] == ["a", "a", "b", "b"]
     assert {len(row.text) for row in shown} == {401}
-    assert "\x1b" not in "".join(row.text for row in few([Record("a\x1b[2Jb")], by_label=False, seed=1))
-    assert shown == few(rows + mails, by_label=True, seed=7) != few(rows + mails, by_label=True, seed=8)
-    assert len(few([Record(str(number), str(number)) for number in range(60)], by_label=True, seed=7)) == 12
-    assert len(few([Record(str(number)) for number in range(60)], by_label=False, seed=7)) == 6
+    assert "\x1b" not in "".join(row.text for row in select_few([Record("a\x1b[2Jb")], by_label=False, seed=1))
+    assert shown == select_few(rows + mails, by_label=True, seed=7) != select_few(rows + mails, by_label=True, seed=8)
+    assert len(select_few([Record(str(number), str(number)) for number in range(60)], by_label=True, seed=7)) == 12
+    assert len(select_few([Record(str(number)) for number in range(60)], by_label=False, seed=7)) == 6
 
 
 def test_a_document_of_the_private_zone_is_refused() -> None:

@@ -35,7 +35,7 @@ def test_the_floor_is_drawn_dashed() -> None:
 
 def test_only_variants_that_were_chosen_are_in_the_table() -> None:
     page = page_of(*world_of_choosing().values())
-    rows = generation.chosen(page.results, page.receipts)
+    rows = generation.chosen_variants(page.results, page.receipts)
     assert [(row["variant"], row["rounds"], row["sigma"]) for row in rows] == [
         ("evolve3", 2, 3.25), ("pick3", None, 1.36),
     ]  # fmt: skip

@@ -5,16 +5,15 @@ import pytest
 from report_world import results, world_ledger, world_metrics, world_receipts
 
 from palimpsest.audit.statistics import Estimate
-from palimpsest.report.conclusion import conclusions, public_conclusions
-from palimpsest.report.row import Membership, Row, Score, overall
-from palimpsest.report.summary import summarise
+from palimpsest.report.row import Membership, Row, Score, overall_verdict
+from palimpsest.report.summary import conclusions, public_conclusions, summarise
 
 
 def said(**changes: object) -> str:
     """What is said of a release that differs in these fields from a measured one."""
     summary = summarise(results(world_metrics()), world_receipts(), world_ledger())
     own = replace(summary.of("release")[0], **changes)  # type: ignore[arg-type]
-    own = replace(own, verdict=overall(own.audits.values()))
+    own = replace(own, verdict=overall_verdict(own.audits.values()))
     rows = tuple(own if row.role == "release" else row for row in summary.rows)
     return conclusions(replace(summary, rows=rows))["dp3"]
 
@@ -57,15 +56,15 @@ def test_an_attack_that_could_not_have_refuted_is_never_said_to_have_failed(verd
 
 
 def test_one_audit_that_refutes_is_enough() -> None:
-    assert overall([attacked("not refuted"), None, attacked("refuted")]) == "refuted"
-    assert overall([attacked("inconclusive"), attacked("not refuted")]) == "not refuted"
-    assert overall([attacked("inconclusive"), None]) == "inconclusive"
-    assert overall([None, None]) is None
+    assert overall_verdict([attacked("not refuted"), None, attacked("refuted")]) == "refuted"
+    assert overall_verdict([attacked("inconclusive"), attacked("not refuted")]) == "not refuted"
+    assert overall_verdict([attacked("inconclusive"), None]) == "inconclusive"
+    assert overall_verdict([None, None]) is None
 
 
 def test_an_attack_without_a_result_passes_nothing() -> None:
-    assert overall([None, None], unsettled=True) == "inconclusive"
-    assert overall([attacked("not refuted")], unsettled=True) == "not refuted"
+    assert overall_verdict([None, None], unsettled=True) == "inconclusive"
+    assert overall_verdict([attacked("not refuted")], unsettled=True) == "not refuted"
     why = {"text_membership": "nobody may be guessed about", "utility": "no row has a label"}
     alone = said(audits={}, scores=(), unsettled=why)
     assert alone == (

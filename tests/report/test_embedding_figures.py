@@ -100,14 +100,14 @@ def test_rounds_of_texts_have_no_votes_to_show() -> None:
 
 
 def test_chosen_rows_have_the_noise_of_their_method() -> None:
-    rows = generation.chosen(RESULTS, RECEIPTS)
+    rows = generation.chosen_variants(RESULTS, RECEIPTS)
     assert [(row["variant"], row["method"], row["sigma"], row["rounds"]) for row in rows] == [
         ("embed3", "embed", 2.75, 3), ("deep3", "sentdp", 0.87, None),
     ]  # fmt: skip
 
 
 def test_replaced_words_have_an_epsilon_in_words() -> None:
-    (row,) = generation.replaced(RESULTS, RECEIPTS)
+    (row,) = generation.replaced_variants(RESULTS, RECEIPTS)
     assert row == {
         "variant": "words", "epsilon": "3 per word (not per record)", "neighbours": 20, "vocabulary": 20_000,
         "kept": 891,
@@ -115,11 +115,11 @@ def test_replaced_words_have_an_epsilon_in_words() -> None:
 
 
 def test_samples_say_whether_they_were_kept() -> None:
-    rows = of_decoder.filtered(RESULTS)
+    rows = of_decoder.filtered_samples(RESULTS)
     assert [(row["variant"], row["kept"], row["perplexity"]) for row in rows] == [
         ("embed3", True, 41.5), ("embed3", False, 987.0),
     ]  # fmt: skip
-    assert of_decoder.filtered(results(world_of_choosing()["metrics"])) == []
+    assert of_decoder.filtered_samples(results(world_of_choosing()["metrics"])) == []
 
 
 def test_a_decoder_is_its_reconstruction_and_its_samples() -> None:
@@ -127,7 +127,7 @@ def test_a_decoder_is_its_reconstruction_and_its_samples() -> None:
     assert [(row["name"], row["cosine"], row["rows"], row["readable_share"]) for row in of_decoder.decoders(found)] == [
         ("a", 0.914, 500, 0.875), ("b", 0.8, 500, 0.875),
     ]  # fmt: skip
-    assert [(row["name"], row["cosine"]) for row in of_decoder.decoded(found)] == [("a", 0.93), ("b", 0.93)]
+    assert [(row["name"], row["cosine"]) for row in of_decoder.decoded_texts(found)] == [("a", 0.93), ("b", 0.93)]
 
 
 def test_a_method_of_words_is_a_level_and_never_a_point_at_an_epsilon() -> None:
@@ -146,7 +146,7 @@ def test_a_method_of_words_is_a_level_and_never_a_point_at_an_epsilon() -> None:
 
 
 def test_zero_shot_comes_first_then_real_rows_then_public_ones() -> None:
-    rows = incontext.in_context(RESULTS, RECEIPTS)
+    rows = incontext.in_context_rows(RESULTS, RECEIPTS)
     assert [(row["variant"], row["shots"]) for row in rows[:5]] == [
         ("zero-shot", 0), ("real", 1), ("real", 6), ("public_only", 1), ("public_only", 6),
     ]  # fmt: skip
@@ -158,19 +158,19 @@ def test_zero_shot_comes_first_then_real_rows_then_public_ones() -> None:
 
 
 def test_the_deviation_is_between_draws_and_one_draw_has_none() -> None:
-    zero, first, *_ = incontext.in_context(RESULTS, RECEIPTS)
+    zero, first, *_ = incontext.in_context_rows(RESULTS, RECEIPTS)
     assert (zero["deviation"], zero["draws"], first["draws"]) == (None, 1, 5)
     assert first["deviation"] == pytest.approx(0.0158, abs=1e-4)
 
 
 def test_zero_shot_levels_that_differ_are_both_shown() -> None:
     metrics = {name: {"incontext": in_context(name, {1: 0.5}, zero)} for name, zero in (("real", 0.4), ("dp3", 0.3))}
-    rows = incontext.in_context(results(metrics), {"dp3": receipt("dp3", 1.0)})
+    rows = incontext.in_context_rows(results(metrics), {"dp3": receipt("dp3", 1.0)})
     assert [(row["variant"], row["accuracy"]) for row in rows[:2]] == [("zero-shot", 0.4), ("zero-shot", 0.3)]
 
 
 def test_rows_are_folded_by_their_number_of_demonstrations() -> None:
-    lines = incontext.by_shots(incontext.in_context(RESULTS, RECEIPTS))
+    lines = incontext.group_by_variant(incontext.in_context_rows(RESULTS, RECEIPTS))
     assert [line["variant"] for line in lines[:3]] == ["zero-shot", "real", "public_only"]
     assert {number: row["accuracy"] for number, row in lines[1]["shots"].items()} == pytest.approx({1: 0.54, 6: 0.6})
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from palimpsest.privacy.receipt import Receipt
-from palimpsest.report.end_to_end import end_to_end
-from palimpsest.twins.shipped import shipped
+from palimpsest.report.end_to_end import end_to_end_verdicts
+from palimpsest.twins.shipped import read_shipped
 from tests.receipts import a_line, a_receipt
 
 
@@ -17,12 +17,15 @@ def of(method: str, **versions: int) -> Receipt:
 
 
 def verdicts(*receipts: Receipt, audits: Any = None) -> dict[str, str]:
-    return {one["method"]: one["verdict"] for one in end_to_end(receipts, shipped() if audits is None else audits)}
+    return {
+        one["method"]: one["verdict"]
+        for one in end_to_end_verdicts(receipts, read_shipped() if audits is None else audits)
+    }
 
 
 def test_a_result_is_quoted_with_the_version_that_it_was_measured_on() -> None:
-    audit = shipped()["select"] | {"palimpsest": "0.9.1", "epsilon_lower": 0.25, "eps_max": 2.5, "claim": 1.0}
-    (found,) = end_to_end([of("select", class_means=1, encoder=1)], {"select": audit})
+    audit = read_shipped()["select"] | {"palimpsest": "0.9.1", "epsilon_lower": 0.25, "eps_max": 2.5, "claim": 1.0}
+    (found,) = end_to_end_verdicts([of("select", class_means=1, encoder=1)], {"select": audit})
     assert found == {
         "method": "select",
         "verdict": "not refuted",
@@ -34,16 +37,16 @@ def test_a_result_is_quoted_with_the_version_that_it_was_measured_on() -> None:
 
 def test_a_method_without_a_result_is_said_to_be_not_examined() -> None:
     for method in ("custext", "a_method_of_another_package"):
-        (found,) = end_to_end([of(method)], shipped())
+        (found,) = end_to_end_verdicts([of(method)], read_shipped())
         assert found["verdict"] == "not examined"
         assert f"The code of method {method} was not examined end to end" in found["sentence"]
 
 
 def test_rows_that_were_charged_for_other_versions_are_not_examined() -> None:
-    (found,) = end_to_end([of("select", class_means=2, encoder=1, label_histogram=4)], shipped())
+    (found,) = end_to_end_verdicts([of("select", class_means=2, encoder=1, label_histogram=4)], read_shipped())
     assert found["verdict"] == "not examined"
     assert found["sentence"].endswith("other versions, which it did not run: class_means 2.")
-    refuted = {"select": shipped()["select"] | {"verdict": "refuted"}}
+    refuted = {"select": read_shipped()["select"] | {"verdict": "refuted"}}
     assert verdicts(of("select", class_means=2), audits=refuted) == {"select": "refuted"}
     both = of("select", class_means=1), of("select", class_means=2)
     assert verdicts(*both) == verdicts(*reversed(both)) == {"select": "not examined"}
@@ -53,10 +56,10 @@ def test_a_discriminator_behind_a_model_is_code_of_the_release_too() -> None:
     alone, judged = of("dp_lm", train=1), of("dp_lm", train=1, discriminator=1)
     assert verdicts(alone) == {"dp_lm": "not refuted"}
     assert verdicts(alone, judged) == dict.fromkeys(("discriminator", "dp_lm"), "not refuted")
-    assert verdicts(judged, audits={"dp_lm": shipped()["dp_lm"]})["discriminator"] == "not examined"
+    assert verdicts(judged, audits={"dp_lm": read_shipped()["dp_lm"]})["discriminator"] == "not examined"
 
 
 @pytest.mark.parametrize("verdict", ["inconclusive", "refuted"])
 def test_no_other_verdict_becomes_a_better_one(verdict: str) -> None:
-    audits = {"select": shipped()["select"] | {"verdict": verdict}}
+    audits = {"select": read_shipped()["select"] | {"verdict": verdict}}
     assert verdicts(of("select", class_means=1), audits=audits) == {"select": verdict}

@@ -6,7 +6,7 @@ from report_world import page_of, results, svg, text_membership, world_of_audits
 
 from palimpsest.audit.inconclusive import Inconclusive
 from palimpsest.report.sections import anonymity, bracket, fidelity, membership, memorisation
-from palimpsest.report.unsettled import uncovered
+from palimpsest.report.summary import uncovered_claims
 
 RESULTS = results(world_of_audits()["metrics"])
 
@@ -81,7 +81,7 @@ def test_an_audit_without_a_result_keeps_its_share_and_has_its_line() -> None:
     assert [row["verdict"] for row in gates] == ["inconclusive"] * 3
     assert [row["lower"] is None for row in gates] == [False, False, True]
     assert {row["eps_max"] < 3.6 for row in gates if row["eps_max"] is not None} == {True}
-    (claim,) = uncovered(page.results)
+    (claim,) = uncovered_claims(page.results)
     assert claim.status == "not covered"
     assert claim.sentence == "Audit text membership of dp3: inconclusive, because nobody may be guessed about."
 
@@ -94,7 +94,7 @@ def test_an_attack_that_succeeds_on_everybody_is_in_no_figure_and_has_its_line()
     assert [row["attack"] for row in anonymity.risks(page.results) if row["variant"] == "dp3"] == [
         "singling out: singling_out"
     ]
-    (row,) = anonymity.undefined(page.results)
+    (row,) = anonymity.undefined_risks(page.results)
     assert (row["variant"], row["attack"], row["verdict"]) == ("dp3", "linkability: linkability", "inconclusive")
     (table,) = anonymity.SECTION.tables(page)
     assert "because the attack succeeds on all that were never read too" in str(table.columns[-1].cell(row))

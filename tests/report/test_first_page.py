@@ -16,8 +16,7 @@ from report_world import (
 )
 
 from palimpsest.params.load import load
-from palimpsest.report.coming import Coming, coming, without
-from palimpsest.report.page import render_internal
+from palimpsest.report.page import Coming, drop_coming, find_coming, render_internal
 from palimpsest.report.statement import statement
 from palimpsest.report.summary import summarise
 
@@ -28,7 +27,7 @@ AWAITED = ("dp3/membership.json", "dp3/text_membership.json", "dp3/fidelity.json
 def drawn(still: Collection[Coming]) -> str:
     """The page's words: of a world in which files of an earlier run lie where later ones will."""
     receipts, ledger, stages = world_receipts(), world_ledger(), world_stages()
-    found = without(results(world_metrics()), still)
+    found = drop_coming(results(world_metrics()), still)
     promise = statement(receipts, ledger, world_schema(), stages)
     summary, own = summarise(found, receipts, ledger), tuple(still)
     page = render_internal(summary, found, receipts, ledger, promise, stages, world_provenance(), own)
@@ -37,11 +36,11 @@ def drawn(still: Collection[Coming]) -> str:
 
 @pytest.fixture(scope="module")
 def first() -> str:
-    return drawn(coming(load(ROOT), AWAITED))
+    return drawn(find_coming(load(ROOT), AWAITED))
 
 
 def test_what_is_to_come_is_what_runs_and_has_a_section() -> None:
-    found = coming(load(ROOT), [*AWAITED, "gone/fidelity.json", "pretrain.json"])
+    found = find_coming(load(ROOT), [*AWAITED, "gone/fidelity.json", "pretrain.json"])
     assert {(one.metric.name, one.names) for one in found} == {
         ("membership", ("dp3",)), ("text_membership", ("dp3", "inf")), ("fidelity", ("dp3",)),
     }  # fmt: skip

@@ -11,8 +11,7 @@ import stages.release
 from palimpsest.errors import DataError
 from palimpsest.report.release.bundle import ENVELOPE
 from palimpsest.report.release.envelope import unseal
-from palimpsest.report.release.held_key import PUBLIC_VARIABLE, signing_key
-from palimpsest.report.release.keys import VARIABLE, load_key, new_key, public_pem
+from palimpsest.report.release.keys import PUBLIC_VARIABLE, VARIABLE, load_key, new_key, public_pem, signing_key
 from tests.report.release_world import copied, inside, released
 
 KEYS = {"own": Ed25519PrivateKey.generate(), "other": Ed25519PrivateKey.generate()}

@@ -24,11 +24,11 @@ from ruamel.yaml import YAML
 
 import palimpsest.twins.shipped
 import stages.release
-from palimpsest.cli.verify_release import looks
+from palimpsest.cli.verify_release import list_history
 from palimpsest.errors import DataError, LedgerError, PalimpsestError, ParamsError
 from palimpsest.files import read_json, write_json
 from palimpsest.graph.taint import Flow, Node
-from palimpsest.params.release import ReleaseSettings
+from palimpsest.params.schema import ReleaseSettings
 from palimpsest.privacy.ledger.records import Run
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.receipt import Receipt
@@ -44,16 +44,16 @@ from palimpsest.report.release.bundle import (
     MeasuredDocuments,
     audit_document,
     digests,
-    swapped,
+    replace_folder,
 )
-from palimpsest.report.release.card import stated
+from palimpsest.report.release.card import read_epsilons
 from palimpsest.report.release.check import verify_release
 from palimpsest.report.release.croissant import CONTEXT
 from palimpsest.report.release.envelope import unseal
-from palimpsest.report.release.extract import asset_of, caps_of, charges_of, extract, renumbered, run_numbers
+from palimpsest.report.release.extract import asset_of, caps_of, charges_of, extract, renumber_run, run_numbers
 from palimpsest.report.release.keys import load_key
 from palimpsest.report.release.prov import Inputs, provenance
-from palimpsest.twins.shipped import shipped
+from palimpsest.twins.shipped import read_shipped
 from palimpsest.workspace import RELEASES, Zone
 from tests.reading import EVERYTHING
 from tests.receipts import a_receipt
@@ -185,7 +185,7 @@ def test_the_audit_has_what_may_be_published(made: Workspace):
     assert found["variants"][VARIANT]["generation"] == {"drawn": 15, "removed": {"length": 3}, "rows": 12}
     assert found["utility"]["variants"][VARIANT]["tfidf_lr"] == {"accuracy": 0.8125, "low": 0.78, "high": 0.84}
     (audit,), (told,) = found["end_to_end"].values(), read_json(made.folder / "release/statement.json")["end_to_end"]
-    assert audit == {name: value for name, value in shipped()["select"].items() if name != "zone"}
+    assert audit == {name: value for name, value in read_shipped()["select"].items() if name != "zone"}
     assert (told["method"], told["verdict"]) == ("select", "not refuted")
     for name in ("statement.json", "card.html"):
         assert told["sentence"] in (made.folder / "release" / name).read_text()
@@ -195,9 +195,9 @@ def test_the_audit_has_what_may_be_published(made: Workspace):
 
 def test_the_data_set_card_states_the_epsilon(made: Workspace):
     text = (made.folder / "release/README.md").read_text()
-    assert stated(text) == {VARIANT: (read_json(made.folder / RECEIPT)["epsilon"], "record")}
+    assert read_epsilons(text) == {VARIANT: (read_json(made.folder / RECEIPT)["epsilon"], "record")}
     with pytest.raises(DataError):
-        stated("# No front matter")
+        read_epsilons("# No front matter")
 
 
 def test_croissant_describes_the_files(made: Workspace):
@@ -271,7 +271,7 @@ def test_the_receipt_that_leaves_has_the_run_of_the_extract(own: Workspace):
     last = next(charge for charge in charges if charge.id == receipt.queries[-1].charge)
     again = [replace(charge, id=f"second {charge.id}", run=2) for charge in charges if charge.run_key == last.run_key]
     assert run_numbers([*charges, *again])[again[-1].id] == len({charge.run_key for charge in charges}) + 1
-    assert renumbered(replace(receipt, run=7), charges).run == run_numbers(charges)[last.id]
+    assert renumber_run(replace(receipt, run=7), charges).run == run_numbers(charges)[last.id]
 
 
 def test_every_look_and_every_cap_is_shown(own: Workspace):
@@ -292,7 +292,7 @@ def test_every_look_and_every_cap_is_shown(own: Workspace):
         ("reference", "refunded", False), ("release", "begun", True),
     ]  # fmt: skip
     assert [cap.epsilon for cap in found.caps] == [first, first + 2.5]
-    told, today = "\n".join(looks(found)), found.caps[-1].time
+    told, today = "\n".join(list_history(found)), found.caps[-1].time
     assert f"the cap was raised to epsilon {first + 2.5:g} on {today}" in told
     assert told.count(f" of {today}: ") == len(found.charges)
     assert "reference, refunded, not counted" in told
@@ -512,7 +512,7 @@ def ships(own: Workspace, patch: pytest.MonkeyPatch, **audits: Any) -> None:
 
 @pytest.mark.parametrize("zone", ["publishable", "internal"])
 def test_code_that_was_refuted_end_to_end_releases_nothing(own: Workspace, zone: str, monkeypatch: pytest.MonkeyPatch):
-    ships(own, monkeypatch, select={**shipped()["select"], "verdict": "refuted", "zone": zone})
+    ships(own, monkeypatch, select={**read_shipped()["select"], "verdict": "refuted", "zone": zone})
     assert "method select refuted" in refused(own).problem
 
 
@@ -520,8 +520,8 @@ def test_code_that_was_refuted_end_to_end_releases_nothing(own: Workspace, zone:
     "audits",
     [
         {},
-        {"select": shipped()["select"] | {"verdict": "fine"}},
-        {"select": shipped()["select"] | {"versions": {"encoder": 0}}},
+        {"select": read_shipped()["select"] | {"verdict": "fine"}},
+        {"select": read_shipped()["select"] | {"versions": {"encoder": 0}}},
     ],
 )
 def test_code_that_was_not_examined_end_to_end_releases_nothing(
@@ -535,17 +535,17 @@ def test_code_that_was_not_examined_end_to_end_releases_nothing(
 
 
 def test_every_method_that_runs_must_be_examined_and_one_that_cannot_be_is_left_to_the_statement():
-    audits = shipped()
-    assert list(gates.attacks(["choose", "custext", *audits], audits)) == []
-    (error,) = gates.attacks(["choose", "dp_lm", "select"], {"select": audits["select"]})
+    audits = read_shipped()
+    assert list(gates.check_attacks(["choose", "custext", *audits], audits)) == []
+    (error,) = gates.check_attacks(["choose", "dp_lm", "select"], {"select": audits["select"]})
     assert "method dp_lm" in error.problem
 
 
 def test_a_statement_that_promises_nothing_is_refused():
     for status in ("UNVERIFIED", "NOT PRIVATE", "NOTHING RELEASED"):
-        (error,) = gates.promise({"status": status, "reasons": ["A reason."]})
+        (error,) = gates.check_promise({"status": status, "reasons": ["A reason."]})
         assert "A reason." in error.problem
-    assert list(gates.promise({"status": "DIFFERENTIALLY PRIVATE", "reasons": []})) == []
+    assert list(gates.check_promise({"status": "DIFFERENTIALLY PRIVATE", "reasons": []})) == []
 
 
 def unmetered(own: Workspace) -> None:
@@ -584,7 +584,7 @@ def test_only_the_charges_of_what_leaves_are_meters_on_its_way(own: Workspace):
     own.charge(REFERENCE)
     with inside(own):
         receipts = stages.report.read_receipts([VARIANT])
-        assert stages.release.ledgered(own.ledger.charges("demo"), receipts) == {f"select@{VARIANT}"}
+        assert stages.release.ledgered_nodes(own.ledger.charges("demo"), receipts) == {f"select@{VARIANT}"}
 
 
 @pytest.mark.parametrize(
@@ -601,7 +601,7 @@ def test_only_the_charges_of_what_leaves_are_meters_on_its_way(own: Workspace):
 )
 def test_a_row_that_gives_someone_away_stops_the_release(own: Workspace, text: str, label: str, told: str):
     world = load_facts(own.folder / "data/raw/facts.json")
-    (error,) = gates.rows(VARIANT, [Record("Fine", "a"), Record(text, label)], world)
+    (error,) = gates.check_rows(VARIANT, [Record("Fine", "a"), Record(text, label)], world)
     assert told in error.problem
     assert "rows 2." in error.problem
     assert not {"ann", "7946", SECRET, SECRET.upper()} & set(f"{error.problem} {error.remedy}".split())
@@ -626,7 +626,7 @@ def test_a_secret_in_a_document_stops_the_release_and_the_old_one_stays(
 ):
     own = copied(made, tmp_path)
     before = {path: sha256(own.folder / "release" / path) for path in FILES}
-    ships(own, monkeypatch, select={**shipped()["select"], "test": SECRET})
+    ships(own, monkeypatch, select={**read_shipped()["select"], "test": SECRET})
     error = refused(own)
     assert "'audit.json' would hold a planted secret" in error.problem
     assert {path: sha256(own.folder / "release" / path) for path in FILES} == before
@@ -635,9 +635,9 @@ def test_a_secret_in_a_document_stops_the_release_and_the_old_one_stays(
 @pytest.mark.parametrize(("least", "refuses"), [(0.81, False), (0.82, True)])
 def test_a_variant_must_be_as_useful_as_asked(own: Workspace, least: float, refuses: bool):
     scores = own.read("reports/metrics/public.json")
-    assert bool(list(gates.useful(scores, [VARIANT], least))) is refuses
-    assert list(gates.useful(scores, [VARIANT], None)) == []
-    assert list(gates.useful(None, [VARIANT], least))
+    assert bool(list(gates.check_accuracy(scores, [VARIANT], least))) is refuses
+    assert list(gates.check_accuracy(scores, [VARIANT], None)) == []
+    assert list(gates.check_accuracy(None, [VARIANT], least))
 
 
 # The allow-list.
@@ -668,7 +668,7 @@ def test_a_part_that_says_it_is_internal_contributes_no_number(part: dict[str, A
     inner = part | {"zone": "internal"}
     outer = {"zone": "publishable", "variants": {VARIANT: inner}, "rows": inner, "twins": [inner], "removed": inner}
     for shape in (allowed.SCORES, allowed.TWINS, allowed.GENERATION):
-        assert ".5" not in json.dumps(allowed.publishable(outer | {"twins": []}, shape, "it"))
+        assert ".5" not in json.dumps(allowed.copy_publishable(outer | {"twins": []}, shape, "it"))
 
 
 def test_a_receipt_with_what_it_may_not_have_never_leaves(own: Workspace):
@@ -686,19 +686,19 @@ def test_a_receipt_whose_words_are_long_never_leaves(own: Workspace):
 
 def test_a_field_that_is_not_named_stays():
     document = {"zone": "dp", "drawn": 3, "rows": 2, "kept_samples": [{"text": "a row"}], "seconds": 1.5}
-    assert allowed.publishable(document, allowed.GENERATION, "it") == {"drawn": 3, "rows": 2}
+    assert allowed.copy_publishable(document, allowed.GENERATION, "it") == {"drawn": 3, "rows": 2}
 
 
 @pytest.mark.parametrize("value", ["a row's text", ["x"], {"a": 1}, float("nan")])
 def test_a_number_is_a_number(value: Any):
     with pytest.raises(DataError, match=r"it\.drawn has not the form"):
-        allowed.publishable({"zone": "dp", "drawn": value}, allowed.GENERATION, "it")
+        allowed.copy_publishable({"zone": "dp", "drawn": value}, allowed.GENERATION, "it")
 
 
 @pytest.mark.parametrize("value", ["x" * 121, "two\nlines", 3, ["x"]])
 def test_a_word_is_a_word(value: Any):
     with pytest.raises(DataError, match="has not the form"):
-        allowed.picked({"method": value}, allowed.TWINS, "it")
+        allowed.copy_fields({"method": value}, allowed.TWINS, "it")
 
 
 def test_scores_are_those_of_what_leaves(own: Workspace):
@@ -728,10 +728,10 @@ def test_measurements_that_became_internal_are_left_out_of_a_release(own: Worksp
 def test_a_folder_that_fails_is_not_there_and_the_old_one_is(tmp_path: Path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "old").touch()
-    with pytest.raises(FileNotFoundError), swapped(tmp_path / "out") as draft:
+    with pytest.raises(FileNotFoundError), replace_folder(tmp_path / "out") as draft:
         (draft / "new" / "file").touch()
     assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")] == ["out", "out/old"]
-    with swapped(tmp_path / "out") as draft:
+    with replace_folder(tmp_path / "out") as draft:
         (draft / "new").touch()
         assert (tmp_path / "out" / "old").exists()
     assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")] == ["out", "out/new"]
@@ -772,7 +772,7 @@ def test_naming_nothing_takes_the_old_release_away(made: Workspace, tmp_path: Pa
 def test_a_receipt_of_the_other_unit_stops_a_release_in_two_parts(made: Workspace):
     asset, charges = made.ledger.asset("demo"), made.ledger.charges("demo")
     receipts = {VARIANT: Receipt.from_json(made.read(RECEIPT))}
-    assert list(gates.coverage(asset, charges, receipts)) == []
-    (error,) = gates.coverage(asset, charges, {VARIANT: replace(receipts[VARIANT], unit="person")})
+    assert list(gates.check_coverage(asset, charges, receipts)) == []
+    (error,) = gates.check_coverage(asset, charges, {VARIANT: replace(receipts[VARIANT], unit="person")})
     assert "bounds one person; the unit of privacy of 'demo' is one record" in error.problem
     assert "make it again" in error.remedy

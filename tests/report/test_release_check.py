@@ -38,7 +38,7 @@ from palimpsest.report.release.check import Checked, total_check, verify_release
 from palimpsest.report.release.croissant import PROMISE, croissant
 from palimpsest.report.release.envelope import PAYLOAD_TYPE, Signed, pae, seal, unseal
 from palimpsest.report.release.keys import fingerprint, load_key, load_public, new_key, public_pem
-from palimpsest.report.statement import STATEMENT_VERSION, total_in
+from palimpsest.report.statement import STATEMENT_VERSION, read_total
 from palimpsest.report.unit import JSON_ROW
 from tests.report.release_world import FILES, VARIANT, Workspace, released, settings
 
@@ -417,7 +417,7 @@ def test_the_pages_give_the_statements_epsilon(folder: Path, key: Ed25519Private
 
 @pytest.mark.parametrize("name", [README, CARD])
 def test_the_pages_give_the_statements_total(folder: Path, key: Ed25519PrivateKey, name: str):
-    total = total_in(read_json(folder / STATEMENT))
+    total = read_total(read_json(folder / STATEMENT))
     whole = (folder / name).read_text(encoding="utf-8")
     for said in (total.sentence, *([f"ε ≤ {at_most(total.epsilon)}"] if name == CARD else [])):
         assert said in whole
@@ -445,7 +445,7 @@ def gaussian_key(folder: Path) -> Ed25519PrivateKey:
 def test_a_release_states_a_milestone_or_the_cap_and_never_where_a_gaussian_filter_stands(gaussian: Path):
     assert verify_release(gaussian).problems == []
     statement = read_json(gaussian / STATEMENT)
-    total, cap = total_in(statement), statement["ledger"]["cap_epsilon"]
+    total, cap = read_total(statement), statement["ledger"]["cap_epsilon"]
     stated = 2.0 if read_json(gaussian / LEDGER)["asset"]["milestones"] else cap
     assert (total.epsilon, total.cap, total.status) == (stated, cap, "proved")
     assert 0.5 < statement["ledger"]["spent_epsilon"] == total.stands_at < 2.0

@@ -43,7 +43,7 @@ def encode(texts: Sequence[str]) -> np.ndarray:
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A workspace with what stages leave of three variants, in the working directory."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(samples, "measuring", lambda params: SimpleNamespace(rows=encode, others=encode))
+    monkeypatch.setattr(samples, "measuring_encoder", lambda params: SimpleNamespace(rows=encode, others=encode))
     write_settings(tmp_path, demo())
     write_split("data/private/train.parquet", [SplitRow(LID, "helpline"), SplitRow(BILL, "accounts")])
     write_split("data/private/holdout.parquet", [SplitRow(VASE, "returns")])
@@ -185,7 +185,7 @@ def test_the_command_starts_it_as_stages_are_started_and_prints_the_path(
     place: Path, monkeypatch: pytest.MonkeyPatch, code: int, told: str
 ) -> None:
     started: list[Sequence[str]] = []
-    monkeypatch.setattr("palimpsest.cli.samples.shown", lambda command, *_: started.append(command) or code)
+    monkeypatch.setattr("palimpsest.cli.report.shown", lambda command, *_: started.append(command) or code)
     done = CliRunner().invoke(app, ["samples", "select3", "--rows", "7"])
     assert (done.exit_code, done.stdout.startswith(told) and bool(done.stdout) == bool(told)) == (code, True)
     assert started == [[sys.executable, "-P", "-m", "stages.samples", "7", "select3"]]

@@ -52,7 +52,7 @@ TOTALS = (
 
 def test_the_fixed_sentences_are_those_of_the_version() -> None:
     """Who checks a release compares them word for word. Where they change, the version counts up, and so does this."""
-    units = [Unit.stated(made()), Unit.stated(of_persons())]
+    units = [Unit.from_statement(made()), Unit.from_statement(of_persons())]
     fixed = [NOT_COVERED, SWEPT, made()["assumptions"], *([one.not_covered, one.assumption] for one in units)]
     fixed += [layers([], total, one) for one in units for total in TOTALS] + [privacy(made()), privacy(of_persons())]
     assert (STATEMENT_VERSION, digest({"fixed": fixed})) == (

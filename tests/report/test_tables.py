@@ -40,7 +40,7 @@ def test_the_band_of_chance_is_that_of_all_orders() -> None:
 def test_wilson_bands_of_facts() -> None:
     """0 of 10: 0 to 0.278; 5 of 10: 0.237 to 0.763 (Wilson 1927; Brown, Cai and DasGupta 2001)."""
     found = [PopulationFactAudit("few", 5, 0)] * 10 + [PopulationFactAudit("many", 40, i % 2) for i in range(10)]
-    none, half = facts.carried(results({"dp3": {"facts": stated(tuple(found)).to_json("dp3")}}))
+    none, half = facts.carried_shares(results({"dp3": {"facts": stated(tuple(found)).to_json("dp3")}}))
     assert (none["support"], none["share"], none["low"]) == (pytest.approx(5), 0, 0)
     assert none["high"] == pytest.approx(0.2775, abs=1e-4)
     assert (half["low"], half["high"]) == (pytest.approx(0.2366, abs=1e-4), pytest.approx(0.7634, abs=1e-4))
@@ -76,14 +76,14 @@ def test_zero_rates_fit_on_a_logarithmic_axis() -> None:
 
 def test_arrows_point_right_and_no_two_stages_share_a_place() -> None:
     stages = world_stages()
-    places = pipeline.layered(stages)
+    places = pipeline.layer_stages(stages)
     assert len(set(places.values())) == len(stages)
     assert all(places[dep][0] < places[stage["name"]][0] for stage in stages for dep in stage["deps"])
 
 
 def test_files_among_the_needs_are_not_stages() -> None:
     stages = [{"name": "only", "desc": "", "zone": "public", "state": "cached", "deps": ["data/raw.csv"]}]
-    assert pipeline.layered(stages) == {"only": (0.0, 0.0)}
+    assert pipeline.layer_stages(stages) == {"only": (0.0, 0.0)}
     assert pipeline.edges(stages) == []
     assert pipeline.nodes(stages)[0]["needs"] == ""
 

@@ -3,10 +3,10 @@ from importlib import resources
 
 import pytest
 
-from palimpsest.report import theme
+from palimpsest.report import drawing
 
 CSS = resources.files("palimpsest.report").joinpath("templates/internal.css.j2").read_text(encoding="utf-8")
-COLORS = sorted({*theme.SERIES, *theme.ZONES.values(), *theme.CORPORA.values(), *theme.BASELINES.values()})
+COLORS = sorted({*drawing.SERIES, *drawing.ZONES.values(), *drawing.CORPORA.values(), *drawing.BASELINES.values()})
 
 
 def luminance(color: str) -> float:

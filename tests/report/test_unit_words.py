@@ -18,12 +18,12 @@ from report_world import (
 )
 from test_card import scores
 
-from palimpsest.params.release import ReleaseSettings
+from palimpsest.params.schema import ReleaseSettings
 from palimpsest.records.schema import PublicSchema
 from palimpsest.records.write import Counts
 from palimpsest.report.card import render_card
 from palimpsest.report.page import render_internal
-from palimpsest.report.release.card import Described, readme, stated
+from palimpsest.report.release.card import Described, read_epsilons, readme
 from palimpsest.report.release.croissant import croissant
 from palimpsest.report.statement import statement
 from palimpsest.report.summary import summarise
@@ -94,7 +94,7 @@ def test_no_name_of_a_card_is_read_as_html_or_as_its_end() -> None:
     promise = statement(world_receipts(), world_ledger(), facts, world_stages())
     data = PublicSchema("tickets", "classify", "te`xt <img>", n_public=5000, max_length=100, label="topic")
     text = readme(Described(release, data, promise, {"dp3": Counts(9, 9)}, "SHA256:0a", "1.0", "2031-05-04"))
-    assert stated(text).keys() == {release["variant"] for release in promise["releases"]}
+    assert read_epsilons(text).keys() == {release["variant"] for release in promise["releases"]}
     assert "customer \\<\\!-- \\`" in text
     assert "te\\`xt \\<img\\>" in text
     assert "<" not in text.replace("\\<", "").replace("n<1K", "")
@@ -138,5 +138,5 @@ def test_a_unit_comes_back_from_its_statement(unit: str) -> None:
     promise = statement(
         whole_world(unit)["receipts"], whole_world(unit)["ledger"], whole_world(unit)["facts"], world_stages()
     )
-    assert Unit.stated(promise).to_json() == promise["unit"]
-    assert Unit.stated(promise) == Unit.of(whole_world(unit)["facts"])
+    assert Unit.from_statement(promise).to_json() == promise["unit"]
+    assert Unit.from_statement(promise) == Unit.of(whole_world(unit)["facts"])

@@ -39,7 +39,7 @@ def asked(**rows: dict[str, Any]) -> Results:
 
 def test_each_number_of_demonstrations_is_a_row_with_both_intervals() -> None:
     found = asked(dp3=in_context("dp3", {4: 0.5, 8: math.nan}, zero=0.4))
-    _, row = incontext.in_context(found, {"dp3": receipt("dp3", 2.98)})
+    _, row = incontext.in_context_rows(found, {"dp3": receipt("dp3", 2.98)})
     assert row == pytest.approx(
         {"variant": "dp3", "epsilon": 2.98, "shots": 4, "draws": 5, "accuracy": 0.5, "low": 0.45, "high": 0.55}
         | {"deviation": 0.0158114, "gain": 0.1, "gain_low": 0.06, "gain_high": 0.14, "zero_shot": 0.4}
@@ -49,14 +49,14 @@ def test_each_number_of_demonstrations_is_a_row_with_both_intervals() -> None:
 def test_what_was_not_answered_is_told_with_its_reason() -> None:
     real = in_context("real", {4: 0.5, 8: math.nan})
     few = in_context("dp3", {4: math.nan, 8: math.nan}, lacks="demonstrations")
-    missing = incontext.unanswered(asked(real=real, dp3=few))
+    missing = incontext.unanswered_rows(asked(real=real, dp3=few))
     assert [tuple(row.values()) for row in missing] == [
         ("real", 8, "context"), ("dp3", 4, "demonstrations"), ("dp3", 8, "demonstrations"),
     ]  # fmt: skip
 
 
 def test_without_a_zero_shot_level_there_is_no_gain_and_no_line() -> None:
-    rows = incontext.in_context(asked(dp3=in_context("dp3", {4: 0.5}, zero=None)))
+    rows = incontext.in_context_rows(asked(dp3=in_context("dp3", {4: 0.5}, zero=None)))
     assert [rows[0][key] for key in ("gain", "gain_low", "gain_high", "zero_shot")] == [None] * 4
     marks = [layer["mark"]["type"] for layer in incontext.chart(rows).to_dict()["layer"]]
     assert marks == ["line", "rule", "point"]
@@ -75,7 +75,9 @@ def test_answers_are_a_line_a_row_over_the_level_without_demonstrations() -> Non
     assert "Dashed: without demonstrations, 42.0%." in figure.caption
     assert "16 of real, public_only, predict3 (the model's context is too short)" in figure.caption
     assert "predict3 8 0.55" in figure.alt
-    assert figure.rows == incontext.in_context(results(world_of_writing()["metrics"]), world_of_writing()["receipts"])
+    assert figure.rows == incontext.in_context_rows(
+        results(world_of_writing()["metrics"]), world_of_writing()["receipts"]
+    )
     assert (figure.rows[0]["variant"], figure.rows[0]["shots"], figure.rows[0]["accuracy"]) == ("zero-shot", 0, 0.42)
 
 
@@ -110,7 +112,7 @@ def test_no_rows_have_no_shares() -> None:
 def test_what_was_written_is_plan_and_count() -> None:
     receipts = {"p": predicted("p"), "free": predicted("free", None), "shots": shots_written("shots")}
     receipts |= {"dp3": receipt("dp3", 2.98)}
-    rows = written.written(results({name: {"generation": generation(name)} for name in receipts}), receipts)
+    rows = written.written_variants(results({name: {"generation": generation(name)} for name in receipts}), receipts)
     keys = ("variant", "method", "clip", "batch_tokens", "batches")
     assert [tuple(row[key] for key in keys) for row in rows] == [
         ("p", "predict", 0.731, 96, 40), ("free", "predict", None, 96, 40), ("shots", "fewshot", None, None, None),
@@ -122,4 +124,4 @@ def test_what_was_written_is_plan_and_count() -> None:
 
 def test_what_was_not_measured_has_no_figure_and_no_line() -> None:
     assert drawn(world_metrics(), world_receipts()) == {}
-    assert written.written(results(world_metrics()), world_receipts()) == []
+    assert written.written_variants(results(world_metrics()), world_receipts()) == []

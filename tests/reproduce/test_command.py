@@ -22,12 +22,12 @@ from palimpsest.privacy.ledger.records import Run
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.workspace import SECONDS
 from palimpsest_lab.commands import reproduce
-from palimpsest_lab.commands.reproduction import Asked, added, make, params_of, place_of
-from palimpsest_lab.reproduce.cells import cells_of, chosen
+from palimpsest_lab.commands.reproduction import Asked, add_cells, make, params_of, place_of
+from palimpsest_lab.reproduce.cells import cells_of, select_cells
 from palimpsest_lab.reproduce.grid import grid
 from palimpsest_lab.reproduce.measures import Value, target
 from palimpsest_lab.reproduce.measures import read as measured
-from palimpsest_lab.reproduce.table import Epsilons, document, drawn, page
+from palimpsest_lab.reproduce.table import Epsilons, document, draw_table, page
 from palimpsest_lab.reproduce.table import Result as Found
 from tests.pipeline.place import warm
 from tests.settings_file import edit_settings
@@ -93,20 +93,20 @@ def test_what_is_not_here_is_said_of_the_cell(home: Path) -> None:
 def test_a_gpu_is_needed_for_a_named_model_unless_the_cell_is_named_too(
     home: Path, monkeypatch: pytest.MonkeyPatch, picked: tuple[str, ...], why: str
 ) -> None:
-    monkeypatch.setattr(reproduce, "resolved", lambda _: "cpu")
+    monkeypatch.setattr(reproduce, "resolve_device", lambda _: "cpu")
     cell = next(cell for cell in cells_of(grid("000", "table1")) if cell.name == "sst2/multitask3/accuracy")
     place = place_of(cell.grid, "sst2", asked(home))
-    found = reproduce._now(cell, place, asked(home, model=home, cells=picked))  # noqa: SLF001
+    found = reproduce._reason_now(cell, place, asked(home, model=home, cells=picked))  # noqa: SLF001
     assert found.startswith(why)
     assert bool(found) == bool(why)
-    assert reproduce._now(cell, place, asked(home)) == ""  # noqa: SLF001
+    assert reproduce._reason_now(cell, place, asked(home)) == ""  # noqa: SLF001
 
 
 def made(home: Path, table: str, *patterns: str, **more: Any) -> Path:
     """The workspace for some cells of a table of paper 004, in which nothing has run."""
     found, wanted = grid("004", table), asked(home, **more)
     place = place_of(found, "trec", wanted)
-    make(place, found, params_of(place, found, chosen(cells_of(found), patterns), wanted))
+    make(place, found, params_of(place, found, select_cells(cells_of(found), patterns), wanted))
     return place.workspace
 
 
@@ -137,23 +137,23 @@ def test_another_model_in_a_workspace_that_is_there_is_refused(home: Path) -> No
 def test_what_spends_is_never_given_other_settings() -> None:
     there: Body = {"models": {"lm": "embedded"}, "variants": {"a": {"rows": 1}}, "runs": {}}
     with pytest.raises(ParamsError, match=r"variants\.a"):
-        added(there, {**there, "variants": {"a": {"rows": 2}}})
-    assert added(there, {**there, "variants": {"b": {}}})["variants"] == {"a": {"rows": 1}, "b": {}}
+        add_cells(there, {**there, "variants": {"a": {"rows": 2}}})
+    assert add_cells(there, {**there, "variants": {"b": {}}})["variants"] == {"a": {"rows": 1}, "b": {}}
 
 
 @pytest.mark.parametrize("section", ["authors", "decoders", "taught"])
 def test_what_charged_rows_are_written_with_stays_as_it_is(section: str) -> None:
     there: Body = {"models": {"lm": "embedded"}, section: {"a": {"precision": "bf16"}}, "runs": {}}
     with pytest.raises(ParamsError, match=rf"{section}\.a"):
-        added(there, {**there, section: {"a": {"precision": "float32"}}})
+        add_cells(there, {**there, section: {"a": {"precision": "float32"}}})
 
 
 def test_a_workspace_keeps_the_cap_that_it_has() -> None:
     budget = {"delta": 1e-5, "filter": "gdp"}
     there: Body = {"models": {"lm": "embedded"}, "privacy": {"budget": {**budget, "epsilon": 200.0}}, "runs": {}}
-    assert added(there, {**there, "privacy": {"budget": {**budget, "epsilon": 100.0}}}) == there
+    assert add_cells(there, {**there, "privacy": {"budget": {**budget, "epsilon": 100.0}}}) == there
     with pytest.raises(ParamsError, match="privacy"):
-        added(there, {**there, "privacy": {"budget": {"epsilon": 200.0, "delta": 1e-6, "filter": "gdp"}}})
+        add_cells(there, {**there, "privacy": {"budget": {"epsilon": 200.0, "delta": 1e-6, "filter": "gdp"}}})
 
 
 def test_what_a_data_set_was_charged_before_is_in_its_total(home: Path) -> None:
@@ -161,7 +161,7 @@ def test_what_a_data_set_was_charged_before_is_in_its_total(home: Path) -> None:
     found = grid("004", "table1")
 
     def total(*parts: str) -> float:
-        lot = reproduce._lot(found, "trec", chosen(cells_of(found), ("trec/sentdp5",)), asked(home))  # noqa: SLF001
+        lot = reproduce._lot(found, "trec", select_cells(cells_of(found), ("trec/sentdp5",)), asked(home))  # noqa: SLF001
         (one,) = reproduce.totals([replace(lot, place=replace(lot.place, name=name)) for name in parts or ("trec",)])
         return one.epsilon
 
@@ -180,8 +180,8 @@ def test_what_was_finished_stays_in_the_table_whatever_is_asked_for_next(
     """Nor does a cell lose its value because what it was made with is not named again, or another number of records."""
     monkeypatch.setattr(reproduce, "_run", lambda lots, yes: ({}, 0))
     done = {"trec": frozenset({"incontext_eval@sentdp5"})}
-    monkeypatch.setattr(reproduce, "_finished", lambda workspace: done.get(workspace.name, frozenset()))
-    monkeypatch.setattr(reproduce, "_now", lambda cell, place, asked: "needs file: anything")
+    monkeypatch.setattr(reproduce, "_finished_stages", lambda workspace: done.get(workspace.name, frozenset()))
+    monkeypatch.setattr(reproduce, "_reason_now", lambda cell, place, asked: "needs file: anything")
     monkeypatch.setattr(reproduce, "read", lambda cell, workspace, models: Value(0.5))
     made(home, "table1", "trec/sentdp5")
     other = asked(home, cells=patterns, records={"trec": 120 if patterns[0].startswith("trec") else 900})
@@ -197,15 +197,15 @@ def test_what_is_not_built_is_finished_by_no_stage_that_it_would_share(
 ) -> None:
     found = grid("004", "table4")
     monkeypatch.setattr(
-        reproduce, "_finished", lambda workspace: frozenset(map(str, range(3))) | {"fidelity_audit@embed3"}
+        reproduce, "_finished_stages", lambda workspace: frozenset(map(str, range(3))) | {"fidelity_audit@embed3"}
     )
-    lot = reproduce._lot(found, "agnews", chosen(cells_of(found), ("agnews",)), asked(home))  # noqa: SLF001
+    lot = reproduce._lot(found, "agnews", select_cells(cells_of(found), ("agnews",)), asked(home))  # noqa: SLF001
     cells = [cell for cell in lot.cells if cell.missing]
     assert cells
     for cell in cells:
         assert reproduce._state(lot, cell).startswith("missing: ")  # noqa: SLF001
         done = frozenset({target(cell, lot.models)})
-        assert reproduce._measured(lot, cell, done, {}) == (None, lot.never[cell.name])  # noqa: SLF001
+        assert reproduce._read_measured(lot, cell, done, {}) == (None, lot.never[cell.name])  # noqa: SLF001
 
 
 def test_what_is_declined_leaves_nothing_behind(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,8 +259,8 @@ def test_the_table_sets_ours_beside_what_was_published(tmp_path: Path) -> None:
     first, second = document(found, results, [])["cells"]
     assert first["ours"] == {"value": 50.0, "low": 40.0, "high": 60.0}
     assert (second["ours"], second["why"]) == (None, "needs GPU: a | b")
-    assert drawn(found, results).startswith("<svg")
-    assert drawn(found, [replace(results[1], cell=replace(cell, published=None))]) == ""
+    assert draw_table(found, results).startswith("<svg")
+    assert draw_table(found, [replace(results[1], cell=replace(cell, published=None))]) == ""
 
 
 @pytest.mark.slow
@@ -269,7 +269,7 @@ def test_the_table_sets_ours_beside_what_was_published(tmp_path: Path) -> None:
 def test_a_cell_runs_and_stays(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The private rows of SST-2 under a classifier; beside it a cell that is refused, which stops nothing."""
     monkeypatch.delenv("PYTEST_CURRENT_TEST")  # which the process that has the libraries does not know
-    monkeypatch.setattr(run, "serving", lambda _: nullcontext(warm()))
+    monkeypatch.setattr(run, "serve_stages", lambda _: nullcontext(warm()))
     options = ("--data", "published", "--records", "sst2=120", "--cells", "sst2/real,sst2/multitask256", "--yes")
     done = call("000", "table1", *options)
     assert done.exit_code == 0, done.output

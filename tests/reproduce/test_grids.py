@@ -11,11 +11,11 @@ from palimpsest.privacy.accounting import MOST_TARGET
 from palimpsest_lab.commands.reproduce import _lot
 from palimpsest_lab.commands.reproduction import Asked
 from palimpsest_lab.datasets.known import KNOWN
-from palimpsest_lab.reproduce.cells import cells_of, chosen, filled, fragment
-from palimpsest_lab.reproduce.grid import grid, listed, parsed
-from palimpsest_lab.reproduce.measures import MEASURES, planned, target
+from palimpsest_lab.reproduce.cells import cells_of, fill_epsilon, fragment, select_cells
+from palimpsest_lab.reproduce.grid import grid, list_grids, parse_grid
+from palimpsest_lab.reproduce.measures import MEASURES, is_planned, target
 
-ALL = listed()
+ALL = list_grids()
 SMALL = {
     "title": "a table",
     "data": {"trec": {"public": "public_reviews"}},
@@ -58,7 +58,7 @@ def test_a_column_may_be_of_some_rows_alone() -> None:
     assert asked == ["embedding_audit@lm3", "embedding_audit@multi3"]
     columns = {"six": {**SMALL["columns"]["six"], "rows": ["embedded"]}}  # type: ignore[index]
     with pytest.raises(ParamsError, match="'embedded', which is no row"):
-        parsed({**SMALL, "columns": columns})
+        parse_grid({**SMALL, "columns": columns})
 
 
 def test_a_machine_without_half_precision_names_another_for_all_that_a_model_does() -> None:
@@ -91,7 +91,7 @@ def test_the_first_data_set_of_each_table_is_a_workspace_with_a_stage_for_each_c
             assert cell.variant not in lot.params.variants or cell.missing or cell.needs
             continue
         assert cell.of.baseline is not None or cell.variant in lot.params.variants
-        assert planned(cell) or target(cell, lot.models).partition("@")[0] in stages
+        assert is_planned(cell) or target(cell, lot.models).partition("@")[0] in stages
 
 
 @pytest.mark.parametrize(
@@ -99,13 +99,13 @@ def test_the_first_data_set_of_each_table_is_a_workspace_with_a_stage_for_each_c
 )
 def test_a_key_that_is_unknown_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ParamsError, match="A grid cannot be read"):
-        parsed({**SMALL, **wrong})
+        parse_grid({**SMALL, **wrong})
 
 
 @pytest.mark.parametrize("published", [{"trec": {"other": {5: [1.0]}}}, {"trec": {"embed": {5: [1.0, 2.0]}}}])
 def test_a_published_value_stands_in_a_cell(published: dict[str, object]) -> None:
     with pytest.raises(ParamsError, match="is published"):
-        parsed({**SMALL, "published": published})
+        parse_grid({**SMALL, "published": published})
 
 
 def test_a_table_that_is_not_there_is_told_with_those_that_are() -> None:
@@ -115,11 +115,11 @@ def test_a_table_that_is_not_there_is_told_with_those_that_are() -> None:
 
 def test_cells_are_picked_by_their_first_parts_and_by_patterns() -> None:
     cells = cells_of(grid("000", "table1"))
-    assert [cell.name for cell in chosen(cells, ["sst2/real"])] == ["sst2/real/accuracy"]
-    assert {cell.epsilon for cell in chosen(cells, ["*/multitask3"])} == {3.0}
-    assert len(chosen(cells, [])) == len(cells)
+    assert [cell.name for cell in select_cells(cells, ["sst2/real"])] == ["sst2/real/accuracy"]
+    assert {cell.epsilon for cell in select_cells(cells, ["*/multitask3"])} == {3.0}
+    assert len(select_cells(cells, [])) == len(cells)
     with pytest.raises(ParamsError, match="which no cell is called"):
-        chosen(cells, ["sst3"])
+        select_cells(cells, ["sst3"])
 
 
 def test_what_stands_behind_a_variant_comes_with_it_under_the_same_epsilon() -> None:
@@ -134,7 +134,7 @@ def test_what_stands_behind_a_variant_comes_with_it_under_the_same_epsilon() -> 
 
 def test_a_row_may_have_a_model_of_its_own_below() -> None:
     (cell,) = (one for one in cells_of(grid("003", "table3")) if one.name == "imdb/lora1/accuracy")
-    settings = filled(grid("003", "table3").settings, 1.0)
+    settings = fill_epsilon(grid("003", "table3").settings, 1.0)
     made = fragment(cell, settings)
     assert made["lms"] == {"lora1": {"epsilon": 1.0, "discriminator_weight": 0.0, "lora_rank": 8}}
     assert made["variants"]["lora1"]["from"] == "lora1"

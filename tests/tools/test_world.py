@@ -62,7 +62,7 @@ def test_the_tightest_settings_still_find_a_row_for_every_statement(seed):
         facts=4, support_low=60, support_high=80, public_pairs=20, canaries=0,
     )  # fmt: skip
     world = make_world(tight)
-    assert world.facts.carried(texts(world.private)) == {fact.id: fact.support for fact in world.facts.population}
+    assert world.facts.count_carried(texts(world.private)) == {fact.id: fact.support for fact in world.facts.population}
 
 
 @pytest.mark.parametrize("rows", [100, 999, 1500, 9999])
@@ -70,7 +70,7 @@ def test_a_small_world_holds_every_statement_too(rows):
     public = {"public_rows": 100, "public_test_rows": 100}
     world = make_world(WorldSettings.sized(seed=1, private_rows=rows, test_rows=100, **public, authors=None))
     assert len(world.private) == rows
-    assert world.facts.carried(texts(world.private)) == {fact.id: fact.support for fact in world.facts.population}
+    assert world.facts.count_carried(texts(world.private)) == {fact.id: fact.support for fact in world.facts.population}
 
 
 def test_a_world_of_the_usual_size_has_all_facts_and_canaries():
@@ -126,14 +126,14 @@ def test_labels_are_uneven_but_none_is_rare(world):
 
 def test_facts_have_exactly_the_support_they_declare(world):
     declared = {fact.id: fact.support for fact in world.facts.population}
-    assert world.facts.carried(texts(world.private)) == declared
+    assert world.facts.count_carried(texts(world.private)) == declared
     assert sorted(declared.values(), reverse=True) == SETTINGS.supports
     assert (len(declared), min(declared.values()), max(declared.values())) == (96, 10, 400)
 
 
 @pytest.mark.parametrize("split", ["test", "public_test"])
 def test_the_test_files_state_the_same_facts_in_the_same_proportions(world, split):
-    stated = world.facts.carried(texts(getattr(world, split)))
+    stated = world.facts.count_carried(texts(getattr(world, split)))
     for fact in world.facts.population:
         assert stated.get(fact.id, 0) == pytest.approx(fact.support * 0.15, abs=1)
 
@@ -142,8 +142,8 @@ def test_public_text_names_the_private_products_but_never_a_symptom_of_theirs(wo
     public = texts(world.public)
     subjects = {fact.subject for fact in world.facts.population}
     assert all(any(subject in text for text in public) for subject in subjects)
-    assert world.facts.carried(public) == {}
-    assert world.facts.mispaired(public) == 0
+    assert world.facts.count_carried(public) == {}
+    assert world.facts.count_mispaired(public) == 0
     assert sum(bool(world.facts.statements(text)) for text in public) > 0.9 * len(public)
 
 
@@ -163,15 +163,15 @@ def test_neither_the_product_nor_the_symptom_alone_decides_the_team(world):
 
 
 def test_private_tickets_never_pair_a_product_with_a_wrong_symptom(world):
-    assert world.facts.mispaired(texts(world.private)) == 0
+    assert world.facts.count_mispaired(texts(world.private)) == 0
 
 
 def test_every_individual_fact_is_in_one_private_record_and_nowhere_else(world):
-    found = world.facts.leaked(texts(world.private)).individual
+    found = world.facts.find_leaked(texts(world.private)).individual
     assert found == {fact.id: 1 for fact in world.facts.individual}
     assert len(found) > 0.5 * len(world.private)
     for other in (world.test, world.public, world.public_test):
-        leaks = world.facts.leaked(texts(other))
+        leaks = world.facts.find_leaked(texts(other))
         assert (leaks.individual, leaks.canaries) == ({}, {})
 
 
@@ -182,7 +182,7 @@ def test_secrets_cannot_be_guessed():
 
 
 def test_canaries_are_planted_as_often_as_declared(world):
-    found = world.facts.leaked(texts(world.private)).canaries
+    found = world.facts.find_leaked(texts(world.private)).canaries
     assert found == {canary.id: canary.repeats for canary in world.facts.canaries}
     assert sorted(set(found.values())) == [1, 2, 4, 8, 16, 32]
     assert len(found) == 20
@@ -296,7 +296,7 @@ def test_an_individual_fact_is_one_customers_alone_and_comes_again(signed):
     assert seen == {fact.id for fact in signed.facts.individual}
     assert len(again) > 300
     for other in (signed.test, signed.public, signed.public_test):
-        assert signed.facts.leaked(texts(other)).individual == {}
+        assert signed.facts.find_leaked(texts(other)).individual == {}
 
 
 def test_the_answer_key_counts_customers_and_not_their_repetitions(signed):

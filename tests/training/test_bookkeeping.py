@@ -277,7 +277,7 @@ def test_cancelling_tokens_never_pass_the_clip():
 @pytest.mark.parametrize("columns", [3000, 50257])
 def test_cancelling_tokens_of_a_wide_matrix_never_pass_the_clip(monkeypatch, columns, runs):
     """Rank one plus a little, on tokens whose weights add up to nothing: what is left is near a Gram's rounding."""
-    monkeypatch.setattr(ghost, "_runs_at_once", lambda values: runs)
+    monkeypatch.setattr(ghost, "_run_limit", lambda values: runs)
     for seed, spread in itertools.product(range(4), (2e-3, 3e-3, 4e-3)):
         generator = torch.Generator().manual_seed(seed)
         layer = nn.Linear(16, columns, bias=False)

@@ -37,7 +37,7 @@ def set_shares(monkeypatch, shares: bool, most: int) -> None:
     monkeypatch.setattr(losses_module, "_LARGE", 0)
     monkeypatch.setattr(losses_module, "_MOST", 7)
     monkeypatch.setattr(losses_module, "_CUDA_MOST", most)
-    monkeypatch.setattr(losses_module, "_in_shares", lambda values: shares)
+    monkeypatch.setattr(losses_module, "_uses_shares", lambda values: shares)
 
 
 @pytest.mark.parametrize("shares", IN_SHARES)

@@ -19,12 +19,12 @@ from transformers import (
 )
 
 from palimpsest.privacy.assumptions import BATCH_BITS
-from palimpsest.privacy.rows import PrivateRow, by_person
+from palimpsest.privacy.rows import PrivateRow, group_by_person
 from palimpsest.records.record import Record
 from palimpsest.training import bookkeeping, dpsgd, ghost
 from palimpsest.training.batches import bucket
 from palimpsest.training.bookkeeping import BookkeepingEngine
-from palimpsest.training.check import same_bits, self_check
+from palimpsest.training.check import has_same_bits, self_check
 from palimpsest.training.dpsgd import TrainQuery
 from palimpsest.training.engine import EngineError
 from palimpsest.training.ghost import Ghost, KeptGradients, WeightUse
@@ -96,7 +96,7 @@ def sums(rows, precision: str, how: str) -> torch.Tensor:
 def test_a_person_moves_the_computed_sum_by_no_more_than_is_charged(how, precision):
     """In front of, between and behind the others: what is left of the others is their own, but for float64."""
     without = sums(OTHERS, precision, how)
-    others = by_person(OTHERS)
+    others = group_by_person(OTHERS)
     for added in PERSONS:
         alone = sums(added, precision, how)
         for units in ([added, *others], [*others[:2], added, *others[2:]], [*others[::-1], added]):
@@ -119,13 +119,13 @@ def test_a_replaced_person_leaves_the_others_alone(precision):
 @pytest.mark.parametrize("group", [1, 2])
 def test_no_bit_depends_on_the_neighbours_or_the_place(precision, group):
     asked = query(precision)
-    engine, per_row = BookkeepingEngine(asked.model), partial(asked.per_example, asked.model)
+    engine, per_row = BookkeepingEngine(asked.model), partial(asked.compute_losses, asked.model)
     generator = torch.Generator().manual_seed(1)
     for width in (8, 24, 48):
         for _ in range(3):
             rows = torch.randint(1, 128, (8, width), generator=generator)
             own = rows[:group].repeat(8 // group, 1)
-            assert same_bits(engine, per_row, rows, own, 8, group)
+            assert has_same_bits(engine, per_row, rows, own, 8, group)
 
 
 def test_public_records_show_whether_bits_hold():
@@ -174,7 +174,7 @@ def test_the_shapes_of_a_person_s_rows_are_tried_too(person, tried, monkeypatch)
         seen.add(group)
         return group < 4
 
-    monkeypatch.setattr(dpsgd, "same_bits", same)
+    monkeypatch.setattr(dpsgd, "has_same_bits", same)
     assert query(person=person, most_rows=3).batch_bits() == (person == "rows")
     assert seen == tried
 
@@ -223,7 +223,7 @@ def test_weights_of_other_precisions_are_not_worked_on_together():
     """The norms of the finer ones would be computed as coarsely as those of the first."""
     parameters = [torch.empty(3, dtype=dtype) for dtype in (torch.float32, torch.float64, torch.float32)]
     records = KeptGradients(torch.ones(2, 3, dtype=torch.float64))
-    stacks = list(ghost.stacked(dict.fromkeys(parameters, records)))
+    stacks = list(ghost.stack_contributions(dict.fromkeys(parameters, records)))
     assert [[one.dtype for one in stack.parameters] for stack in stacks] == [[torch.float32] * 2, [torch.float64]]
 
 
@@ -278,9 +278,9 @@ def test_the_self_check_allows_no_norm_below_what_is_summed():
 
     asked = query("bf16")
     ids = encode([PrivateRow("abc"), PrivateRow("a longer one"), PrivateRow("b" * 30)])
-    self_check(BookkeepingEngine, asked.model, lambda m, b: asked.per_example(m, b)[0], ids, (), torch.bfloat16)
+    self_check(BookkeepingEngine, asked.model, lambda m, b: asked.compute_losses(m, b)[0], ids, (), torch.bfloat16)
     with pytest.raises(EngineError, match="differs from autograd"):
-        self_check(Short, asked.model, lambda m, b: asked.per_example(m, b)[0], ids, (), torch.bfloat16)
+        self_check(Short, asked.model, lambda m, b: asked.compute_losses(m, b)[0], ids, (), torch.bfloat16)
 
 
 # --- the charge ------------------------------------------------------------------------------------------------------
@@ -302,8 +302,8 @@ def test_sums_are_float64_in_products_of_a_bounded_length(monkeypatch):
     rows = [*OTHERS, *PERSONS[1]]
     whole = sums(rows, "float32", "joint")
     monkeypatch.setattr(ghost, "LONGEST_PRODUCT", 3)
-    monkeypatch.setattr(ghost, "_widened_at_once", lambda values: 64)
-    monkeypatch.setattr(ghost, "_stacked_at_once", lambda values: 1)
+    monkeypatch.setattr(ghost, "_widen_limit", lambda values: 64)
+    monkeypatch.setattr(ghost, "_stack_limit", lambda values: 1)
     assert (sums(rows, "float32", "joint") - whole).norm() <= eta(1.0) * C
 
 
@@ -326,15 +326,15 @@ def test_rows_of_one_place_are_added_to_each_other_first(monkeypatch):
 
 
 def test_an_assumption_is_named_where_bits_do_not_hold(monkeypatch):
-    from palimpsest.methods.dp_lm.fitting import assumed
+    from palimpsest.methods.dp_lm.fitting import list_assumptions
 
-    assert assumed(query()) == ()
+    assert list_assumptions(query()) == ()
     monkeypatch.setattr(TrainQuery, "batch_bits", lambda self: False)
-    assert assumed(query()) == (BATCH_BITS,)
+    assert list_assumptions(query()) == (BATCH_BITS,)
 
 
 def test_no_trial_vouches_for_the_bits_of_a_mixture_of_experts(monkeypatch):
-    from palimpsest.methods.dp_lm.fitting import assumed
+    from palimpsest.methods.dp_lm.fitting import list_assumptions
 
     monkeypatch.setattr(TrainQuery, "check", lambda self: None)
     monkeypatch.setattr(TrainQuery, "batch_bits", lambda self: True)
@@ -346,8 +346,11 @@ def test_no_trial_vouches_for_the_bits_of_a_mixture_of_experts(monkeypatch):
         "vocab_size": 9,
     }
     mixed = MixtralForCausalLM(MixtralConfig(num_key_value_heads=2, num_local_experts=4, **sizes))
-    assert assumed(dataclasses.replace(query(), model=nn.Sequential(mixed))) == (BATCH_BITS,)
-    assert assumed(dataclasses.replace(query(), model=nn.Sequential(LlamaForCausalLM(LlamaConfig(**sizes))))) == ()
+    assert list_assumptions(dataclasses.replace(query(), model=nn.Sequential(mixed))) == (BATCH_BITS,)
+    assert (
+        list_assumptions(dataclasses.replace(query(), model=nn.Sequential(LlamaForCausalLM(LlamaConfig(**sizes)))))
+        == ()
+    )
 
 
 def test_empty_sums_are_float64_too():

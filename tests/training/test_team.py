@@ -16,7 +16,7 @@ from palimpsest.training.dpsgd import TrainQuery
 from palimpsest.training.engine import EngineError
 from palimpsest.training.optimiser import Optimiser
 from palimpsest.training.plan import TrainingPlan
-from palimpsest.training.team import Team, joined
+from palimpsest.training.team import Team, join_team
 from palimpsest.training.views import Follower, Leader
 from tests.team import together
 
@@ -49,7 +49,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("team")
 
     def take_part(rank: int) -> None:
-        with joined() as team:
+        with join_team() as team:
             team.meet()
             for name, multiplier, rate in (("exact", 0.0, 0.5), ("noisy", 1.2, 1e-12)):
                 asked = query(multiplier, rate)
@@ -111,7 +111,7 @@ def test_a_second_leader_is_refused(monkeypatch):
 
 
 def test_a_process_alone_is_a_team():
-    team = Team.here()
+    team = Team.current()
     assert (team.rank, team.size, team.leads) == (0, 1, True)
     assert team.share("value") == "value"
 

@@ -86,21 +86,21 @@ class WorldSettings:
     authors: int | None = None
 
     def __post_init__(self) -> None:
-        validate.positive(support_low=self.support_low)
-        validate.in_range(100, _MOST_ROWS, private_rows=self.private_rows, public_rows=self.public_rows)
-        validate.in_range(50, _MOST_ROWS, test_rows=self.test_rows, public_test_rows=self.public_test_rows)
-        validate.in_range(0, 1, detail_share=self.detail_share, label_noise=self.label_noise)
-        validate.in_range(2, self.products * len(grammar.SYMPTOMS), facts=self.facts)
-        validate.in_range(20, self.public_products * len(grammar.SYMPTOMS), public_pairs=self.public_pairs)
-        validate.in_range(
+        validate.require_positive(support_low=self.support_low)
+        validate.require_in_range(100, _MOST_ROWS, private_rows=self.private_rows, public_rows=self.public_rows)
+        validate.require_in_range(50, _MOST_ROWS, test_rows=self.test_rows, public_test_rows=self.public_test_rows)
+        validate.require_in_range(0, 1, detail_share=self.detail_share, label_noise=self.label_noise)
+        validate.require_in_range(2, self.products * len(grammar.SYMPTOMS), facts=self.facts)
+        validate.require_in_range(20, self.public_products * len(grammar.SYMPTOMS), public_pairs=self.public_pairs)
+        validate.require_in_range(
             2, len(grammar.STEMS) * len(grammar.ENDINGS), all_products=self.products + self.public_products
         )
         # A ticket states at most two facts, never one twice: these bounds leave a row for every statement.
-        validate.in_range(self.support_low, 0.4 * self.private_rows, support_high=self.support_high)
-        validate.in_range(0, 1.4 * self.private_rows, stated_facts=sum(self.supports))
-        validate.in_range(0, self.private_rows, planted_canaries=sum(self.plantings))
+        validate.require_in_range(self.support_low, 0.4 * self.private_rows, support_high=self.support_high)
+        validate.require_in_range(0, 1.4 * self.private_rows, stated_facts=sum(self.supports))
+        validate.require_in_range(0, self.private_rows, planted_canaries=sum(self.plantings))
         if self.authors is not None:
-            validate.in_range(1, self.private_rows, authors=self.authors)
+            validate.require_in_range(1, self.private_rows, authors=self.authors)
 
     @classmethod
     def sized(cls, *, private_rows: int, **given: Any) -> "WorldSettings":

@@ -148,10 +148,10 @@ class WordView:
             raise DataError("The synthetic texts hold no word.", "Look at the generator: its training may have failed.")
         vectors = TfidfVectorizer(analyzer=words, sublinear_tf=True, dtype=np.float32)
         vector_rows = vectors.fit_transform(texts)
-        rows = [rarest_first(words(text), rarity) for text in texts]
+        rows = [sort_by_rarity(words(text), rarity) for text in texts]
         return cls(released, [words(text) for text in released.private], rows, rarity, vectors, vector_rows)
 
-    def nearest(self, tokens: Sequence[Sequence[str]], count: int) -> np.ndarray:
+    def find_nearest(self, tokens: Sequence[Sequence[str]], count: int) -> np.ndarray:
         """The `count` nearest synthetic rows of each list of words, int64 (lists, count); -1 where none shares a word.
 
         The order of the rows breaks ties.
@@ -165,7 +165,7 @@ class WordView:
         return np.concatenate(blocks)
 
 
-def rarest_first(tokens: Sequence[str], rarity: Mapping[str, int]) -> list[str]:
+def sort_by_rarity(tokens: Sequence[str], rarity: Mapping[str, int]) -> list[str]:
     """Return the distinct words, those in the fewest public texts first; ties go to longer words, then by alphabet."""
     return sorted(set(tokens), key=lambda word: (rarity.get(word, 0), -len(word), word))
 
@@ -179,8 +179,8 @@ def single_out(view: WordView, seed: int) -> Outcome:
     """
     predicates = sorted({tuple(row[:size]) for row in view.rows for size in _SIZES if len(row) >= size})
     places = _places(view.records)
-    mixed = _shuffled(predicates, np.random.default_rng(seed))
-    hits, chance = (_alone(chosen, places, view.released.units) for chosen in (predicates, mixed))
+    mixed = _shuffle_words(predicates, np.random.default_rng(seed))
+    hits, chance = (_find_singled_out(chosen, places, view.released.units) for chosen in (predicates, mixed))
     return Outcome(hits, chance.astype(np.float64))
 
 
@@ -190,10 +190,10 @@ def link(view: WordView, neighbours: int) -> Outcome:
     An attacker has the first half of a text from one source and the second from another, and asks the release whether
     one person wrote both. The baseline links each half to random rows.
     """
-    validate.positive(neighbours=neighbours)
+    validate.require_positive(neighbours=neighbours)
     middles = [len(tokens) // 2 for tokens in view.records]
     halves = zip(*((tokens[:at], tokens[at:]) for tokens, at in zip(view.records, middles, strict=True)), strict=True)
-    first, second = (view.nearest(half, neighbours) for half in halves)
+    first, second = (view.find_nearest(half, neighbours) for half in halves)
     met = (first[:, :, None] == second[:, None, :]) & (first[:, :, None] >= 0)
     return Outcome(met.any(axis=(1, 2)), np.full(len(first), meeting_chance(len(view.rows), neighbours)))
 
@@ -203,9 +203,9 @@ def infer_word(view: WordView) -> Outcome:
 
     The baseline takes the rarest word of a random row.
     """
-    secrets = [next(iter(rarest_first(tokens, view.rarity)), _NO_WORD) for tokens in view.records]
+    secrets = [next(iter(sort_by_rarity(tokens, view.rarity)), _NO_WORD) for tokens in view.records]
     rests = [[word for word in tokens if word != secret] for tokens, secret in zip(view.records, secrets, strict=True)]
-    return _guessed(view, rests, secrets, [next(iter(row), "") for row in view.rows])
+    return _guess_secrets(view, rests, secrets, [next(iter(row), "") for row in view.rows])
 
 
 def infer_label(view: WordView) -> Outcome:
@@ -215,14 +215,14 @@ def infer_label(view: WordView) -> Outcome:
     random row.
     """
     labels = [record.label for record in view.released.records]
-    return _guessed(view, view.records, labels, [row.label for row in view.released.synthetic])
+    return _guess_secrets(view, view.records, labels, [row.label for row in view.released.synthetic])
 
 
-def _guessed(
+def _guess_secrets(
     view: WordView, known: Sequence[Sequence[str]], secrets: Sequence[str | None], guesses: Sequence[str | None]
 ) -> Outcome:
     """Guess each record's secret as that of the row nearest to its known part, or, as a baseline, of any row."""
-    nearest, shares = view.nearest(known, 1)[:, 0].tolist(), Counter(guesses)
+    nearest, shares = view.find_nearest(known, 1)[:, 0].tolist(), Counter(guesses)
     hits = [row >= 0 and guesses[row] == secret for row, secret in zip(nearest, secrets, strict=True)]
     return Outcome(np.array(hits), np.array([shares[secret] / len(guesses) for secret in secrets]))
 
@@ -272,7 +272,7 @@ def meeting_chance(rows: int, count: int) -> float:
 
 
 def _evidence(kind: str, outcome: Outcome, units: Units, best: BestAttack | None) -> Evidence:
-    hits, chance = units.any(outcome.hits), _any_chance(outcome.chance, units)
+    hits, chance = units.any_hit(outcome.hits), _any_chance(outcome.chance, units)
     sides = np.split(hits, [units.members])
     main, control = (Rate.wilson(int(side.sum()), len(side)) for side in sides)
     cap = None if best is None else risk_cap(control, best)
@@ -297,7 +297,9 @@ def _places(records: Sequence[Sequence[str]]) -> Mapping[str, frozenset[int]]:
     return {word: frozenset(holders) for word, holders in places.items()}
 
 
-def _alone(predicates: Sequence[tuple[str, ...]], places: Mapping[str, frozenset[int]], units: Units) -> np.ndarray:
+def _find_singled_out(
+    predicates: Sequence[tuple[str, ...]], places: Mapping[str, frozenset[int]], units: Units
+) -> np.ndarray:
     """Return which records belong to a unit that is the only one to satisfy some predicate, bool (records,)."""
     alone, nowhere = np.zeros(len(units), dtype=bool), frozenset[int]()
     for predicate in predicates:
@@ -308,7 +310,7 @@ def _alone(predicates: Sequence[tuple[str, ...]], places: Mapping[str, frozenset
     return alone[units.owner]
 
 
-def _shuffled(predicates: Sequence[tuple[str, ...]], rng: np.random.Generator) -> list[tuple[str, ...]]:
+def _shuffle_words(predicates: Sequence[tuple[str, ...]], rng: np.random.Generator) -> list[tuple[str, ...]]:
     """Predicates of the same sizes, from the same words in random order."""
     pool = [word for predicate in predicates for word in predicate]
     turned = iter(rng.permutation(len(pool)).tolist())

@@ -14,7 +14,7 @@ from palimpsest import validate
 from palimpsest.audit.ngrams import WordIds, shared_ngrams
 from palimpsest.devices import exact_device
 from palimpsest.privacy.means import unit_rows
-from palimpsest.privacy.nearest import nearest
+from palimpsest.privacy.nearest import find_nearest
 from palimpsest.records.duplicates import shingles_of, words
 
 _WORD = re.compile(r"\w+")
@@ -33,7 +33,7 @@ class Nearest:
     cosines: np.ndarray
 
 
-def nearest_of(rows: np.ndarray, candidates: np.ndarray) -> Nearest:
+def pair_nearest(rows: np.ndarray, candidates: np.ndarray) -> Nearest:
     """The candidate with the largest cosine to each row, exactly; see `privacy.nearest`.
 
     Args:
@@ -42,7 +42,7 @@ def nearest_of(rows: np.ndarray, candidates: np.ndarray) -> Nearest:
     """
     if not len(candidates):
         return Nearest(np.full(len(rows), -1, dtype=np.int64), np.full(len(rows), np.nan))
-    places = nearest(rows, candidates, device=exact_device())[:, 0]
+    places = find_nearest(rows, candidates, device=exact_device())[:, 0]
     cosines = np.einsum("nd,nd->n", unit_rows(rows), unit_rows(candidates[places]))
     return Nearest(places, np.where(places < 0, np.nan, cosines))
 
@@ -57,7 +57,7 @@ def longest_runs(texts: Sequence[str], others: Sequence[str]) -> np.ndarray:
     return longest
 
 
-def marked(text: str, other: str, size: int) -> tuple[str, ...]:
+def mark_runs(text: str, other: str, size: int) -> tuple[str, ...]:
     """Split the text into pieces, of which every second one is in runs of `size` words or more that `other` has too.
 
     Case and punctuation do not count, and an `other` of fewer words counts as a whole. The pieces joined are the text.
@@ -65,7 +65,7 @@ def marked(text: str, other: str, size: int) -> tuple[str, ...]:
     >>> marked("Sadly, the lid was broken again.", "The LID was broken: I cried", 3)
     ('Sadly, ', 'the lid was broken', ' again.')
     """
-    validate.positive(size=size)
+    validate.require_positive(size=size)
     found, theirs = list(_WORD.finditer(text)), words(other)
     own = [" ".join(words(match[0])) for match in found]
     pieces, end = [], 0

@@ -30,7 +30,7 @@ class ClassifierAudit(PlainFile):
     scored: Scored
 
 
-def answers(
+def score_classifier(
     judge: Callable[[Sequence[str]], np.ndarray], texts: Sequence[str], targets: Sequence[str], labels: Sequence[str]
 ) -> Evaluation:
     """Score a classifier on test rows.

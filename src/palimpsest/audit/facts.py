@@ -61,7 +61,7 @@ class FactAudit(PlainFile):
 
 def audit_facts(facts: Facts, synthetic: Sequence[str]) -> FactAudit:
     """Look for every fact of the answer key in the synthetic texts; intervals are Wilson's."""
-    mentions, leaks = facts.carried(synthetic), facts.leaked(synthetic)
+    mentions, leaks = facts.count_carried(synthetic), facts.find_leaked(synthetic)
     population = tuple(
         PopulationFactAudit(fact.id, fact.support, mentions.get(fact.id, 0)) for fact in facts.population
     )
@@ -72,7 +72,7 @@ def audit_facts(facts: Facts, synthetic: Sequence[str]) -> FactAudit:
         individual_total=len(facts.individual),
         canaries_leaked=len(leaks.canaries),
         canaries_planted=len(facts.canaries),
-        mispaired=facts.mispaired(synthetic),
+        mispaired=facts.count_mispaired(synthetic),
     )
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from palimpsest import validate
 from palimpsest.audit.measures import (
-    clustered,
+    compare_clusters,
     frechet,
     length_distance,
     manifold,
@@ -29,7 +29,7 @@ from palimpsest.errors import DataError, ModelError
 from palimpsest.plain import At, Plain, PlainFile
 from palimpsest.progress import track
 from palimpsest.records.duplicates import words
-from palimpsest.shards import each
+from palimpsest.shards import map_items
 from palimpsest.workspace import INTERNAL
 
 _FEWEST = 20  # rows of a set
@@ -55,17 +55,17 @@ class EmbeddedTexts:
     def __len__(self) -> int:
         return len(self.texts)
 
-    def drawn(self, n: int, rng: np.random.Generator) -> "EmbeddedTexts":
+    def draw(self, n: int, rng: np.random.Generator) -> "EmbeddedTexts":
         """n rows in random order, drawn without replacement."""
-        return self._at(rng.permutation(len(self))[:n])
+        return self._select(rng.permutation(len(self))[:n])
 
-    def dealt(self, other: "EmbeddedTexts", n: int, rng: np.random.Generator) -> "tuple[EmbeddedTexts, EmbeddedTexts]":
+    def deal(self, other: "EmbeddedTexts", n: int, rng: np.random.Generator) -> "tuple[EmbeddedTexts, EmbeddedTexts]":
         """The rows of both, dealt anew by fair coins: two sets of n."""
         both = EmbeddedTexts(np.concatenate([self.vectors, other.vectors]), [*self.texts, *other.texts])
         order = rng.permutation(len(both))
-        return both._at(order[:n]), both._at(order[n : 2 * n])
+        return both._select(order[:n]), both._select(order[n : 2 * n])
 
-    def _at(self, rows: np.ndarray) -> "EmbeddedTexts":
+    def _select(self, rows: np.ndarray) -> "EmbeddedTexts":
         return EmbeddedTexts(self.vectors[rows], [self.texts[row] for row in rows])
 
 
@@ -152,7 +152,7 @@ def fidelity(sides: Sides, seed: int, *, most: int = _ALL, repeats: int = 3) -> 
     Raises:
         DataError: a set of synthetic texts, members or holdout has fewer than 20 rows.
     """
-    validate.positive(most=most, repeats=repeats)
+    validate.require_positive(most=most, repeats=repeats)
     rows = min(len(sides.synthetic), len(sides.train), len(sides.holdout))
     if rows < _FEWEST:
         raise DataError(
@@ -161,12 +161,12 @@ def fidelity(sides: Sides, seed: int, *, most: int = _ALL, repeats: int = 3) -> 
         )
     comparing = _Comparing(sides, min(most, rows), seed)
     parts = [(place, repeat) for place in range(len(_MEASURES)) for repeat in range(repeats)]
-    runs = list(track(each(comparing, parts), name="fidelity", total=len(parts), private=False, unit="comparison"))
+    runs = list(track(map_items(comparing, parts), name="fidelity", total=len(parts), private=False, unit="comparison"))
     measures: dict[str, Measured] = {}
     for place, measure in enumerate(_MEASURES):
         n, own = comparing.rows(measure), runs[place * repeats : (place + 1) * repeats]
         measures |= {name: _summary(name, better, n, own) for name, better in measure.better.items()}
-    texts = _alike_many(sides, min(most, rows), seed)
+    texts = _draw_equal(sides, min(most, rows), seed)
     return FidelityAudit(measures, diversities(texts), length_bins(texts), n=min(most, rows))
 
 
@@ -187,14 +187,14 @@ class _Comparing:
         (place, repeat), sides = part, self.sides
         measure, rng = _MEASURES[place], np.random.default_rng((self.seed, repeat))
         n = self.rows(measure)
-        synthetic, train, holdout = (side.drawn(n, rng) for side in (sides.synthetic, sides.train, sides.holdout))
+        synthetic, train, holdout = (side.draw(n, rng) for side in (sides.synthetic, sides.train, sides.holdout))
         values = {
             "value": measure.of(synthetic, train, repeat),
             "unseen": measure.of(synthetic, holdout, repeat),
-            "floor": measure.of(*sides.train.dealt(sides.holdout, n, rng), repeat),
+            "floor": measure.of(*sides.train.deal(sides.holdout, n, rng), repeat),
         }
         if len(sides.public) >= n:
-            values["public"] = measure.of(sides.public.drawn(n, rng), train, repeat)
+            values["public"] = measure.of(sides.public.draw(n, rng), train, repeat)
         return values
 
 
@@ -267,11 +267,11 @@ def label_shares(labels: Sequence[str], sets: Mapping[str, Sequence[str | None]]
     return {name: {label: rows.count(label) / len(rows) for label in labels} for name, rows in sets.items() if labels}
 
 
-def _alike_many(sides: Sides, n: int, seed: int) -> dict[str, Sequence[str]]:
+def _draw_equal(sides: Sides, n: int, seed: int) -> dict[str, Sequence[str]]:
     """n texts of each set in random order; public texts only if there are as many."""
     named = {"synthetic": sides.synthetic, "train": sides.train, "holdout": sides.holdout, "public": sides.public}
     rng = np.random.default_rng(seed)
-    return {name: side.drawn(n, rng).texts for name, side in named.items() if len(side) >= n}
+    return {name: side.draw(n, rng).texts for name, side in named.items() if len(side) >= n}
 
 
 # --- the measures ----------------------------------------------------------------------------------------------
@@ -298,7 +298,7 @@ _MEASURES = (
         lambda a, b, seed: {"c2st_words": two_sample_words_auc(a.texts, b.texts, seed)}, {"c2st_words": "lower"}, _ALL
     ),
     _Measure(
-        lambda a, b, seed: asdict(clustered(a.vectors, b.vectors, seed)),
+        lambda a, b, seed: asdict(compare_clusters(a.vectors, b.vectors, seed)),
         {"mauve": "higher", "kl": "lower", "total_variation": "lower"},
         _ALL,
     ),

@@ -14,7 +14,7 @@ from palimpsest import validate
 from palimpsest.audit.utility import Evaluation, evaluate, label_indices
 from palimpsest.devices import device
 from palimpsest.errors import ModelError
-from palimpsest.models.plain import loading
+from palimpsest.models.sources import guard_loading
 from palimpsest.progress import track
 
 _Logits = Callable[[Sequence[str]], torch.Tensor]  # texts -> (texts, labels)
@@ -36,14 +36,14 @@ class FinetuneSettings:
     half: bool = False  # whether products are in bfloat16
 
     def __post_init__(self) -> None:
-        validate.positive(
+        validate.require_positive(
             epochs=self.epochs, batch=self.batch, learning_rate=self.learning_rate, max_tokens=self.max_tokens
         )
-        validate.in_range(1, 1000, number_of_seeds=len(self.seeds))
-        validate.in_range(0, 1000, freeze_last=self.freeze_last)
+        validate.require_in_range(1, 1000, number_of_seeds=len(self.seeds))
+        validate.require_in_range(0, 1000, freeze_last=self.freeze_last)
 
 
-def finetuned(
+def score_finetuned(
     folder: Path,
     texts: Sequence[str],
     targets: Sequence[str],
@@ -76,7 +76,9 @@ def finetuned(
 
 def _load(folder: Path, labels: int, settings: FinetuneSettings) -> tuple[PreTrainedModel, _Logits]:
     """Return the model, and a function from texts to its logits."""
-    with loading(folder, "encoder to fine-tune", "Name a folder with config.json, model.safetensors and a tokenizer."):
+    with guard_loading(
+        folder, "encoder to fine-tune", "Name a folder with config.json, model.safetensors and a tokenizer."
+    ):
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
         model = AutoModelForSequenceClassification.from_pretrained(
             folder,

@@ -48,7 +48,7 @@ class Inconclusive(Plain):
         return f"inconclusive, because {self.inconclusive}.\n  what to do: {self.remedy}"
 
 
-def inconclusive(body: Mapping[str, Any]) -> Inconclusive | None:
+def read_inconclusive(body: Mapping[str, Any]) -> Inconclusive | None:
     """Read the statement of a metric file without a result; None where it has a result."""
     return Inconclusive.from_json(body) if _KEY in body else None
 

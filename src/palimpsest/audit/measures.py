@@ -81,7 +81,7 @@ def wasserstein(first: np.ndarray, second: np.ndarray) -> float:
     _check(first, second)
     if len(first) != len(second):
         raise ValueError(f"wasserstein pairs row with row, got {len(first)} and {len(second)} rows")
-    apart = _apart(first, second)  # (n, n)
+    apart = _distances(first, second)  # (n, n)
     return float(apart[linear_sum_assignment(apart)].mean())
 
 
@@ -108,7 +108,7 @@ def _moments(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return mean, root
 
 
-def _apart(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+def _distances(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Euclidean distances; exactly 0 for equal rows, so that copies lie in each other's balls."""
     return np.sqrt(_squares(first, second))
 
@@ -146,20 +146,20 @@ def two_sample_auc(first: np.ndarray, second: np.ndarray, seed: int) -> float:
     Values below .5 come from sets that are copies of each other: rows of one set then contradict what the other taught.
     """
     model = make_pipeline(StandardScaler(), _classifier())
-    return _cross_fitted(model, np.concatenate([first, second]), len(first), seed)
+    return _cross_validate(model, np.concatenate([first, second]), len(first), seed)
 
 
 def two_sample_words_auc(first: Sequence[str], second: Sequence[str], seed: int) -> float:
     """AUC of a linear classifier that separates two sets by the words of their texts: independent of any encoder."""
     bags = CountVectorizer(binary=True, tokenizer=words, lowercase=False, token_pattern=None)
-    return _cross_fitted(_classifier(), bags.fit_transform([*first, *second]), len(first), seed)
+    return _cross_validate(_classifier(), bags.fit_transform([*first, *second]), len(first), seed)
 
 
 def _classifier() -> LogisticRegression:
     return LogisticRegression(C=_STRENGTH, max_iter=1000)
 
 
-def _cross_fitted(model: Any, rows: Any, first: int, seed: int) -> float:
+def _cross_validate(model: Any, rows: Any, first: int, seed: int) -> float:
     """Mean AUC over the folds; rows are dense or sparse, shape (n, features), those of the first set first."""
     folds = StratifiedKFold(_FOLDS, shuffle=True, random_state=seed)
     sides = np.arange(rows.shape[0]) < first
@@ -205,8 +205,8 @@ def manifold(written: np.ndarray, real: np.ndarray) -> Manifold:
         raise DataError(
             f"Neighbours need more than {_OF_COVERAGE} rows of either set.", "Generate more rows, or enlarge the audit."
         )
-    between = _apart(written, real)  # (m, n)
-    of_real, of_written = _apart(real, real), _apart(written, written)
+    between = _distances(written, real)  # (m, n)
+    of_real, of_written = _distances(real, real), _distances(written, written)
     wide = between <= radii(of_real, _OF_COVERAGE)
     precision = float((between <= radii(of_real, _OF_RECALL)).any(axis=1).mean())
     recall = float((between <= radii(of_written, _OF_RECALL)[:, None]).any(axis=0).mean())
@@ -221,7 +221,7 @@ def manifold(written: np.ndarray, real: np.ndarray) -> Manifold:
 
 def radii(within: np.ndarray, neighbours: int) -> np.ndarray:
     """Distance of each row to its k-th nearest other one, (n,), from those of all pairs, (n, n)."""
-    validate.in_range(1, len(within) - 1, neighbours=neighbours)
+    validate.require_in_range(1, len(within) - 1, neighbours=neighbours)
     return np.partition(within, neighbours, axis=1)[:, neighbours]  # place 0 is the row itself
 
 
@@ -245,7 +245,7 @@ class Clustered:
     total_variation: float
 
 
-def clustered(written: np.ndarray, real: np.ndarray, seed: int) -> Clustered:
+def compare_clusters(written: np.ndarray, real: np.ndarray, seed: int) -> Clustered:
     """Measure all three on one quantisation: k-means on principal components of the unit vectors of both sets.
 
     All depend on the number of clusters, and so on the number of rows.
@@ -259,7 +259,7 @@ def clustered(written: np.ndarray, real: np.ndarray, seed: int) -> Clustered:
     clusters = min(len(written), len(real)) // _ROWS_PER_CLUSTER
     if clusters < 2:
         raise DataError("MAUVE needs 20 rows of either set.", "Generate more rows, or give the audit a larger subset.")
-    cells = np.split(quantised(np.concatenate([written, real]), clusters, seed), [len(written)])
+    cells = np.split(quantise(np.concatenate([written, real]), clusters, seed), [len(written)])
     counts = [np.bincount(part, minlength=clusters) for part in cells]
     exact, filled = ([each / each.sum() for each in (count + added for count in counts)] for added in (0.0, _ADDED))
     return Clustered(
@@ -269,7 +269,7 @@ def clustered(written: np.ndarray, real: np.ndarray, seed: int) -> Clustered:
     )
 
 
-def quantised(rows: np.ndarray, clusters: int, seed: int) -> np.ndarray:
+def quantise(rows: np.ndarray, clusters: int, seed: int) -> np.ndarray:
     """The cluster of each row, int (n,): k-means on the principal components of its unit vector."""
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     units = (rows / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)
@@ -288,7 +288,7 @@ def frontier_area(first: np.ndarray, second: np.ndarray) -> float:
     >>> round(frontier_area(np.array([1.0, 0.0]), np.array([0.0, 1.0])), 4)
     0.004
     """
-    validate.in_range(1 - 1e-9, 1 + 1e-9, first=float(first.sum()), second=float(second.sum()))
+    validate.require_in_range(1 - 1e-9, 1 + 1e-9, first=float(first.sum()), second=float(second.sum()))
     share = np.linspace(0.0, 1.0, _POINTS)[1:-1, None]
     mixture = share * first + (1.0 - share) * second  # (points, k)
     across, up = (np.exp(-_SCALE * rel_entr(side, mixture).sum(axis=1)) for side in (second, first))

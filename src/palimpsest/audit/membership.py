@@ -94,7 +94,7 @@ class EpsilonLower(Plain):
     def method(self) -> str:
         return _METHOD
 
-    def at(self, correct: int, alpha: float) -> float:
+    def lower_bound(self, correct: int, alpha: float) -> float:
         """Return the lower bound from so many right guesses, at error probability `alpha` over all attacks."""
         return one_run_epsilon(self.canaries, self.guesses, correct, self.delta, alpha / len(self.per_attack))
 
@@ -131,8 +131,8 @@ class MembershipAudit(PlainFile):
         bound = self.epsilon_lower
         alpha = bound.alpha / audits
         most = most_right(self.members, self.nonmembers, bound.guesses, bound.guessed)
-        shown = replace(bound, value=bound.at(bound.correct, alpha), alpha=alpha)
-        return replace(self, epsilon_lower=shown, eps_max=bound.at(most, alpha))
+        shown = replace(bound, value=bound.lower_bound(bound.correct, alpha), alpha=alpha)
+        return replace(self, epsilon_lower=shown, eps_max=bound.lower_bound(most, alpha))
 
     @property
     def p(self) -> float | None:
@@ -195,7 +195,7 @@ def audit_membership(
             name: measure_attack(scores, 1.0 - (1.0 - CONFIDENCE) / len(attacks)) for name, scores in attacks.items()
         },
         epsilon_lower=bound,
-        eps_max=bound.at(most, alpha),
+        eps_max=bound.lower_bound(most, alpha),
         claim=claim,
         unit="record" if units is None else units.kind,
     )
@@ -219,7 +219,7 @@ def bag_of_words_control(members: Sequence[str], nonmembers: Sequence[str], *, s
     _check_coins(len(members), len(nonmembers))
     texts = np.array([*members, *nonmembers], dtype=object)
     coins = np.arange(len(texts)) < len(members)
-    fitted = _both_coins_in_each_half(coins, seed)
+    fitted = _split_halves(coins, seed)
     words = CountVectorizer(binary=True, token_pattern=_WORD)
     if not any(map(words.build_analyzer(), texts[fitted])):
         raise DataError("The audited texts hold no word for the control.", "Audit texts that have words.")
@@ -262,7 +262,7 @@ def zlib_attack(tuned: Scores, members: Sequence[str], nonmembers: Sequence[str]
     The score is minus the mean token loss divided by the size in bytes of the text compressed by zlib: repetitive text
     has a low loss under any model, and few bytes.
     """
-    return Scores(-tuned.members / _compressed(members), -tuned.nonmembers / _compressed(nonmembers))
+    return Scores(-tuned.members / _compressed_sizes(members), -tuned.nonmembers / _compressed_sizes(nonmembers))
 
 
 def min_k_attack(members: Sequence[np.ndarray], nonmembers: Sequence[np.ndarray], share: float) -> Scores:
@@ -274,7 +274,7 @@ def min_k_attack(members: Sequence[np.ndarray], nonmembers: Sequence[np.ndarray]
         share: share of a record's tokens, the least likely ones, that are averaged; at least one. A record without a
             token has 0, the value that the model expects.
     """
-    validate.in_range(0, 1, share=share)
+    validate.require_in_range(0, 1, share=share)
     return Scores(*(np.array([_lowest_mean(row, share) for row in side]) for side in (members, nonmembers)))
 
 
@@ -292,7 +292,7 @@ def measure_attack(scores: Scores, confidence: float = CONFIDENCE) -> Attack:
 
 def guess_count(canaries: int, share: float) -> int:
     """The number of guesses: the public share of the coins, rounded down to an even number, at least 2."""
-    validate.in_range(0, 1, share=share)
+    validate.require_in_range(0, 1, share=share)
     return min(canaries, max(2, 2 * int(share * canaries / 2)))
 
 
@@ -327,10 +327,10 @@ def _epsilon_lower(
     best = max(correct, key=lambda name: correct[name])
     canaries = len(attacks[best].members) + len(attacks[best].nonmembers)
     bound = EpsilonLower(0.0, best, canaries, guesses, correct[best], delta, alpha, correct, guessed)
-    return replace(bound, value=bound.at(bound.correct, alpha))
+    return replace(bound, value=bound.lower_bound(bound.correct, alpha))
 
 
-def _compressed(texts: Sequence[str]) -> np.ndarray:
+def _compressed_sizes(texts: Sequence[str]) -> np.ndarray:
     """Bytes of each text after zlib, float64 (texts,); never 0."""
     return np.array([len(zlib.compress(text.encode("utf-8", "surrogatepass"))) for text in texts], dtype=np.float64)
 
@@ -342,7 +342,7 @@ def _lowest_mean(values: np.ndarray, share: float) -> float:
     return float(np.sort(values)[: max(1, int(share * len(values)))].mean())
 
 
-def _both_coins_in_each_half(coins: np.ndarray, seed: int) -> np.ndarray:
+def _split_halves(coins: np.ndarray, seed: int) -> np.ndarray:
     half = np.random.default_rng(seed).permutation(len(coins)) < len(coins) // 2
     if len({*coins[half]}) < 2 or len({*coins[~half]}) < 2:
         raise DataError("The audit subset is too small for its control.", "Enlarge the audit subset.")

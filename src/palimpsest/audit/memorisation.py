@@ -40,8 +40,8 @@ class LikenessRules:
     closeness: float  # share of a secret's letters, digits and spaces that a near match gets right, in (0, 1]
 
     def __post_init__(self) -> None:
-        validate.positive(similarity=self.similarity, shingle=self.shingle, closeness=self.closeness)
-        validate.in_range(0, 1, similarity=self.similarity, closeness=self.closeness)
+        validate.require_positive(similarity=self.similarity, shingle=self.shingle, closeness=self.closeness)
+        validate.require_in_range(0, 1, similarity=self.similarity, closeness=self.closeness)
 
 
 @dataclass(frozen=True)
@@ -209,17 +209,17 @@ def extraction(secrets: Secrets, synthetic: Sequence[str], settings: LikenessRul
         )
     texts = list(_by_wording(synthetic))
     return Extraction(
-        exact=_given_away(given, lambda secret: _held(secret, texts)),
-        near=_given_away(given, lambda secret: _nearly_held(secret, texts, settings.closeness)),
+        exact=_count_extracted(given, lambda secret: _holds_secret(secret, texts)),
+        near=_count_extracted(given, lambda secret: _nearly_holds_secret(secret, texts, settings.closeness)),
     )
 
 
-def _given_away(given: Sequence[Sequence[str]], holds: Callable[[str], bool]) -> Contrast:
+def _count_extracted(given: Sequence[Sequence[str]], holds: Callable[[str], bool]) -> Contrast:
     planted, decoys = (sum(holds(wording(secret)) for secret in side) for side in given)
     return contrast(planted, len(given[0]), decoys, len(given[1]))
 
 
-def _held(secret: str, texts: Sequence[str]) -> bool:
+def _holds_secret(secret: str, texts: Sequence[str]) -> bool:
     return any(f" {secret} " in f" {text} " for text in texts if secret in text)
 
 
@@ -255,7 +255,7 @@ def _places(secret: str) -> dict[str, int]:
     return places
 
 
-def _nearly_held(secret: str, texts: Sequence[str], closeness: float) -> bool:
+def _nearly_holds_secret(secret: str, texts: Sequence[str], closeness: float) -> bool:
     """Return whether some text holds the secret with few enough edits.
 
     If the secret is cut into k + 1 pieces, k edits leave one unchanged, so only texts that hold a piece are aligned.

@@ -19,10 +19,10 @@ from palimpsest.audit.utility import Evaluation, Scored
 from palimpsest.devices import exact_device
 from palimpsest.errors import DataError
 from palimpsest.models.lm import IGNORED, load_lm, train
-from palimpsest.models.logits import cross_entropies, measured, states
+from palimpsest.models.logits import cross_entropies, measure_logits, states
 from palimpsest.models.settings import Schooling
 from palimpsest.models.tokens import encode_texts, pad_right, specials
-from palimpsest.models.vectors import by_length
+from palimpsest.models.vectors import batch_by_length
 
 _BATCH = 32  # texts that are read at once
 
@@ -89,7 +89,7 @@ def read(model: PreTrainedModel, rows: Sequence[Sequence[int]]) -> Reading:
     """Let a model predict every token of each row but the first."""
     lengths = [len(row) for row in rows]
     right, losses = np.zeros(len(rows)), np.zeros(len(rows))
-    for chosen in by_length(lengths, _BATCH):
+    for chosen in batch_by_length(lengths, _BATCH):
         right[chosen], losses[chosen] = _read(model, [rows[index] for index in chosen])
     return Reading(right, losses, np.array(lengths, dtype=np.float64) - 1.0)
 
@@ -98,7 +98,7 @@ def _read(model: PreTrainedModel, rows: Sequence[Sequence[int]]) -> tuple[np.nda
     """Right tokens and nats of each row: both (rows,)."""
     tokens, targets = pad_right(rows, 0).to(model.device), pad_right(rows, IGNORED)[:, 1:].to(model.device)
     real = targets != IGNORED
-    told = measured(model, states(model, tokens[:, :-1])[real], targets[real], _right_and_nats).double()
+    told = measure_logits(model, states(model, tokens[:, :-1])[real], targets[real], _right_and_nats).double()
     sums = told.new_zeros(len(rows), 2).index_add_(0, real.nonzero()[:, 0], told).cpu().numpy()
     return sums[:, 0], sums[:, 1]
 

@@ -23,7 +23,7 @@ from palimpsest.audit.units import Released, Units
 from palimpsest.plain import At, Plain, PlainFile
 from palimpsest.progress import track
 from palimpsest.records.duplicates import wording
-from palimpsest.shards import each
+from palimpsest.shards import map_items
 
 _BITS = 64  # permutations that one machine word carries
 _CHUNK = 1 << 16  # n-grams whose bits are unpacked, and texts that are split, at once
@@ -105,19 +105,19 @@ def ngram_audit(released: Released, trained: Iterable[str], orders: Sequence[int
         bootstrap: seed, and the number of bootstrap samples and of permutations; the latter is rounded
             up to a multiple of 64, and the smallest p is 1 / (permutations + 1).
     """
-    validate.positive(smallest_order=min(orders))
+    validate.require_positive(smallest_order=min(orders))
     vocabulary: dict[str, int] = {}
     texts, pool, public, everyone = (
         WordIds.read(corpus, vocabulary) for corpus in (released.texts, released.private, released.public, trained)
     )
     coins = _Coins.draw(released.units, bootstrap)
     count = _Count(texts, pool, public, everyone, coins, frozenset(orders), parts_of(texts, pool, public, everyone))
-    parts = each(count, range(count.parts))
+    parts = map_items(count, range(count.parts))
     overlap = sum(track(parts, name="n-grams", total=count.parts, private=True), start=_Overlap())
     private, members = released.private, len(released.members)
     references = (private[:members], private[members:], released.public)
     return NgramAudit(
-        orders={order: overlap.at(order, texts, bootstrap) for order in sorted(set(orders))},
+        orders={order: overlap.at_order(order, texts, bootstrap) for order in sorted(set(orders))},
         longest_span=PerReference(*overlap.longest, len(overlap.public)),
         verbatim_rows=PerReference(*(verbatim_rows(released.texts, rows) for rows in references)),
         unit=released.units.kind,
@@ -142,10 +142,10 @@ class WordIds:
         """Split texts into words and number them; new words are added to `vocabulary`."""
         remaining, ids, sizes = iter(texts), [_NO_IDS], [_NO_SIZES]
         while some := list(islice(remaining, _CHUNK)):
-            words, lengths = _numbered(some, vocabulary)
+            words, lengths = _number_words(some, vocabulary)
             ids.append(words)
             sizes.append(lengths)
-        return cls(_joined(ids), _joined(sizes))
+        return cls(_concatenate(ids), _concatenate(sizes))
 
     @property
     def rows(self) -> int:
@@ -176,7 +176,7 @@ class WordIds:
         return np.maximum(self.sizes - (order - 1), 0)
 
 
-def _joined(parts: list[np.ndarray]) -> np.ndarray:
+def _concatenate(parts: list[np.ndarray]) -> np.ndarray:
     """Join the arrays of a list; each is freed once it is copied, so that memory never holds two of all."""
     whole, end = np.empty(sum(map(len, parts)), parts[0].dtype), 0
     parts.reverse()
@@ -187,9 +187,9 @@ def _joined(parts: list[np.ndarray]) -> np.ndarray:
     return whole
 
 
-def _numbered(texts: Sequence[str], vocabulary: dict[str, int]) -> tuple[np.ndarray, np.ndarray]:
+def _number_words(texts: Sequence[str], vocabulary: dict[str, int]) -> tuple[np.ndarray, np.ndarray]:
     """Word ids of all texts, uint32 (words,), and the number of words of each text, int64 (texts,)."""
-    split = pc.ascii_split_whitespace(pa.array([_spaced(text) for text in texts], pa.string()))
+    split = pc.ascii_split_whitespace(pa.array([_space_words(text) for text in texts], pa.string()))
     coded = split.flatten().dictionary_encode()  # an empty text, and a space at an end, make an empty word
     numbers = [
         vocabulary.setdefault(word, len(vocabulary)) if word else _EMPTY for word in coded.dictionary.to_pylist()
@@ -200,7 +200,7 @@ def _numbered(texts: Sequence[str], vocabulary: dict[str, int]) -> tuple[np.ndar
     return ids[kept], np.bincount(row[kept], minlength=len(texts))
 
 
-def _spaced(text: str) -> str:
+def _space_words(text: str) -> str:
     """The text's `words`, with spaces between them; ASCII has no compatibility form and no special case."""
     return text.lower().translate(_SPACES) if text.isascii() else wording(text)
 
@@ -217,7 +217,7 @@ class Matches:
     def row(self) -> np.ndarray:
         return self.corpus.row[self.position]
 
-    def extended(self, order: int) -> "tuple[np.ndarray, Matches]":
+    def extend(self, order: int) -> "tuple[np.ndarray, Matches]":
         """Return the matches that one more word follows in the same text, sorted by the exact (n-gram, word) key."""
         keep = np.flatnonzero(~self.corpus.ends[self.position + (order - 1)])
         keys = (self.gram[keep] << np.uint64(32)) | self.corpus.ids[self.position[keep] + order]
@@ -225,7 +225,7 @@ class Matches:
         keep = keep[by_key]
         return keys[by_key], Matches(self.corpus, self.position[keep], self.gram[keep])
 
-    def ranked(self, keys: np.ndarray, shared: np.ndarray) -> "Matches":
+    def rank(self, keys: np.ndarray, shared: np.ndarray) -> "Matches":
         """Return the matches whose key is shared, with their new rank."""
         rank, hit = _look_up(keys, shared)
         return Matches(self.corpus, self.position[hit], rank[hit].astype(np.uint64))
@@ -251,12 +251,12 @@ def shared_ngrams(first: WordIds, second: WordIds, part: int = 0, parts: int = 1
         return
     yield SharedNgrams(1, distinct, left, right)
     for order in count(1):
-        left_keys, left = left.extended(order)
-        right_keys, right = right.extended(order)
-        shared = _in_both(left_keys, right_keys)
+        left_keys, left = left.extend(order)
+        right_keys, right = right.extend(order)
+        shared = _intersect(left_keys, right_keys)
         if not len(shared):
             return
-        left, right = left.ranked(left_keys, shared), right.ranked(right_keys, shared)
+        left, right = left.rank(left_keys, shared), right.rank(right_keys, shared)
         yield SharedNgrams(order + 1, len(shared), left, right)
 
 
@@ -284,7 +284,7 @@ def _places(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     return np.concatenate([_NO_SIZES, *found])
 
 
-def _in_both(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+def _intersect(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Distinct values of two sorted arrays that are in both."""
     if not len(first) or not len(second):
         return first[:0]
@@ -347,9 +347,11 @@ class _Overlap:
         found, theirs = dict(self.found), other.found
         found |= {order: found[order] + one if order in found else one for order, one in theirs.items()}
         longest = (max(self.longest[0], other.longest[0]), max(self.longest[1], other.longest[1]))
-        return _Overlap(found, longest, _added(self.public, other.public), _added(self.trained, other.trained))
+        return _Overlap(
+            found, longest, _add_counts(self.public, other.public), _add_counts(self.trained, other.trained)
+        )
 
-    def at(self, order: int, texts: WordIds, bootstrap: Bootstrap) -> OrderOverlap:
+    def at_order(self, order: int, texts: WordIds, bootstrap: Bootstrap) -> OrderOverlap:
         """The overlap for one n."""
         per_row = texts.ngrams_per_row(order)
         nothing = Share(0, int(per_row.sum()))
@@ -387,9 +389,11 @@ class _Count:
             if shared.order in self.orders:
                 train, holdout = (_occurrences(self.texts, shared, side) for side in sides)
                 found[shared.order] = _Found(train, holdout, _redrawn_excess(shared, self.coins.redrawn))
-        return _Overlap(found, longest, self._occurring(self.public, part), self._occurring(self.trained, part))
+        return _Overlap(
+            found, longest, self._count_occurring(self.public, part), self._count_occurring(self.trained, part)
+        )
 
-    def _occurring(self, corpus: WordIds, part: int) -> tuple[int, ...]:
+    def _count_occurring(self, corpus: WordIds, part: int) -> tuple[int, ...]:
         return tuple(len(shared.first.gram) for shared in shared_ngrams(self.texts, corpus, part, self.parts))
 
 
@@ -399,7 +403,7 @@ def parts_of(texts: WordIds, *others: WordIds) -> int:
     return min(_MOST_PARTS, 1 + max(len(texts.ids) // _WORDS_OF_PART, longest // _OTHERS_OF_PART))
 
 
-def _added(first: Sequence[int], second: Sequence[int]) -> tuple[int, ...]:
+def _add_counts(first: Sequence[int], second: Sequence[int]) -> tuple[int, ...]:
     return tuple(one + other for one, other in zip_longest(first, second, fillvalue=0))
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from stdnum import luhn
 
-from palimpsest.records.identity import mod97
 from palimpsest.records.keyed import normalise
+from palimpsest.records.personal import mod97
 
 _HYPHENS = str.maketrans(dict.fromkeys("‐‑‒–", "-"))
 _DATE = re.compile(r"(?:\d\d?[./-]\d\d?[./-]\d{4}|\d{4}[./-]\d\d?[./-]\d\d?|[12]\d{3}-[12]\d{3})(?!\d)")  # or two years
@@ -87,11 +87,11 @@ def personal_values(text: str) -> set[tuple[str, str]]:
     found = {("name", name.casefold()) for name in _NAME.findall(unicodedata.normalize("NFKC", text))}
     plain = normalise(text).translate(_HYPHENS)
     for kind in _KINDS:
-        plain = kind.pattern.sub(lambda match, kind=kind: _noted(match[0], kind, found), plain)  # type: ignore[misc]
+        plain = kind.pattern.sub(lambda match, kind=kind: _note_value(match[0], kind, found), plain)  # type: ignore[misc]
     return found
 
 
-def _noted(match: str, kind: _Kind, found: set[tuple[str, str]]) -> str:
+def _note_value(match: str, kind: _Kind, found: set[tuple[str, str]]) -> str:
     """Add the match to the found values, and return its replacement in the text."""
     value = kind.canonical(match)
     if value is None:

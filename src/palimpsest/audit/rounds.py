@@ -21,7 +21,7 @@ from palimpsest import validate
 from palimpsest.audit.measures import energy, frechet, wasserstein
 from palimpsest.devices import exact_device
 from palimpsest.plain import At, Plain, PlainFile
-from palimpsest.privacy.nearest import nearest
+from palimpsest.privacy.nearest import find_nearest
 from palimpsest.records.evolved import EvolvedRound
 
 _FEWEST = 10  # parents: the distance of fewer says nothing
@@ -74,7 +74,7 @@ class EvolutionAudit(PlainFile):
         return cls(tuple(populations), unknown, unknown)
 
 
-def per_round(
+def measure_rounds(
     rounds: Sequence[np.ndarray],
     train: np.ndarray,
     holdout: np.ndarray,
@@ -100,7 +100,7 @@ def per_round(
         DataError: there are too few rows.
         ModelError: an embedding is not finite.
     """
-    validate.positive(rounds=len(rounds), most=most, repeats=repeats)
+    validate.require_positive(rounds=len(rounds), most=most, repeats=repeats)
     n = min(most, len(train), len(holdout), *(len(rows) for rows in rounds))
     sizes = {name: min(n, _MATCHED) if name == "wasserstein" else n for name in MEASURES}
 
@@ -133,14 +133,14 @@ def audit_rounds(rounds: Sequence[EvolvedRound], train: ByLabel, holdout: ByLabe
         ModelError: an embedding is not finite.
     """
     weights = {label: len(rows) for label, rows in train.items()}
-    private, others = _pooled(train), _pooled(holdout)
-    populations = [mixed(one.population, weights, (seed, number, 0)) for number, one in enumerate(rounds)]
-    parents = [mixed(_parents(one), weights, (seed, number, 1)) for number, one in enumerate(rounds)]
+    private, others = _pool(train), _pool(holdout)
+    populations = [draw_mixed(one.population, weights, (seed, number, 0)) for number, one in enumerate(rounds)]
+    parents = [draw_mixed(_parents(one), weights, (seed, number, 1)) for number, one in enumerate(rounds)]
     enough = [number for number, rows in enumerate(parents) if len(rows) >= _FEWEST]
-    measured = per_round([parents[number] for number in enough], private, others, seed) if enough else []
+    measured = measure_rounds([parents[number] for number in enough], private, others, seed) if enough else []
     of_parents = dict(zip(enough, measured, strict=True))
     return EvolutionAudit(
-        populations=tuple(per_round(populations, private, others, seed)),
+        populations=tuple(measure_rounds(populations, private, others, seed)),
         parents=tuple(of_parents.get(number, ()) for number in range(len(rounds))),
         votes=tuple(turnouts(one, train) for one in rounds),
     )
@@ -148,7 +148,7 @@ def audit_rounds(rounds: Sequence[EvolvedRound], train: ByLabel, holdout: ByLabe
 
 def exact_votes(rows: np.ndarray, candidates: np.ndarray) -> np.ndarray:
     """Count the rows (n, d) nearest to each candidate (m, d) by cosine, int64 (m,), without noise. Private zone."""
-    chosen = nearest(rows, candidates, 1, exact_device())
+    chosen = find_nearest(rows, candidates, 1, exact_device())
     return np.bincount(chosen[chosen >= 0], minlength=len(candidates))
 
 
@@ -177,7 +177,7 @@ def turnouts(one: EvolvedRound, train: ByLabel) -> tuple[Turnout, ...]:
     return (together, *each)
 
 
-def mixed(by_label: ByLabel, weights: Mapping[str, int], seed: Sequence[int]) -> np.ndarray:
+def draw_mixed(by_label: ByLabel, weights: Mapping[str, int], seed: Sequence[int]) -> np.ndarray:
     """As many rows as there are with each label in proportion to its weight, drawn without replacement: (n, d).
 
     The scarcest label gives all its rows and the others fewer. A label that has no rows is left out, and so is one
@@ -212,5 +212,5 @@ def _parents(one: EvolvedRound) -> dict[str, np.ndarray]:
     return {label: vectors[one.parents[label]] for label, vectors in one.population.items()}
 
 
-def _pooled(by_label: ByLabel) -> np.ndarray:
+def _pool(by_label: ByLabel) -> np.ndarray:
     return np.concatenate(list(by_label.values())) if by_label else np.zeros((0, 1))

@@ -68,7 +68,7 @@ class Bootstrap:
     seed: int
 
     def __post_init__(self) -> None:
-        validate.positive(resamples=self.resamples)
+        validate.require_positive(resamples=self.resamples)
 
 
 # --- rates -----------------------------------------------------------------------------------------------------
@@ -101,8 +101,8 @@ def wilson(count: float, n: int, confidence: float = CONFIDENCE) -> Interval:
 
 
 def _check_count(count: float, n: int, confidence: float) -> None:
-    validate.in_range(0, n, count=count)
-    validate.in_range(0, 1, confidence=confidence)
+    validate.require_in_range(0, n, count=count)
+    validate.require_in_range(0, 1, confidence=confidence)
 
 
 # --- scores ----------------------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ def _check_count(count: float, n: int, confidence: float) -> None:
 def auc_value(positive: np.ndarray, negative: np.ndarray) -> float:
     """P(positive score > negative score), ties counted half: the Mann-Whitney statistic over mn."""
     m, n = len(positive), len(negative)
-    validate.positive(positives=m, negatives=n)
+    validate.require_positive(positives=m, negatives=n)
     ranks = rankdata(np.concatenate([positive, negative]))  # O(N log N), mid-ranks for ties
     return float((ranks[:m].sum() - m * (m + 1) / 2) / (m * n))
 
@@ -151,7 +151,7 @@ def auc_null_interval(positive: np.ndarray, negative: np.ndarray, confidence: fl
     Source: Mann and Whitney 1947, the variance of U under the null hypothesis; Lehmann 1975, chapter 1.4, with ties.
     """
     m, n = len(positive), len(negative)
-    validate.positive(positives=m, negatives=n)
+    validate.require_positive(positives=m, negatives=n)
     tied = np.unique(np.concatenate([positive, negative]), return_counts=True)[1].astype(np.float64)
     ties = float((tied**3 - tied).sum()) / ((m + n) * (m + n - 1))
     sd = math.sqrt(max(0.0, m + n + 1 - ties) / (12 * m * n))
@@ -165,7 +165,7 @@ def tpr_at_fpr(positive: np.ndarray, negative: np.ndarray, fpr: float) -> Rate:
     The interval (Clopper-Pearson) is over the positives, given that threshold. With fewer than 1/fpr negatives the
     threshold is the largest negative.
     """
-    validate.in_range(0, 1, fpr=fpr)
+    validate.require_in_range(0, 1, fpr=fpr)
     allowed = min(math.floor(fpr * len(negative) + 1e-9), len(negative) - 1)
     threshold = np.sort(negative)[::-1][allowed]
     count = int((positive > threshold).sum())
@@ -212,9 +212,9 @@ def one_run_epsilon(canaries: int, guesses: int, correct: int, delta: float, alp
     >>> round(one_run_epsilon(canaries=100, guesses=50, correct=45, delta=0.0, alpha=0.05), 3)
     1.394
     """
-    validate.in_range(0, canaries, guesses=guesses)
-    validate.in_range(0, guesses, correct=correct)
-    validate.in_range(0, 1, delta=delta, alpha=alpha)
+    validate.require_in_range(0, canaries, guesses=guesses)
+    validate.require_in_range(0, guesses, correct=correct)
+    validate.require_in_range(0, 1, delta=delta, alpha=alpha)
 
     def excess(epsilon: float) -> float:
         return one_run_p_value(canaries, guesses, correct, epsilon, delta) - alpha

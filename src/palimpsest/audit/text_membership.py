@@ -72,14 +72,14 @@ def nearest_attack(released: Released, features: Features, seed: int) -> Scores:
     without spaces too. `seed` selects the public rows that are compared.
     """
     texts, rows = released.private, released.texts
-    public = [released.public[index] for index in released.compared(seed)]
+    public = [released.public[index] for index in released.draw_public(seed)]
     vectors = TfidfVectorizer(sublinear_tf=True, dtype=np.float32, **_FEATURES[features])
     try:
         vectors.fit([*rows, *texts, *public])
     except ValueError:  # no feature at all: nothing is nearer than anything
         return released.scores(np.zeros(len(texts)))
     records = vectors.transform(texts)
-    near = [_nearest(records, vectors.transform(others)) for others in (rows, public)]
+    near = [_nearest_similarity(records, vectors.transform(others)) for others in (rows, public)]
     return released.scores(near[0] - near[1])
 
 
@@ -90,7 +90,7 @@ def embedding_attack(
 
     Each has shape (texts, d).
     """
-    near = [_nearest(records, rows) for rows in (synthetic, public[released.compared(seed)])]
+    near = [_nearest_similarity(records, rows) for rows in (synthetic, public[released.draw_public(seed)])]
     return released.scores(near[0] - near[1])
 
 
@@ -130,11 +130,11 @@ def log_likelihoods(corpus: WordIds, fitted: int, order: int, vocabulary: int) -
         order: longest n-gram.
         vocabulary: number of different words.
     """
-    validate.positive(order=order, vocabulary=vocabulary)
+    validate.require_positive(order=order, vocabulary=vocabulary)
     seen = corpus.row < fitted
     probability = np.full(len(corpus.ids), 1.0 / vocabulary)
     for level in _levels(corpus, order):
-        probability = _refined(level, seen, probability)
+        probability = _refine(level, seen, probability)
     rows, texts = corpus.row[~seen] - fitted, corpus.rows - fitted
     total = np.bincount(rows, weights=np.log(probability[~seen]), minlength=texts)
     return total / np.maximum(np.bincount(rows, minlength=texts), 1)
@@ -163,7 +163,7 @@ def _levels(corpus: WordIds, orders: int) -> Iterator[_Level]:
         known[start], histories = gram, max(1, len(keys))
 
 
-def _refined(level: _Level, seen: np.ndarray, shorter: np.ndarray) -> np.ndarray:
+def _refine(level: _Level, seen: np.ndarray, shorter: np.ndarray) -> np.ndarray:
     """The probability of each word given one word more of its history; shape (words,).
 
     Args:
@@ -252,7 +252,7 @@ def phantom_test(released: Released, others: Sequence[str], orders: Sequence[int
             would take as much from members as from others.
         orders: the n to test, each >= 1.
     """
-    validate.positive(smallest_order=min(orders))
+    validate.require_positive(smallest_order=min(orders))
     texts = released.private
     corpus = WordIds.read([*texts, *others, *released.public, *released.texts], {})
     bounds = np.cumsum([len(texts), len(others), len(released.public)])
@@ -294,7 +294,7 @@ def _owners(level: _Level, row: np.ndarray, bounds: np.ndarray, units: Units) ->
     return np.where(common, -1, owner)
 
 
-def _nearest(records: _Vectors, rows: _Vectors) -> np.ndarray:
+def _nearest_similarity(records: _Vectors, rows: _Vectors) -> np.ndarray:
     """Inner product of each record with its nearest row, shape (records,); 0 where there is no row."""
     if not rows.shape[0]:
         return np.zeros(records.shape[0])

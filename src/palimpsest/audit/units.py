@@ -67,7 +67,7 @@ class Units:
         return cls(np.array(owner, dtype=np.int64), len(set(owner[: len(members)])), kind)
 
     @classmethod
-    def alone(cls, members: int, others: int) -> "Units":
+    def of_records(cls, members: int, others: int) -> "Units":
         """Every record is a unit of its own."""
         return cls(np.arange(members + others), members, "record")
 
@@ -83,7 +83,7 @@ class Units:
         np.maximum.at(largest, self.owner, values)
         return largest
 
-    def any(self, hits: np.ndarray) -> np.ndarray:
+    def any_hit(self, hits: np.ndarray) -> np.ndarray:
         """Return whether some record of each unit was hit: bool (records,) -> (units,)."""
         return np.bincount(self.owner, weights=hits) > 0
 
@@ -188,12 +188,12 @@ class Released:
     @property
     def units(self) -> Units:
         """The units of `records`."""
-        return Units.alone(len(self.members), len(self.nonmembers)) if self.whose is None else self.whose
+        return Units.of_records(len(self.members), len(self.nonmembers)) if self.whose is None else self.whose
 
     def scores(self, values: np.ndarray) -> Scores:
         """Values of `records`, shape (records,), as the scores of both sides."""
         return Scores.split(values, len(self.members))
 
-    def compared(self, seed: int) -> np.ndarray:
+    def draw_public(self, seed: int) -> np.ndarray:
         """Indices of as many public texts as synthetic rows, or of all: the nearest of more texts would be nearer."""
         return np.sort(np.random.default_rng(seed).permutation(len(self.public))[: len(self.synthetic)])

@@ -129,7 +129,7 @@ class LinearSettings:
     seeds: Sequence[int]
 
     def __post_init__(self) -> None:
-        validate.in_range(3, 1000, number_of_seeds=len(self.seeds))
+        validate.require_in_range(3, 1000, number_of_seeds=len(self.seeds))
 
 
 def minilm_lr(

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from palimpsest.cli.context import Context
-from palimpsest.cli.graph import upstream
-from palimpsest.devices import AUTO, CPU, CUDA, HALF, device, halves, resolved
+from palimpsest.cli.graph import find_upstream
+from palimpsest.devices import AUTO, CPU, CUDA, HALF, device, has_bfloat16, resolve_device
 from palimpsest.errors import BudgetExceeded, DataError, ParamsError
 from palimpsest.graph.stages import SPENDERS
 from palimpsest.methods.registry import method
@@ -58,18 +58,18 @@ def check_device(workspace: Path) -> None:
     """Check that the named device is there, for each process of a training; torch is loaded where one is named."""
     wanted = device_of(workspace)
     if wanted not in (AUTO, CPU):
-        resolved(wanted, processes() - 1, processes())  # the last of them that train together
+        resolve_device(wanted, processes() - 1, processes())  # the last of them that train together
 
 
-def emulated(params: Params, stages: Collection[str]) -> list[str]:
+def describe_emulated(params: Params, stages: Collection[str]) -> list[str]:
     """Return sentences about stages among `stages` that would compute in bf16 although this machine emulates it."""
-    told = dict.fromkeys(stage for stage, own in _told(params) if getattr(own, "precision", None) == HALF)
+    told = dict.fromkeys(stage for stage, own in _list_precisions(params) if getattr(own, "precision", None) == HALF)
     slow = "this machine emulates bf16, which takes many times as long as precision: float32."
     found = [f"{stage}: {slow}" for stage in told if stage in stages]
-    return [] if not found or halves() else found
+    return [] if not found or has_bfloat16() else found
 
 
-def _told(params: Params) -> Iterator[tuple[str, object]]:
+def _list_precisions(params: Params) -> Iterator[tuple[str, object]]:
     """Yield the stages in which a language model trains, reads or writes, with settings that may name a precision."""
     yield "pretrain", params.models.embedded_lm if params.models.lm == EMBEDDED else None
     yield "pretrain", params.models.prompts
@@ -89,7 +89,7 @@ def _told(params: Params) -> Iterator[tuple[str, object]]:
             yield f"{known.stage}@{name}", params.authors[getattr(params.run, known.stage)[name]]
 
 
-def idle(params: Params, stages: Collection[str]) -> list[str]:
+def describe_idle(params: Params, stages: Collection[str]) -> list[str]:
     """Return sentences about private trainings of a named model, among `stages`, that leave a CUDA device idle."""
     sizes = {name: lm.train.micro_batch for name, lm in params.lms.items() if f"dp_train@{name}" in stages}
     small = [name for name, size in sizes.items() if size < _BUSY]
@@ -100,19 +100,19 @@ def idle(params: Params, stages: Collection[str]) -> list[str]:
     return [f"{name}: micro_batch {sizes[name]} {slow} {now}" for name in small]
 
 
-def needed(context: Context, targets: Sequence[str], changed: Collection[str]) -> set[str]:
+def select_needed(context: Context, targets: Sequence[str], changed: Collection[str]) -> set[str]:
     """Return the changed stages that `targets` need, or all changed stages without targets."""
-    return {*changed} & upstream(context.workspace, targets) if targets and changed else {*changed}
+    return {*changed} & find_upstream(context.workspace, targets) if targets and changed else {*changed}
 
 
-def due(context: Context, needed: Collection[str]) -> "list[Priced]":
+def select_due(context: Context, needed: Collection[str]) -> "list[Priced]":
     """Return the stages that have to run and would spend, with their plans; some of them may be paid for."""
     names = {name for name in needed if name.partition("@")[0] in SPENDERS}
     if not names:
         return []  # and the accountants need not be loaded
-    from palimpsest.cli.plan import priced
+    from palimpsest.cli.plan import price_all
 
-    return [item for item in priced(context, only_pending=True) if item.stage in names]
+    return [item for item in price_all(context, only_pending=True) if item.stage in names]
 
 
 def check_budget(context: Context, spending: "Sequence[Priced]") -> None:
@@ -124,7 +124,7 @@ def check_budget(context: Context, spending: "Sequence[Priced]") -> None:
     if not spending:
         return
     from palimpsest.cli.plan import balance_after, is_paid
-    from palimpsest.privacy.ledger.rules import GIVE_BACK, filled, waiting
+    from palimpsest.privacy.ledger.rules import GIVE_BACK, full_budget_error, has_waiting
 
     for item in spending:
         if not item.plan.feasible:
@@ -145,10 +145,10 @@ def check_budget(context: Context, spending: "Sequence[Priced]") -> None:
             f"{context.asset.name!r} together may take {delta_down(after.most_beside)}.",
             "Nothing was charged and no row was read. Lower delta_share of a variant.",
         )
-    if full := context.ledger.books().full(context.asset.name):
-        raise filled(context.asset.name, full)
+    if full := context.ledger.books().filling_faults(context.asset.name):
+        raise full_budget_error(context.asset.name, full)
     balance = context.ledger.balance(context.asset.name)
-    back = GIVE_BACK if waiting(charges) else ""
+    back = GIVE_BACK if has_waiting(charges) else ""
     raise BudgetExceeded(
         f"The pending models ({', '.join(item.name for item in variants)}) would pass the budget of asset "
         f"{context.asset.name!r}: spent epsilon {up(balance.spent)}, asked {up(after.spent - balance.spent)} more, "
@@ -161,9 +161,9 @@ def check_budget(context: Context, spending: "Sequence[Priced]") -> None:
 def _check_share(context: Context, variants: "list[Priced]") -> None:
     """Stop as `check_budget` does, for the share of the team that asks, where teams share the data set."""
     from palimpsest.cli.plan import balance_after
-    from palimpsest.privacy.ledger.rules import TEAM, sharing
+    from palimpsest.privacy.ledger.rules import TEAM, resolve_team
 
-    team = sharing(context.asset, os.environ.get(TEAM) or None)
+    team = resolve_team(context.asset, os.environ.get(TEAM) or None)
     if team is None:
         return
     after = balance_after(context, variants, team=team)

@@ -40,7 +40,7 @@ def may_charge(who: str, charge: str, kept: str) -> bool:
     """
     if not sys.stdin.isatty():
         raise LedgerError(f"{who} would charge {charge}, and nobody can be asked.", f"Give the word with --yes. {kept}")
-    return said_yes(f"{who} charges {charge}. What is charged is never given back. Go on? [y/N]")
+    return confirm(f"{who} charges {charge}. What is charged is never given back. Go on? [y/N]")
 
 
 @dataclass(frozen=True)
@@ -62,22 +62,24 @@ class Answers:
         return {word.VARIABLE: given, again.VARIABLE: " ".join(sorted(self.again or ()))}
 
 
-def asked(context: Context, spending: "Sequence[Priced]", *, releases: bool, yes: bool, reason: str | None) -> Answers:
+def ask_consent(
+    context: Context, spending: "Sequence[Priced]", *, releases: bool, yes: bool, reason: str | None
+) -> Answers:
     """Ask what this run needs to know; `yes` answers all of it in place of the terminal.
 
     Args:
         spending: the plans of the stages that would spend.
         releases: whether the stage that releases would run.
     """
-    words = _words_again(context, spending, yes=yes)
+    words = _ask_recharge(context, spending, yes=yes)
     if words is None:
         return Answers(None, None)
-    return Answers(_owners_word(context, yes=yes, reason=reason) if releases else None, words)
+    return Answers(_ask_owner(context, yes=yes, reason=reason) if releases else None, words)
 
 
 def require_given(context: Context, spending: "Sequence[Priced]") -> None:
     """Raise ConsentNeeded if something would be charged a second time and the environment has no word for it."""
-    pending = _repeated(context, spending, again.given(os.environ))
+    pending = _find_repeated(context, spending, again.read_words(os.environ))
     if pending:
         words = " ".join(sorted(word for _, word in pending))
         raise ConsentNeeded(
@@ -92,30 +94,30 @@ def without_release(context: Context, targets: Sequence[str]) -> list[str]:
     return [name for name in targets or stage_names(context.workspace) if name != RELEASING]
 
 
-def _owners_word(context: Context, *, yes: bool, reason: str | None) -> bool | None:
+def _ask_owner(context: Context, *, yes: bool, reason: str | None) -> bool | None:
     """Return the owner's answer, recorded with its reason in the private zone; None if nothing is named for release."""
     variants = context.params.release.variants
     if not variants:
         return None
-    given = yes or said_yes(_QUESTION.format(", ".join(variants)))
+    given = yes or confirm(_QUESTION.format(", ".join(variants)))
     word.record(context.workspace, variants, given, reason)
     return given
 
 
-def _words_again(context: Context, spending: "Sequence[Priced]", *, yes: bool) -> frozenset[str] | None:
+def _ask_recharge(context: Context, spending: "Sequence[Priced]", *, yes: bool) -> frozenset[str] | None:
     """Return the words for what may be charged again: those in the environment, and those for what is asked now.
 
     None after a no. Where nobody can be asked, the stage itself refuses what has no word: only the stage knows for
     certain that it is the same run.
     """
-    known = again.given(os.environ)
-    pending = _repeated(context, spending, known)
+    known = again.read_words(os.environ)
+    pending = _find_repeated(context, spending, known)
     if not pending or not (yes or sys.stdin.isatty()):
         return known
     told = _cost(context, [item for item, _ in pending])
     if yes:
         print(f"{told} --yes was given.", flush=True)
-    elif not said_yes(f"{told} {_CHARGE}"):
+    elif not confirm(f"{told} {_CHARGE}"):
         return None
     return known | {word for _, word in pending}
 
@@ -128,7 +130,7 @@ def _cost(context: Context, pending: "list[Priced]") -> str:
     return _AGAIN.format(names, up(before), up(balance_after(context, pending).spent), context.asset.epsilon)
 
 
-def _repeated(context: Context, spending: "Sequence[Priced]", known: frozenset[str]) -> "list[tuple[Priced, str]]":
+def _find_repeated(context: Context, spending: "Sequence[Priced]", known: frozenset[str]) -> "list[tuple[Priced, str]]":
     """Return what this run may charge again, with the word for it, less what has a known word."""
     if not spending:
         return []
@@ -140,13 +142,13 @@ def _repeated(context: Context, spending: "Sequence[Priced]", known: frozenset[s
         if item.run is None or item.purpose != "release" or is_paid(context, item, charges):
             continue
         now, missing = next_attempt(context, item.run, item.plan, charges)
-        word = again.word(item.run, charges)
+        word = again.consent_word(item.run, charges)
         if charges_again(charges, missing, item.run, now) and word not in known:
             found.append((item, word))
     return found
 
 
-def said_yes(question: str) -> bool:
+def confirm(question: str) -> bool:
     """Ask on the terminal and return the answer; no answer is a no."""
     print(question, flush=True)
     try:

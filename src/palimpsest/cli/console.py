@@ -57,7 +57,7 @@ def show(out: Console, made: Rows) -> None:
     for heading in made.headings:
         drawn.add_column(heading, justify="left" if heading in made.left else "right", overflow="fold")
     for row in made.rows:
-        drawn.add_row(*(f"[{colours[cell]}]{cell}[/]" if cell in colours else _escaped(cell) for cell in row))
+        drawn.add_row(*(f"[{colours[cell]}]{cell}[/]" if cell in colours else _escape(cell) for cell in row))
     out.print(drawn)
 
 
@@ -74,7 +74,7 @@ def _one_line(heading: str, cell: str) -> str:
     return f"{' '.join(heading.split())} {words}" if words[:1].isdigit() or words[:1] == "∞" else words
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     from rich.markup import escape
 
     return escape(text)

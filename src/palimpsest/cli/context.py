@@ -1,20 +1,30 @@
-"""The context from which most commands start: the workspace's data set, entered into its ledger, and both opened."""
+"""The context of a command: its workspace and ledger, rendered files, and results kept from earlier ones."""
 
+import hashlib
+import json
 import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
-from palimpsest.errors import DataError, LedgerError
-from palimpsest.files import close_workspace
-from palimpsest.params.load import ledger_url, load, read
+from palimpsest import __version__
+from palimpsest.errors import DataError, LedgerError, ParamsError
+from palimpsest.files import close_workspace, read_json, write_text
+from palimpsest.graph import render as graph
+from palimpsest.params.file import RESOLVED
+from palimpsest.params.load import ledger_url, load, read, render_params
 from palimpsest.params.schema import Params
 from palimpsest.privacy.ledger.books import Books
 from palimpsest.privacy.ledger.ledger import Ledger, require_terms
 from palimpsest.privacy.ledger.records import Asset, require_unit
 from palimpsest.privacy.ledger.witness import receipt_heads
 from palimpsest.privacy.shown import delta_up, up
-from palimpsest.workspace import RECEIPTS
+from palimpsest.workspace import GRAPH, RECEIPTS, SEEN
 
 _OFFLINE = {"DVC_NO_ANALYTICS": "1", "PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
 
@@ -109,8 +119,9 @@ def enter(params: Params, workspace: Path, *, amend: bool = False, lost: bool = 
     if known.after_loss:
         print(f"{known.name}: an earlier ledger is lost; what it spent is unknown and in no total")
     print(
-        f"{known.name}: registered in {ledger.place} with a budget of epsilon {known.epsilon:g} at delta "
-        f"{delta_up(known.delta)}, for adding or removing one {known.unit} of about {known.n_public}{_whom(known)}"
+        f"{known.name}: registered in {ledger.place} with a budget of epsilon {known.epsilon:g} at "
+        f"delta {delta_up(known.delta)}, for adding or removing one {known.unit} of about "
+        f"{known.n_public}{_describe_unit(known)}"
     )
     if known.milestones:
         stated = " or ".join(f"{one:g}" for one in known.milestones)
@@ -126,12 +137,12 @@ def _amend(ledger: Ledger, asset: Asset) -> None:
     ledger.amend(asset.name, asset.epsilon)
 
 
-def _whom(asset: Asset) -> str:
+def _describe_unit(asset: Asset) -> str:
     column = asset.unit_column
     return "" if column is None else f", each a value of column {column!r} with all its rows"
 
 
-def opened(workspace: Path) -> Context:
+def open_workspace(workspace: Path) -> Context:
     """Open a workspace, close it to others, and check its ledger: whole, as new as what was noted of it, the only one
     that was charged for its asset here, and with the same terms for that asset.
 
@@ -164,3 +175,83 @@ def environment() -> dict[str, str]:
     """The environment of child processes: this interpreter first on the path, analytics off."""
     here = str(Path(sys.executable).parent)
     return {**os.environ, **_OFFLINE, "PATH": f"{here}{os.pathsep}{os.environ.get('PATH', '')}"}
+
+
+_OURS, _LIBRARIES = ("palimpsest", "stages"), ("dp_accounting", "numpy", "scipy")
+
+
+def load_or_compute(workspace: Path, name: str, about: object, compute: Callable[[], Any]) -> Any:
+    """Return what `compute` returns, made of JSON values; the last result if `about` and the code are unchanged.
+
+    Args:
+        workspace: the folder that keeps it.
+        name: one file is kept for each.
+        about: all that the result depends on but the code, as JSON values.
+    """
+    key = hashlib.sha256(json.dumps([_code_stamp(), about], sort_keys=True, default=str).encode()).hexdigest()
+    path = workspace / SEEN / f"{name}.json"
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        body = read_json(path)
+        if body["key"] == key:
+            return body["value"]
+    value = compute()
+    with suppress(OSError):  # a workspace that cannot be written can be looked at
+        write_text(path, json.dumps({"key": key, "value": value}))  # a cost may be infinite, which `write_json` loses
+    return value
+
+
+@cache
+def _code_stamp() -> str:
+    """Return a stamp that changes with every file of the project's code, and with the accounting libraries."""
+    homes = [Path(str(spec.origin)).parent for spec in map(find_spec, _OURS) if spec is not None]
+    libraries = [Path(str(spec.origin)) for spec in map(find_spec, _LIBRARIES) if spec is not None]
+    return stamp(*homes, *libraries)
+
+
+def stamp(*paths: Path) -> str:
+    """Return a stamp of files, and of those in folders, by their sizes and times: it changes when one is written."""
+    seen = sorted((str(path), each.st_size, each.st_mtime_ns) for path, each in _walk_files(paths))
+    return hashlib.sha256(json.dumps(seen).encode()).hexdigest()
+
+
+def _walk_files(paths: tuple[Path, ...]) -> Iterator[tuple[str, os.stat_result]]:
+    for path in paths:
+        if path.is_file():
+            yield str(path), path.stat()
+        for folder, folders, names in os.walk(path):
+            folders[:] = [name for name in folders if name != "__pycache__"]
+            yield from ((os.path.join(folder, name), os.stat(os.path.join(folder, name))) for name in names)
+
+
+def render(workspace: Path) -> list[str]:
+    """Write the file with every value, and the graph, where they differ; return the names of those that did.
+
+    Raises:
+        ParamsError: params.yaml is wrong, or of another version: its graph is not this one's.
+        DataError: the workspace cannot be written.
+    """
+    params = read(workspace)
+    if params.version != __version__:
+        raise ParamsError(
+            f"version is {params.version!r} in params.yaml; installed is palimpsest {__version__}.",
+            "Install that version, or set `version` to the installed one: what was paid for is made again, free; "
+            "`palimpsest plan` names what is not.",
+        )
+    changed = {name: text for name, text in contents(params).items() if _content(workspace / name) != text}
+    try:
+        for name, text in changed.items():
+            write_text(workspace / name, text)
+    except OSError as error:
+        raise DataError(
+            f"The workspace cannot be written ({type(error).__name__}).", "Give yourself write permission."
+        ) from None
+    return list(changed)
+
+
+def contents(params: Params) -> dict[str, str]:
+    """File name -> content of what follows from params.yaml."""
+    return {RESOLVED: render_params(params), GRAPH.name: graph.render_graph(params)}
+
+
+def _content(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8") if path.is_file() else None

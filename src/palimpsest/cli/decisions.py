@@ -8,7 +8,7 @@ from typing import Any
 
 from palimpsest import __version__
 from palimpsest.models.sources import weights_of
-from palimpsest.params.preset import Facts, Preset, of_epsilon, presets
+from palimpsest.params.preset import Facts, Preset, epsilon_suffix, presets
 from palimpsest.params.text import to_yaml
 from palimpsest.records.vouched import EMBEDDED
 
@@ -98,7 +98,7 @@ class DataSource:
     @property
     def row(self) -> str:
         """The name of the first variant: dp3, dp0_5, predict3."""
-        return self.method.removesuffix("_lm") + of_epsilon(self.epsilon)
+        return self.method.removesuffix("_lm") + epsilon_suffix(self.epsilon)
 
     @property
     def facts(self) -> Facts:
@@ -125,7 +125,7 @@ class Decided:
 
 def params_text(source: DataSource) -> str:
     """Return the params.yaml of a workspace for these data: what was given, and one variant or all of a preset."""
-    sections = _sections(source) if source.published is None else _published(source, source.published)
+    sections = _sections(source) if source.published is None else _preset_sections(source, source.published)
     return "\n".join(f"{words}{to_yaml(section)}" for words, section in sections)
 
 
@@ -139,7 +139,7 @@ def _sections(source: DataSource) -> Iterator[tuple[str, dict[str, Any]]]:
     yield _RELEASE, _release(source)
 
 
-def _published(source: DataSource, preset: Preset) -> Iterator[tuple[str, dict[str, Any]]]:
+def _preset_sections(source: DataSource, preset: Preset) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the sections of params.yaml with the rows, models and evaluators of a preset."""
     body = preset.settings(source.facts)
     said = {"version": __version__, "preset": preset.name, "dataset": _dataset(source) | body.pop("dataset", {})}
@@ -174,14 +174,14 @@ def _dataset(source: DataSource) -> dict[str, Any]:
     said = {
         "asset": source.asset,
         "task": source.task,
-        "private": _absolute(source.data),
-        "public": _absolute(source.public),
+        "private": _resolve_path(source.data),
+        "public": _resolve_path(source.public),
         "text": source.text,
         "n_public": source.n_public,
         "max_length": source.max_length,
         "bad_rows": None if source.bad_rows == "stop" else source.bad_rows,
-        "test": _absolute(source.test),
-        "public_test": _absolute(source.public_test),
+        "test": _resolve_path(source.test),
+        "public_test": _resolve_path(source.public_test),
         "public_labels": source.public_labels or None,
         "label": source.label,
         "labels": dict(source.labels) or None,
@@ -216,5 +216,5 @@ def _variant(source: DataSource) -> dict[str, Any]:
     return own if drawn is None else own | {"from": drawn}
 
 
-def _absolute(path: Path | None) -> str | None:
+def _resolve_path(path: Path | None) -> str | None:
     return None if path is None else str(path.resolve())

@@ -3,9 +3,8 @@
 from importlib.metadata import files
 from pathlib import Path
 
-from palimpsest.cli.context import register_asset
+from palimpsest.cli.context import contents, register_asset
 from palimpsest.cli.init import make_workspace, require_free
-from palimpsest.cli.render import contents
 from palimpsest.cli.run import run_workspace
 from palimpsest.cli.verify_release import make_key
 from palimpsest.errors import DataError, ParamsError

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from palimpsest.cli.console import Rows, console, show, show_json
-from palimpsest.cli.context import Context, opened
-from palimpsest.cli.kept import kept, stamp
-from palimpsest.cli.ledger import said_of
-from palimpsest.cli.repro import discard_broken_lock, quiet
+from palimpsest.cli.context import Context, load_or_compute, open_workspace, stamp
+from palimpsest.cli.ledger import describe_total
+from palimpsest.cli.repro import discard_broken_lock, silence_dvc
 from palimpsest.errors import ModelError, ParamsError
 from palimpsest.files import make_folder
 from palimpsest.graph.state import Standing, survey
@@ -22,7 +21,7 @@ from palimpsest.params.schema import Params
 from palimpsest.privacy.shown import delta_up, down, up
 from palimpsest.workspace import GRAPH, READING
 from stages import inputs
-from stages.vouching import named, place_of
+from stages.vouching import named_sources, place_of
 
 if TYPE_CHECKING:
     from dvc.repo import Repo  # heavy: imported where DVC is asked
@@ -49,7 +48,7 @@ class StatusSummary:
 
 def show_status(workspace: Path, *, as_json: bool = False) -> None:
     """Print each stage with its state, then the budget."""
-    context = opened(workspace)
+    context = open_workspace(workspace)
     summary = status(context)
     if as_json:
         show_json(summary)
@@ -74,9 +73,9 @@ def status(context: Context) -> StatusSummary:
     asset, books = context.asset, context.ledger.books()
 
     def worked_out() -> dict[str, Any]:
-        return {"spent": books.balance(asset.name).spent, "said": list(said_of(books, asset.name))}
+        return {"spent": books.balance(asset.name).spent, "said": list(describe_total(books, asset.name))}
 
-    found = kept(context.workspace, "spent", [asset.name, books.head], worked_out)
+    found = load_or_compute(context.workspace, "spent", [asset.name, books.head], worked_out)
     left, said = max(0.0, asset.epsilon - found["spent"]), tuple(found["said"])
     return StatusSummary(asset.name, asset.delta, asset.epsilon, found["spent"], left, tuple(standings(context)), said)
 
@@ -97,13 +96,13 @@ def standings(context: Context, *, fresh: bool = False) -> list[Standing]:
 
 def _facts(params: Params, workspace: Path) -> dict[str, bytes]:
     """Return what the files of stage `inputs` say now; looked at anew if code or a model was written meanwhile."""
-    about = [[source.key, source.name, _seen(source, workspace)] for source in named(params).values()]
-    codes = kept(workspace, "code", None, inputs.codes)
-    sources = kept(workspace, "models", about, lambda: dict(inputs.sources_of(params, workspace)))
-    return inputs.as_files(codes, sources)
+    about = [[source.key, source.name, _stamp_model(source, workspace)] for source in named_sources(params).values()]
+    codes = load_or_compute(workspace, "code", None, inputs.codes)
+    sources = load_or_compute(workspace, "models", about, lambda: dict(inputs.sources_of(params, workspace)))
+    return inputs.format_files(codes, sources)
 
 
-def _seen(source: Any, workspace: Path) -> str | None:
+def _stamp_model(source: Any, workspace: Path) -> str | None:
     """Return a stamp of a model's files, by sizes and times."""
     with suppress(ModelError):
         if source.embedded:
@@ -113,7 +112,7 @@ def _seen(source: Any, workspace: Path) -> str | None:
     return None
 
 
-def stale(workspace: Path) -> set[str]:
+def find_stale(workspace: Path) -> set[str]:
     """Return the stages that `dvc repro` would run because something of theirs, or upstream of them, changed.
 
     The stage `inputs` always runs. Here it counts only if it would change its files, and a stage that reads one of
@@ -126,11 +125,11 @@ def stale(workspace: Path) -> set[str]:
         _refill(repo)
         written = any(stage.name == inputs.STAGE for stage in repo.index.stages if not stage.is_data_source)
         contents = inputs.contents(workspace) if written else {}
-        stages = _changed(repo, contents)
-    return stages | ({inputs.STAGE} if inputs.outdated(workspace, contents) else set())
+        stages = _find_changed(repo, contents)
+    return stages | ({inputs.STAGE} if inputs.is_outdated(workspace, contents) else set())
 
 
-def changed(workspace: Path, facts: Mapping[str, bytes]) -> set[str]:
+def find_changed(workspace: Path, facts: Mapping[str, bytes]) -> set[str]:
     """Return the stages that `dvc repro` would run, as `stale`, for a graph of another version, without stage `inputs`.
 
     Args:
@@ -141,7 +140,7 @@ def changed(workspace: Path, facts: Mapping[str, bytes]) -> set[str]:
         ParamsError: if the folder is no DVC workspace.
     """
     with _repo(workspace) as repo:
-        return _changed(repo, facts)
+        return _find_changed(repo, facts)
 
 
 def _refill(repo: "Repo") -> None:
@@ -155,9 +154,9 @@ def _refill(repo: "Repo") -> None:
                 out.commit()
 
 
-def _changed(repo: "Repo", contents: Mapping[str, bytes]) -> set[str]:
+def _find_changed(repo: "Repo", contents: Mapping[str, bytes]) -> set[str]:
     graph, told = repo.index.graph, repo.status()
-    order = [stage for stage in _upstream_first(graph) if not stage.is_data_source]
+    order = [stage for stage in _sort_upstream_first(graph) if not stage.is_data_source]
     facts = {path: hashlib.md5(content).hexdigest() for path, content in contents.items()}  # as DVC does
     found: set[str] = set()
     for stage in order:
@@ -179,7 +178,7 @@ def _paths(entry: Mapping[str, Mapping[str, str]]) -> set[str]:
     return {path for changes in entry.values() for path in changes}
 
 
-def upstream(workspace: Path, targets: Sequence[str]) -> set[str]:
+def find_upstream(workspace: Path, targets: Sequence[str]) -> set[str]:
     """Return the names of the stages that `dvc repro` of these targets may run: themselves, and all that they need.
 
     If a target is not a stage's whole name (a group, an output's path), it may be any stage, so all are returned.
@@ -199,10 +198,10 @@ def upstream(workspace: Path, targets: Sequence[str]) -> set[str]:
 def stage_names(workspace: Path) -> list[str]:
     """Return the names of all stages, each after those it needs."""
     with _repo(workspace) as repo:
-        return [stage.name for stage in _upstream_first(repo.index.graph) if not stage.is_data_source]
+        return [stage.name for stage in _sort_upstream_first(repo.index.graph) if not stage.is_data_source]
 
 
-def _upstream_first(graph):  # type: ignore[no-untyped-def]
+def _sort_upstream_first(graph):  # type: ignore[no-untyped-def]
     import networkx
 
     return list(networkx.topological_sort(graph.reverse(copy=True)))
@@ -219,7 +218,7 @@ def _repo(workspace: Path) -> "Iterator[Repo]":
     from dvc.exceptions import DvcException
     from dvc.repo import Repo, lock_repo
 
-    quiet()
+    silence_dvc()
     try:
         repo = Repo(str(workspace), _wait_for_lock=True)
         Path(repo.site_cache_dir).chmod(0o700)  # outside the workspace, and names private files by their hashes

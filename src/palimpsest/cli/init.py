@@ -13,25 +13,63 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from palimpsest.cli.context import asset_of, books_of, enter
+from palimpsest.cli.context import asset_of, books_of, contents, enter
 from palimpsest.cli.decisions import DataSource, params_text
 from palimpsest.cli.init_files import check_all, check_first_rows, keep
-from palimpsest.cli.options import budget_problem, problems
-from palimpsest.cli.readme import README
-from palimpsest.cli.render import contents
+from palimpsest.cli.options import budget_problem, find_problems
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.files import close_workspace, make_folder, write_text
 from palimpsest.params.file import FILE, RESOLVED
 from palimpsest.params.load import loads
 from palimpsest.params.schema import Params
 from palimpsest.privacy.ledger.rules import preview
-from palimpsest.privacy.ledger.total import proposed
-from palimpsest.records import attributes
+from palimpsest.privacy.ledger.total import propose_milestones
+from palimpsest.records import schema as attributes
 from palimpsest.records.conformity import schema_problem
 from palimpsest.records.read import is_unicode
-from palimpsest.records.structured import unique
+from palimpsest.records.structured import unique_members
 from palimpsest.workspace import DVC, GRAPH
 from stages.vouching import require_vouched
+
+README = """\
+# A workspace of palimpsest
+
+It turns a private data set into synthetic rows, and audits them. The private file stays where it was.
+
+| here | what it is | zone | may it be shared? |
+|---|---|---|---|
+| `params.yaml` | what you decided; `params.resolved.yaml`, `dvc.yaml` follow from it | public | if its paths may be |
+| `data/private/` | your records in their splits, and what was measured on them | private | never |
+| `data/public/`, `data/inputs/` | the public text, and digests of code and models | public | yes |
+| `data/synthetic/` | the synthetic rows of each variant, as `.jsonl` and `.parquet` | dp | through `release/` alone |
+| `data/`, all else | what stages keep between runs | private | never |
+| `models/` | models that were fitted or copied here | private | never |
+| `reports/card.html` | one page about the releases | public | yes |
+| `reports/`, all else | the audit page, samples, the table, what each audit measured, receipts | private | never |
+| `release/` | signed rows, card and statement | public | yes: hand on a copy of it |
+| `dvc.lock`, `.dvc/`, `.palimpsest/` | what ran on which files, and a cache | private | never |
+
+Zones: *private* holds records, or something measured on them. *dp* follows from answers that the privacy ledger paid
+for; rows of a reference, at epsilon infinity, lie beside them and are private. *public* has nobody behind it.
+
+The ledger, which remembers what was spent, lies outside this folder. Deleting the folder gives nothing back.
+
+## How to go on
+
+In this folder:
+
+    palimpsest sample       # some of the synthetic rows
+    palimpsest samples      # a page of them beside private ones: private
+    palimpsest compare      # the variants side by side
+    palimpsest report       # the table, and where the pages are
+    palimpsest plan         # what a run would do and cost, after a change of params.yaml
+    palimpsest run          # do it; what is up to date costs nothing
+    palimpsest params --keys  # every setting
+
+To try another epsilon or method, add a variant to `params.yaml`; its comments have examples. To share rows, make a key
+with `palimpsest keys new`, name the variants under `release`, and run `palimpsest run release`.
+"""
+
 
 _OPTIONS = {"dataset.public": "--public", "dataset.public_test": "--public-test", "models.lm": "--lm"}
 _IGNORED = {
@@ -57,7 +95,7 @@ def read_label(column: str | None) -> str | None:
     """Return the label column as it is named; several, separated by commas, as one name."""
     if column is None or "," not in column:
         return column
-    return attributes.joined([name.strip() for name in column.split(",")])
+    return attributes.join_parts([name.strip() for name in column.split(",")])
 
 
 def read_labels(listed: str | None, path: Path | None, column: str | None = None) -> dict[str, str]:
@@ -81,8 +119,8 @@ def read_labels(listed: str | None, path: Path | None, column: str | None = None
 
 def _labels_of_file(path: Path, column: str | None) -> dict[str, str]:
     """Read labels from a file, every scalar as text, so that labels such as 1, yes and null are what they look like."""
-    written = _written(path, "base", "--labels-file", "the path or the YAML")
-    labels = attributes.as_one({"label": column, "labels": written})["labels"]
+    written = _read_document(path, "base", "--labels-file", "the path or the YAML")
+    labels = attributes.join_columns({"label": column, "labels": written})["labels"]
     if not isinstance(labels, dict) or not all(isinstance(words, str) for words in labels.values()):
         raise ParamsError(
             "--labels-file holds no mapping of labels to texts.", "Write one `label: description` a line."
@@ -106,39 +144,39 @@ def read_schema(path: Path | None) -> dict[str, Any] | None:
     """
     if path is None:
         return None
-    schema = _written(path, "safe", "--json-schema", "the path, the JSON or the YAML")
+    schema = _read_document(path, "safe", "--json-schema", "the path, the JSON or the YAML")
     problem = schema_problem(schema) if isinstance(schema, dict) else "is no mapping"
     if problem:
         raise ParamsError(f"--json-schema {problem}.", "Correct the file.")
     return dict(schema)
 
 
-def _written(path: Path, kind: str, option: str, parts: str) -> Any:
+def _read_document(path: Path, kind: str, option: str, parts: str) -> Any:
     """Read a file of JSON or YAML, JSON first: a YAML reader would take an escaped character of JSON for two halves."""
     try:
         text = path.read_text(encoding="utf-8-sig")
-        found = _json(text, as_text=kind == "base")
+        found = _parse_json(text, as_text=kind == "base")
         found = YAML(typ=kind, pure=True).load(text) if found is None else found
     except (OSError, ValueError, YAMLError, RecursionError) as error:
         raise ParamsError(f"{option} cannot be read ({type(error).__name__}).", f"Correct {parts}.") from None
-    if any("\0" in words or not is_unicode(words) for words in _words(found)):
+    if any("\0" in words or not is_unicode(words) for words in _walk_texts(found)):
         raise ParamsError(f"{option} holds a NUL character or half of a sign.", f"Correct {parts}.")
     return found
 
 
-def _json(text: str, *, as_text: bool) -> Any:
+def _parse_json(text: str, *, as_text: bool) -> Any:
     """Read JSON; return None if it is none. With `as_text`, each scalar is the text that it looks like."""
     read = partial(json.loads, parse_int=str, parse_float=str, parse_constant=str) if as_text else json.loads
     with suppress(ValueError, RecursionError):
-        return read(text, object_pairs_hook=_spelt if as_text else unique)
+        return read(text, object_pairs_hook=_spell_scalars if as_text else unique_members)
     return None
 
 
-def _spelt(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    return {name: json.dumps(v) if v is None or isinstance(v, bool) else v for name, v in unique(pairs).items()}
+def _spell_scalars(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {name: json.dumps(v) if v is None or isinstance(v, bool) else v for name, v in unique_members(pairs).items()}
 
 
-def _words(found: Any) -> Iterator[str]:
+def _walk_texts(found: Any) -> Iterator[str]:
     """Yield every text in it, each part once: a YAML file can refer to a part again, even within itself."""
     left, seen = [found], set[int]()
     while left:
@@ -177,7 +215,7 @@ def init_workspace(
     check_source(source)
     milestones = _milestones(source, loads(params_text(stays or source)), workspace)
     source, stays = (replace(each, milestones=milestones) for each in (source, stays or source))
-    made = rendered(stays)
+    made = render_settings(stays)
     params = loads(made[FILE])
     for text in {params_text(source), made[FILE]}:  # a draft must not come to stay where a public file is
         _require_vouched(loads(text), workspace)
@@ -201,7 +239,7 @@ def _require_vouched(params: Params, workspace: Path) -> None:
         raise DataError(problem, error.remedy) from None
 
 
-def rendered(source: DataSource) -> dict[str, str]:
+def render_settings(source: DataSource) -> dict[str, str]:
     """File name -> content of the workspace's settings."""
     text = params_text(source)
     return {FILE: text, **contents(loads(text))}
@@ -262,7 +300,7 @@ def check_source(source: DataSource) -> None:
     Raises:
         ParamsError, DataError: the first that is wrong.
     """
-    for problem, remedy in problems(source):
+    for problem, remedy in find_problems(source):
         raise ParamsError(problem, remedy)
     check_first_rows(source)
 
@@ -274,7 +312,7 @@ def _milestones(source: DataSource, params: Params, workspace: Path) -> tuple[fl
         ParamsError: the budget cannot pay that plan.
     """
     books, name = books_of(params, workspace), params.dataset.asset
-    known = None if books is None else books.known(name)
+    known = None if books is None else books.find_asset(name)
     said = source.milestones
     if said is None and known is not None and known.filter == source.filter:
         said = known.milestones
@@ -285,17 +323,16 @@ def _milestones(source: DataSource, params: Params, workspace: Path) -> tuple[fl
     cost = _first_cost(params)
     if found := budget_problem(source, cost):
         raise ParamsError(*found)
-    return proposed(cost, asset_of(params)) if proposes else said
+    return propose_milestones(cost, asset_of(params)) if proposes else said
 
 
 def _first_cost(params: Params) -> float:
     """Return the total after the first plan, which is known without a row."""
-    from stages.pricing import Prices
-    from stages.spenders import spenders
+    from stages.spenders import Prices, spenders
 
     prices = Prices(params)
     counted = [each.name for each in spenders(params) if each.target.purpose == "release"]
-    queries = {(name, 1): prices.planned(name).queries for name in counted}
+    queries = {(name, 1): prices.plan_of(name).queries for name in counted}
     return preview(asset_of(params), [], queries).spent
 
 

@@ -15,12 +15,11 @@ from palimpsest.cli.decisions import DataSource
 from palimpsest.errors import DataError
 from palimpsest.files import read_json, write_json
 from palimpsest.privacy.ledger.books import Books
-from palimpsest.records import attributes
-from palimpsest.records.check import Checked, Found, check
+from palimpsest.records import schema as attributes
 from palimpsest.records.faults import NOTES, OF_THE_RECORD, Kind, Place, RecordError
 from palimpsest.records.formats import MissingColumn, names
 from palimpsest.records.preprocess import odd_labels, odd_public, odd_sizes
-from palimpsest.records.read import ColumnNames, iter_rows, nobody
+from palimpsest.records.read import Checked, ColumnNames, Found, check, iter_rows, nobody_error
 from palimpsest.records.schema import PublicSchema
 from palimpsest.workspace import FAULT, PRIVATE, ROWS_REPORT, Zone
 
@@ -79,8 +78,8 @@ def _check_first(file: _Named, source: DataSource) -> None:
     except (MissingColumn, RecordError) as error:
         missing = error.column
     if missing is not None:
-        there = _there(names(file.path), source.labels) if owners_terminal() else ""
-        option = next(name for name, columns in _wanted(source).items() if missing in columns)
+        there = _describe_columns(names(file.path), source.labels) if owners_terminal() else ""
+        option = next(name for name, columns in _columns_by_option(source).items() if missing in columns)
         said = f"{option} is {missing!r}: {file.path.name!r} has no such column.{there}"
         if file.option != "DATA":
             raise DataError(said, f"Name the columns of {file.path.name!r} as those of DATA are named.")
@@ -88,11 +87,11 @@ def _check_first(file: _Named, source: DataSource) -> None:
         raise DataError(said, f"Correct {option}{header}. Case and spaces count.")
 
 
-def _wanted(source: DataSource) -> Mapping[str, Sequence[str | None]]:
+def _columns_by_option(source: DataSource) -> Mapping[str, Sequence[str | None]]:
     return {"--text": [source.text], "--label": attributes.names(source.label), "--unit": [source.unit]}
 
 
-def _there(columns: Sequence[str], labels: Collection[str]) -> str:
+def _describe_columns(columns: Sequence[str], labels: Collection[str]) -> str:
     """Return a sentence with the column names, unless they look like a record, which is shown nowhere."""
     if any(_is_value(name, labels) for name in columns):
         return " Its first row looks like a record, not like names."
@@ -133,8 +132,8 @@ def check_all(source: DataSource, schema: PublicSchema, workspace: Path, books: 
         raise
     own = found["DATA"][1]
     if source.unit is not None and own.rows and not own.persons:
-        raise nobody(source.data, source.unit)
-    for told in _odd(own, schema, found["--public"][1].marks):
+        raise nobody_error(source.data, source.unit)
+    for told in _describe_odd(own, schema, found["--public"][1].marks):
         tell_owner(f"note: {told}")
     if books is not None and own.likeness is not None and (other := books.same_rows(source.asset, own.likeness)):
         agreed = "palimpsest register --same-rows REASON"
@@ -166,17 +165,17 @@ def _judge(file: _Named, checked: Checked, policy: str, workspace: Path) -> None
     if stops:
         shown, remedy = "", "Correct them."
         if owners_terminal():
-            shown, remedy = f": {_words(stops)}", _remedy(stops, checked.rows)
+            shown, remedy = f": {_describe_faults(stops)}", _remedy(stops, checked.rows)
         raise DataError(
             f"{file.option} is {str(file.path)!r}, which has records that a run would stop at{shown}.",
             f"{remedy} {str(workspace / LIST)!r} lists each with its kind and place.",
         )
     for words, kinds in (("records are left out", droppable), ("worth a look", NOTES - droppable)):
         if faults := [fault for fault in checked.faults if fault.kind in kinds]:
-            tell_owner(f"note: {file.path.name!r}, {words}: {_words(faults)}.")
+            tell_owner(f"note: {file.path.name!r}, {words}: {_describe_faults(faults)}.")
 
 
-def _words(faults: list[Found]) -> str:
+def _describe_faults(faults: list[Found]) -> str:
     """Return the kinds of faults, and the place of the first."""
     first = faults[0]
     return f"{'; '.join(dict.fromkeys(fault.kind for fault in faults))}. The first is {Place(first.row, first.line)}"
@@ -202,7 +201,7 @@ _HINTS = {
 }
 
 
-def _odd(checked: Checked, schema: PublicSchema, public: frozenset[int]) -> list[str]:
+def _describe_odd(checked: Checked, schema: PublicSchema, public: frozenset[int]) -> list[str]:
     """Return what is far from what was declared, or is public as well, without a count."""
     seen = {label: int(label in checked.labels) for label in schema.label_names}
     sizes = [each.told for each in odd_sizes(checked.rows, checked.persons, schema)]

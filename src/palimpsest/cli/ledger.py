@@ -1,6 +1,7 @@
-"""`palimpsest ledger`: the books."""
+"""`palimpsest ledger`: the books; with `export`, `import` and `merge-check` a whole ledger as a file."""
 
 import json
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -8,15 +9,19 @@ from typing import Any
 
 from rich.markup import escape
 
-from palimpsest.cli.console import Rows, console, show
-from palimpsest.cli.context import Context, opened
-from palimpsest.cli.kept import kept
+from palimpsest.cli.console import Rows, console, show, show_json
+from palimpsest.cli.context import Context, load_or_compute, open_workspace
 from palimpsest.errors import LedgerError
+from palimpsest.params.load import LEDGER_VARIABLE, ledger_url, read
+from palimpsest.privacy.ledger import exported
 from palimpsest.privacy.ledger.books import Books
+from palimpsest.privacy.ledger.exported import Comparison, compare_ledgers
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Balance, Charge
-from palimpsest.privacy.ledger.summary import Accounted, LedgerSummary, accounted, ledger_summary
+from palimpsest.privacy.ledger.summary import Accounted, LedgerSummary, account_charges, ledger_summary
+from palimpsest.privacy.ledger.witness import Witnesses
 from palimpsest.privacy.shown import delta_up, down, up
+from palimpsest.workspace import PARAMS
 
 
 def show_ledger(
@@ -32,13 +37,13 @@ def show_ledger(
 
     Optionally verify the chain, refund what never began, or strike a faulty entry by the owner's word.
     """
-    context, out = opened(workspace), console()
+    context, out = open_workspace(workspace), console()
     if refund is not None:
         _give_back(context.ledger, context.asset.name, refund)
     if strike is not None:
         context.ledger.strike(context.asset.name, strike, because or "")
     whole = context.ledger.books()
-    books = ledger_summary(whole, context.asset.name) if verify else shown_books(context, whole)
+    books = ledger_summary(whole, context.asset.name) if verify else summarise_books(context, whole)
     if as_json:
         print(json.dumps(books.to_json(), indent=2))
         return
@@ -49,7 +54,7 @@ def show_ledger(
         f"delta {delta_up(books.delta)}, for adding or removing one {books.unit}. {books.total.sentence}",
         soft_wrap=not out.is_terminal,
     )
-    for said in said_of(whole, context.asset.name):
+    for said in describe_total(whole, context.asset.name):
         out.print(f"[yellow]{escape(said)}[/yellow]", soft_wrap=not out.is_terminal)
     if books.after_loss:
         out.print("[yellow]An earlier ledger of this data set is lost: what it spent is in no total here.[/yellow]")
@@ -57,7 +62,7 @@ def show_ledger(
         out.print(f"Chain of {books.entries} entries: whole. Head {books.head}.")
 
 
-def said_of(books: Books, name: str) -> Iterator[str]:
+def describe_total(books: Books, name: str) -> Iterator[str]:
     """Yield what must be said beside a total: whose charges it adds up, and which entries are faulty."""
     if others := books.names(name):
         yield f"That is the sum over {name} and the names with the same rows: {', '.join(others)}."
@@ -75,14 +80,14 @@ def said_of(books: Books, name: str) -> Iterator[str]:
             yield f"Faulty: {fault}; {counts}, until `palimpsest ledger --strike {fault.seq} --because REASON`."
 
 
-def shown_books(context: Context, books: Books) -> LedgerSummary:
+def summarise_books(context: Context, books: Books) -> LedgerSummary:
     """Return the books for display: the same entries' result when last shown; `--verify` works it out anew."""
 
     def worked_out() -> dict[str, Any]:
-        found = accounted(books, context.asset.name)
+        found = account_charges(books, context.asset.name)
         return {"balance": asdict(found.balance), "epsilons": found.epsilons}
 
-    body = kept(context.workspace, "ledger", [context.asset.name, books.head], worked_out)
+    body = load_or_compute(context.workspace, "ledger", [context.asset.name, books.head], worked_out)
     balance = Balance(**{**body["balance"], "used": tuple(body["balance"]["used"])})
     return ledger_summary(books, context.asset.name, Accounted(balance, body["epsilons"]))
 
@@ -95,7 +100,7 @@ def _give_back(ledger: Ledger, asset: str, charge_id: str) -> None:
     """
     found = [one for one in ledger.charges(asset) if one.asset == asset and one.id.startswith(charge_id)]
     if len(found) == 1:
-        with ledger.alone(asset, found[0].run_key):
+        with ledger.lock_run(asset, found[0].run_key):
             if ledger.refund(found):
                 return
     raise LedgerError(
@@ -119,3 +124,85 @@ def _table(books: LedgerSummary, charges: Iterable[Charge]) -> Rows:
         ])  # fmt: skip
     headings = ("#\nid", "time", "variant\nstage", "query\nrun", "state\npurpose", "epsilon\nalone")
     return Rows("Charges", headings, rows, left=headings)
+
+
+_SQLITE = b"SQLite format 3\0"  # what every such file begins with
+_DIVERGED = 1
+
+
+def _address(workspace: Path) -> str:
+    """Return the address of the workspace's ledger; without a workspace, only PALIMPSEST_LEDGER gives it."""
+    given = os.environ.get(LEDGER_VARIABLE)
+    if given and not (workspace / PARAMS).is_file():
+        return _url(given)
+    return ledger_url(read(workspace), workspace)
+
+
+def write_export(workspace: Path, path: Path) -> None:
+    """Write the whole ledger into a file, and print its number of entries and its head."""
+    ledger = Ledger.open(_address(workspace)).export()
+    exported.write(ledger, path)
+    print(f"{path}: {len(ledger.chain.entries)} entries; head {ledger.chain.head.hash}")
+    print("It holds the keys of the data sets: keep it as private as the ledger.")
+
+
+def read_import(workspace: Path, path: Path) -> None:
+    """Write a file's ledger into an empty one, and print what each data set has spent."""
+    read_from = exported.read(path)
+    ledger = Ledger.create(_address(workspace))
+    books = ledger.take_in(read_from)
+    print(f"{ledger.place}: {books.entries} entries; head {books.head}")
+    for name in books.chain.keys:
+        balance = books.balance(name)
+        print(f"{name}: epsilon {up(balance.spent)} spent of {balance.cap:g}")
+    print("Use this ledger from now on, everywhere, and put the one that it was copied from away: each counts alone.")
+
+
+def check_merge(one: str, other: str, *, as_json: bool = False) -> int:
+    """Print where two ledgers diverge and what both have spent; return 1 if they diverged, else 0."""
+    found = compare_ledgers(_books(one), _books(other))
+    if as_json:
+        show_json(found)
+    else:
+        _print(found, one, other)
+    return _DIVERGED if found.diverged else 0
+
+
+def _print(found: Comparison, one: str, other: str) -> None:
+    print(f"{found.shared} entries alike; then {found.own[0]} of {one} alone and {found.own[1]} of {other} alone")
+    for each in found.sums:
+        verdict = "within the cap" if each.fits else "beyond the cap"
+        print(
+            f"{each.asset}: epsilon {up(each.spent[0])} and {up(each.spent[1])} spent; together {up(each.both)} of "
+            f"{each.cap:g}, {verdict}"
+        )
+    print(_advice(found, one, other))
+
+
+def _advice(found: Comparison, one: str, other: str) -> str:
+    if found.diverged:
+        return (
+            f"They part at entry {found.shared + 1}: neither says what was spent, and nothing was merged. Stop both, "
+            "and release nothing more on either: the data's owner decides, by what was spent together."
+        )
+    if found.own == (0, 0):
+        return "They are one ledger."
+    return f"{other if found.own[1] else one} goes on from the other, which is an old copy: put that away."
+
+
+def _books(place: str) -> Books:
+    path = Path(place)
+    if "://" not in place and not _is_database(path):
+        return Books(exported.read(path).chain, place, Witnesses(path.parent))
+    return Ledger.open(_url(place)).unchecked_books()
+
+
+def _is_database(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(_SQLITE)) == _SQLITE
+
+
+def _url(place: str) -> str:
+    return place if "://" in place else f"sqlite:///{Path(place).expanduser().resolve()}"

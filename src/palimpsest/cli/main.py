@@ -14,15 +14,15 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from palimpsest import __version__, extensions
 from palimpsest.cli.command import HELP, RICH, end
 from palimpsest.cli.decisions import DataSource
-from palimpsest.cli.signature import takes
+from palimpsest.cli.signature import take_options
 from palimpsest.errors import PalimpsestError, ParamsError, machine_error
-from palimpsest.files import owner_only
-from palimpsest.parts import in_parts
+from palimpsest.files import restrict_to_owner
+from palimpsest.parts import import_in_parts
 
 if TYPE_CHECKING:
     from palimpsest.cli.decisions import Decided
 
-in_parts("dp_accounting")
+import_in_parts("dp_accounting")
 gc.set_threshold(100_000)  # what an import makes stays: looking for garbage in it takes a tenth of a command's time
 
 # In the order of use; what is not named here comes last.
@@ -78,23 +78,23 @@ class Commands(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names of commands, as help lists them."""
-        names = [*super().list_commands(ctx), *self._brought(ctx)]
+        names = [*super().list_commands(ctx), *self._extension_commands(ctx)]
         return sorted(names, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command, with examples under its help."""
         found, examples = super().get_command(ctx, cmd_name), EXAMPLES.get(cmd_name, ())
-        if found is None and cmd_name in self._brought(ctx):
-            brought = extensions.load(self._brought(ctx)[cmd_name])
+        if found is None and cmd_name in self._extension_commands(ctx):
+            brought = extensions.load(self._extension_commands(ctx)[cmd_name])
             found, examples = brought.command(cmd_name), brought.examples
         if found is not None and examples:
             found.epilog = "\n\n".join(["Examples:", *examples])
         return found
 
-    def _brought(self, ctx: Any) -> Mapping[str, EntryPoint]:
+    def _extension_commands(self, ctx: Any) -> Mapping[str, EntryPoint]:
         """Return the commands that packages bring, which stand beside ours and in none of our groups."""
         inner = ctx is not None and ctx.parent is not None
-        return {} if inner else extensions.named(extensions.COMMANDS)
+        return {} if inner else extensions.find_entries(extensions.COMMANDS)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the named command; refuse an option given twice, of which the last would count silently."""
@@ -108,7 +108,7 @@ class Commands(TyperGroup):
         if isinstance(sys.stdout, TextIOWrapper):
             sys.stdout.reconfigure(errors="replace")  # of a sign that the terminal does not have
         try:
-            with owner_only():
+            with restrict_to_owner():
                 return super().invoke(ctx)
         except (PalimpsestError, OSError, MemoryError) as error:
             told = error if isinstance(error, PalimpsestError) else machine_error(error)
@@ -203,12 +203,12 @@ def show_values(
         from palimpsest.params.reference import render as reference
 
         return print(reference())
-    from palimpsest.params.load import resolved, written
-    from palimpsest.params.origin import knobs
+    from palimpsest.params.load import read_written, resolve_params
+    from palimpsest.params.shorten import knobs
     from palimpsest.params.text import flow
 
-    file = written(workspace)
-    shown = [knob for knob in knobs(file, resolved(file)) if every or knob.changed]
+    file = read_written(workspace)
+    shown = [knob for knob in knobs(file, resolve_params(file)) if every or knob.changed]
     if as_json:
         told = [knob._replace(value=".inf") if knob.value == math.inf else knob for knob in shown]  # JSON has none
         print(json.dumps([knob._asdict() for knob in told], indent=2, default=str))
@@ -220,7 +220,7 @@ def show_values(
 @app.command("render")
 def render_files(workspace: Workspace = Path()) -> None:
     """Write what follows from params.yaml: every value, and the graph. `run` and `plan` do so by themselves."""
-    from palimpsest.cli.render import render
+    from palimpsest.cli.context import render
 
     print("\n".join(f"written: {name}" for name in render(workspace)) or "up to date")
 
@@ -298,7 +298,7 @@ def deploy(
 
     It writes prefect.yaml where there is none, and applies it: work pools, limits, deployments, automations.
     """
-    from palimpsest.cli.deploy import deploy as put
+    from palimpsest.cli.serve import deploy as put
 
     put(
         workspace, targets or [], pools=on or [], cron=cron, timezone=timezone, image=image, notify=notify, apply=apply
@@ -343,7 +343,7 @@ def export_ledger(
     workspace: Workspace = Path(),
 ) -> None:
     """Write the whole ledger, keys and all, into a file of JSON lines that ends with its own hash."""
-    from palimpsest.cli.ledger_files import write_export
+    from palimpsest.cli.ledger import write_export
 
     write_export(workspace, file)
 
@@ -354,7 +354,7 @@ def import_ledger(
     workspace: Workspace = Path(),
 ) -> None:
     """Write an exported ledger into one that holds nothing, such as a new database; its chain must hold."""
-    from palimpsest.cli.ledger_files import read_import
+    from palimpsest.cli.ledger import read_import
 
     read_import(workspace, file)
 
@@ -366,9 +366,9 @@ def cap_team(
     workspace: Workspace = Path(),
 ) -> None:
     """Give a team that shares the data set a cap of its own; from the first one on, every run names a team."""
-    from palimpsest.cli.context import opened
+    from palimpsest.cli.context import open_workspace
 
-    context = opened(workspace)
+    context = open_workspace(workspace)
     context.ledger.cap_team(context.asset.name, team, epsilon)
     print(f"{context.asset.name}: team {team} may spend epsilon {epsilon:g} of the {context.asset.epsilon:g} of all")
 
@@ -388,7 +388,7 @@ def merge_check(
     as_json: Json = False,
 ) -> None:
     """Where two ledgers part, and what both have spent together. Nothing is merged; exit status 1 where they part."""
-    from palimpsest.cli.ledger_files import check_merge
+    from palimpsest.cli.ledger import check_merge
 
     raise typer.Exit(check_merge(one, other, as_json=as_json))
 
@@ -436,9 +436,9 @@ def twins(
     No workspace is read and no ledger but its own. Exit status: 0 where the claim stands and every broken version is
     caught, else 1.
     """
-    from palimpsest.cli.twins import tell
+    from palimpsest.cli.twins import audit_method
 
-    raise typer.Exit(tell(method, seed, out))
+    raise typer.Exit(audit_method(method, seed, out))
 
 
 @app.command()
@@ -583,16 +583,16 @@ def decisions(
     """Return what a person decides of a data set, after asking on a terminal for what is missing."""
     from palimpsest.cli.decisions import Decided, usual_epsilon
     from palimpsest.cli.init import read_label, read_labels, read_milestones, read_schema
-    from palimpsest.cli.questions import complete
+    from palimpsest.cli.options import complete
 
-    epsilon = epsilon if _chosen(context, "epsilon") else usual_epsilon(preset)
+    epsilon = epsilon if _was_given(context, "epsilon") else usual_epsilon(preset)
     said = complete(
         {
             "data": data, "text": text, "public": public, "n_public": n_public, "asset": asset, "label": label,
             "labels": labels, "labels_file": labels_file, "unit": unit, "persons": persons, "max_rows": max_rows,
             "epsilon": epsilon, "budget": budget,
         },
-        {name: _chosen(context, name) for name in ("asset", "epsilon", "budget", "max_rows")},
+        {name: _was_given(context, name) for name in ("asset", "epsilon", "budget", "max_rows")},
         str(context.info_name),
     )  # fmt: skip
     said["label"] = read_label(said["label"])
@@ -607,7 +607,7 @@ def decisions(
 
 
 @app.command(cls=Init)
-@takes(decisions)
+@take_options(decisions)
 def init(
     decided: "Decided",
     force: Annotated[bool, typer.Option("--force", help="Overwrite params.yaml.")] = False,
@@ -625,7 +625,7 @@ def init(
 
 
 @app.command(cls=Init)
-@takes(decisions)
+@take_options(decisions)
 def synth(
     decided: "Decided",
     yes: Annotated[bool, typer.Option("--yes", help="Charge without asking, for scripts.")] = False,
@@ -669,7 +669,7 @@ def browse(
     workspace: Workspace = Path(),
 ) -> None:
     """A page to look through rows with: each beside the nearest private row. It is private; its path is printed."""
-    from palimpsest.cli.samples import write_samples
+    from palimpsest.cli.report import write_samples
 
     end(write_samples(workspace, variants or [], rows=rows))
 
@@ -718,7 +718,7 @@ def sweep_variant(
     end(sweep(workspace, variant, varied, plan=plan, yes=yes))
 
 
-def _chosen(context: typer.Context, name: str) -> bool:
+def _was_given(context: typer.Context, name: str) -> bool:
     """Whether an option that has a default was given."""
     source = context.get_parameter_source(name)
     return source is not None and source.name != "DEFAULT"

@@ -1,9 +1,10 @@
-"""`palimpsest plan`: the stages that would run, and the price list, before anything is bought."""
+"""`palimpsest plan`: the stages that would run, the price list, and how long it may take, before anything is bought."""
 
 import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,30 +13,80 @@ from typing import Any
 import dp_accounting.dp_event as dpa
 
 from palimpsest.cli.console import Rows, console, show, show_json
-from palimpsest.cli.context import Context, opened
+from palimpsest.cli.context import Context, load_or_compute, open_workspace, render
 from palimpsest.cli.graph import standings
-from palimpsest.cli.kept import kept
-from palimpsest.cli.ledger import said_of
-from palimpsest.cli.render import render
-from palimpsest.cli.timing import expected
+from palimpsest.cli.ledger import describe_total
 from palimpsest.files import read_json
+from palimpsest.graph.stage import NAME, Stage
+from palimpsest.graph.stages import STAGES
 from palimpsest.graph.state import ITS_CODE, Standing, State
 from palimpsest.methods.registry import METHODS, method
 from palimpsest.methods.shared.base import Plan
-from palimpsest.methods.shared.columns import PlanTable
+from palimpsest.methods.shared.method import PlanTable
 from palimpsest.params.file import RESOLVED
 from palimpsest.privacy import accounting
 from palimpsest.privacy.ledger.records import Balance, Charge, Run
-from palimpsest.privacy.ledger.rules import TEAM, Attempt, attempt, committed, preview, raised_versions
+from palimpsest.privacy.ledger.rules import TEAM, Attempt, attempt, committed_charges, describe_new_versions, preview
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.shown import delta_down, delta_up, up
 from palimpsest.records.vouched import files_of
 from palimpsest.report.formats import MISSING, number
-from palimpsest.workspace import CHECKPOINTS, MANIFEST
-from stages import finished
-from stages.pricing import Prices, continues
-from stages.spenders import Spender, run_of, spenders
+from palimpsest.workspace import CHECKPOINTS, MANIFEST, Zone
+from stages import resuming
+from stages.common import PASSES, RECORDS, ROWS, place, sizes
+from stages.spenders import Prices, Spender, continues, run_of, spenders
 from stages.vouching import require_vouched
+
+
+@dataclass(frozen=True)
+class Work:
+    """The amount of work in a stage; 1 stands for a size that does not concern it.
+
+    Attributes:
+        records: n_public, where it reads private rows.
+        rows: the rows asked for from what it is repeated for.
+        passes: the passes over these: epochs, rounds, steps and tokens, multiplied.
+    """
+
+    records: float
+    rows: float
+    passes: float
+
+    def ratio_to(self, before: "Work") -> float:
+        """Return how many times as much work it is, by the size that grew most."""
+        return max(self.records / before.records, self.rows / before.rows) * self.passes / before.passes
+
+
+def estimate_minutes(workspace: Path, names: Iterable[str]) -> dict[str, float]:
+    """Return stage, as DVC names it -> its expected minutes; only for those that were measured on this machine."""
+    declared, now = {stage.name: stage for stage in STAGES}, sizes(workspace)
+    minutes: dict[str, float] = {}
+    for full in names:
+        stage, _, name = full.partition("@")
+        with suppress(OSError, ValueError, KeyError, TypeError, ZeroDivisionError):  # it was not measured, or edited
+            known = declared[stage]
+            kept = read_json(workspace / place(known.code.rpartition(".")[2], name))
+            if kept["cores"] == os.cpu_count():
+                grown = _work(known, name, now).ratio_to(_work(known, name, kept["sizes"]))
+                minutes[full] = kept["seconds"] / 60.0 * grown
+    return minutes
+
+
+def _work(stage: Stage, name: str, told: Mapping[str, float]) -> Work:
+    """Return a stage's work by the settings that it depends on, and the rows of the variant that it measures."""
+    keys = [key.replace(NAME, name) for key in stage.params]
+    own = [pair for key in keys for pair in _sizes_below(key, told)]
+    measured = [] if keys != list(stage.params) else _sizes_below(f"variants.{name}", told)
+    return Work(
+        told[f"dataset.{RECORDS}"] if stage.zone is Zone.PRIVATE else 1.0,
+        max((size for last, size in (*own, *measured) if last == ROWS), default=1.0),
+        math.prod(size for last, size in own if last in PASSES),
+    )
+
+
+def _sizes_below(key: str, told: Mapping[str, float]) -> Iterator[tuple[str, float]]:
+    """Yield the sizes at a key and below it, each with the last part of its own key."""
+    return ((full.rpartition(".")[2], size) for full, size in told.items() if f"{full}.".startswith(f"{key}."))
 
 
 @dataclass(frozen=True)
@@ -163,28 +214,28 @@ class PlanSummary:
     unmeasured: int
 
 
-def priced(context: Context, *, only_pending: bool = False) -> list[Priced]:
+def price_all(context: Context, *, only_pending: bool = False) -> list[Priced]:
     """Return everything that spends, with its plan, each after what it builds on. Reads no row."""
-    return _priced(context, {one.name: one for one in standings(context, fresh=True)}, only_pending)
+    return _price_spenders(context, {one.name: one for one in standings(context, fresh=True)}, only_pending)
 
 
-def _priced(context: Context, found: Mapping[str, Standing], only_pending: bool = False) -> list[Priced]:
-    prices, wanted, rows = Prices(context.params), spenders(context.params), rows_by_then(context, found)
-    return [priced_one(prices, each, found, rows) for each in wanted if _runs(found, each) or not only_pending]
+def _price_spenders(context: Context, found: Mapping[str, Standing], only_pending: bool = False) -> list[Priced]:
+    prices, wanted, rows = Prices(context.params), spenders(context.params), predict_fingerprint(context, found)
+    return [price_one(prices, each, found, rows) for each in wanted if _would_run(found, each) or not only_pending]
 
 
-def priced_one(prices: Prices, each: Spender, found: Mapping[str, Standing], rows: str | None) -> Priced:
+def price_one(prices: Prices, each: Spender, found: Mapping[str, Standing], rows: str | None) -> Priced:
     """Return the plan of one that spends, by the state of its stage; a stage that is not there yet would run.
 
     Args:
         rows: the result of `rows_by_then`.
     """
-    plan, (whole, own_delta) = prices.planned(each.name), prices.whole(each.name)
+    plan, (whole, own_delta) = prices.plan_of(each.name), prices.total_charge(each.name)
     run = None if rows is None else run_of(prices.params, each, plan, rows)
-    return Priced(each.stage, each.name, each.target.purpose, plan, whole, own_delta, _runs(found, each), run)
+    return Priced(each.stage, each.name, each.target.purpose, plan, whole, own_delta, _would_run(found, each), run)
 
 
-def rows_by_then(context: Context, found: Mapping[str, Standing]) -> str | None:
+def predict_fingerprint(context: Context, found: Mapping[str, Standing]) -> str | None:
     """Returns the keyed hash of the training rows that a run would find.
 
     None if there are none yet, or if a stage that makes them runs for a reason other than its code.
@@ -196,7 +247,7 @@ def rows_by_then(context: Context, found: Mapping[str, Standing]) -> str | None:
     return str(read_json(path)["fingerprint"])
 
 
-def _runs(found: Mapping[str, Standing], each: Spender) -> bool:
+def _would_run(found: Mapping[str, Standing], each: Spender) -> bool:
     return each.stage not in found or found[each.stage].state is State.RUNS
 
 
@@ -210,11 +261,11 @@ def balance_after(
     """
     every = context.ledger.charges(context.asset.name) if charges is None else charges
     pending = [item for item in variants if item.pending and item.purpose == "release"]
-    wanted = dict(_wanted(context, item, every) for item in pending)
+    wanted = dict(_plan_reservation(context, item, every) for item in pending)
     return preview(context.asset, every, wanted, team)
 
 
-def _wanted(
+def _plan_reservation(
     context: Context, item: Priced, charges: Sequence[Charge]
 ) -> tuple[tuple[str, int], Sequence[PlannedQuery]]:
     """Return what a run would reserve anew, after its key and number."""
@@ -238,37 +289,37 @@ def is_paid(context: Context, item: Priced, charges: Iterable[Charge]) -> bool:
     The stage itself decides: it also checks whether candidates and models are the same as then. So this determines only
     what is foretold; what is charged needs the owner's word all the same.
     """
-    own = [] if item.run is None else committed(item.run.key, charges)
+    own = [] if item.run is None else committed_charges(item.run.key, charges)
     if item.run is None or not own:
         return False
-    return all(charge.answer_hash is not None for charge in own) or finished.is_kept(item.run, context.workspace)
+    return all(charge.answer_hash is not None for charge in own) or resuming.is_kept(item.run, context.workspace)
 
 
 def show_plan(workspace: Path, *, as_json: bool = False) -> None:
     """Print what would run and why, the cost of it by both accountants and to the budget, and what would be left."""
     render(workspace)
-    context = opened(workspace)
+    context = open_workspace(workspace)
     require_vouched(context.params, workspace)
-    summary = summarised(context)
+    summary = summarise_plan(context)
     if as_json:
         show_json(summary)
         return
     _print(summary)
 
 
-def summarised(context: Context) -> PlanSummary:
+def summarise_plan(context: Context) -> PlanSummary:
     """Return what a run of a workspace would do and cost. Reads no row."""
     found = {one.name: one for one in standings(context)}
     spending = spenders(context.params)
     for each in spending:
         each.require_protection()
-    pending = [each.name for each in spending if _runs(found, each)]
+    pending = [each.name for each in spending if _would_run(found, each)]
     team = _team_of(context)
     about = [(context.workspace / RESOLVED).read_text(encoding="utf-8"), context.ledger.head(), pending, team]
     about += [sorted(map(str, files_of(context.workspace / CHECKPOINTS)))]  # what can go on, or come back
-    costs = kept(context.workspace, "plan", [*about, asdict(context.asset)], lambda: _costs(context, found))
+    costs = load_or_compute(context.workspace, "plan", [*about, asdict(context.asset)], lambda: _costs(context, found))
     due = [one.name for one in found.values() if one.state is State.RUNS]
-    minutes = expected(context.workspace, due)
+    minutes = estimate_minutes(context.workspace, due)
     pairs = zip(spending, costs["lines"], strict=True)
     lines = [_line(context, each, body, found.get(each.stage), minutes.get(each.stage)) for each, body in pairs]
     own = {line.stage for line in lines}
@@ -287,7 +338,7 @@ def _costs(context: Context, found: Mapping[str, Standing]) -> dict[str, Any]:
     """Return all costs as JSON values: the part that takes long, and depends only on settings and ledger."""
     books = context.ledger.books()
     charges, spent = books.charges(context.asset.name), books.balance(context.asset.name).spent
-    every = _priced(context, found)
+    every = _price_spenders(context, found)
     variants = [replace(item, pending=item.pending and not is_paid(context, item, charges)) for item in every]
     after = balance_after(context, variants, charges)
     return {
@@ -296,7 +347,7 @@ def _costs(context: Context, found: Mapping[str, Standing]) -> dict[str, Any]:
         "states": books.total(context.asset.name, after).sentence,
         "team": _team_budget(context, variants, charges),
         "lines": [asdict(_cost(context, item, charges, spent)) for item in variants],
-        "said": list(said_of(books, context.asset.name)),
+        "said": list(describe_total(books, context.asset.name)),
     }
 
 
@@ -320,9 +371,10 @@ def _cost(context: Context, item: Priced, charges: Sequence[Charge], spent: floa
     if plan.feasible and accounting.is_private(item.whole):
         own, rdp = accounting.planned_epsilon(item.whole, delta), accounting.epsilon(item.whole, delta, "rdp")
     adds = balance_after(context, [item], charges).spent - spent if plan.feasible and spent < math.inf else 0.0
-    raised = raised_versions(charges, plan.queries, item.run.fingerprint) if item.pending and item.run else []
+    raised = describe_new_versions(charges, plan.queries, item.run.fingerprint) if item.pending and item.run else []
     return Cost(
-        item.name, dict(plan.numbers), plan.notes, plan.feasible, own, accounting.primary(item.whole), rdp, adds,
+        item.name, dict(plan.numbers), plan.notes, plan.feasible, own, accounting.primary_accountant(item.whole), rdp,
+        adds,
         tuple(raised),
     )  # fmt: skip
 
@@ -400,7 +452,7 @@ def plan_table(columns: PlanTable, lines: Sequence[PlanLine], *, whole: bool) ->
     headings = (columns.row, *(column.heading for column in columns.columns), "epsilon", "epsilon\nRDP", "budget\ncost")
     rows = []
     for line in lines:
-        shown = partial(_shown, line.cost)
+        shown = partial(_format_first, line.cost)
         title = line.stage if whole else line.cost.name
         cells = [_title(title, line, columns), *(column.cell(shown) for column in columns.columns)]
         rows.append([*cells, *_prices(line), _state(line), *([_reason(line)] if whole else [])])
@@ -412,11 +464,11 @@ def plan_table(columns: PlanTable, lines: Sequence[PlanLine], *, whole: bool) ->
 def _title(title: str, line: PlanLine, columns: PlanTable) -> str:
     """The model or variant, its method, and what is drawn from it without a further charge."""
     lines = [title, f"{line.method} {line.purpose}"]
-    lines += [_shown(line.cost, columns.way)] if columns.way else []
+    lines += [_format_first(line.cost, columns.way)] if columns.way else []
     return "\n".join([*lines, *([f"draws: {', '.join(line.draws)}"] if line.draws else [])])
 
 
-def _shown(cost: Cost, *keys: str, digits: int = 3) -> str:
+def _format_first(cost: Cost, *keys: str, digits: int = 3) -> str:
     """The first of these numbers that the plan has."""
     return number(next((cost.numbers[key] for key in keys if key in cost.numbers), None), digits)
 

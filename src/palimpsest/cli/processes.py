@@ -24,7 +24,7 @@ _POLL_SECONDS = 0.05
 _CHUNK = 65536
 
 
-def shown(command: Sequence[str], cwd: Path, env: Mapping[str, str], keeps: Sequence[int] = ()) -> int:
+def run_command(command: Sequence[str], cwd: Path, env: Mapping[str, str], keeps: Sequence[int] = ()) -> int:
     """Run a command in a session of its own, show what it prints as it comes, return its exit code.
 
     It has a terminal if we have one. After a Ctrl-C nothing more of it is shown, and it ends with all that it started.
@@ -35,7 +35,11 @@ def shown(command: Sequence[str], cwd: Path, env: Mapping[str, str], keeps: Sequ
     Raises:
         KeyboardInterrupt: after a Ctrl-C, once all of them have ended.
     """
-    with _mirrored(sys.stdout) as (out, mute_out), _mirrored(sys.stderr) as (err, mute_err), terminated():
+    with (
+        _mirror_output(sys.stdout) as (out, mute_out),
+        _mirror_output(sys.stderr) as (err, mute_err),
+        catch_termination(),
+    ):
         child = subprocess.Popen(
             command, cwd=cwd, env=dict(env), stdin=subprocess.DEVNULL, stdout=out, stderr=err, pass_fds=keeps,
             start_new_session=True,
@@ -52,7 +56,7 @@ def shown(command: Sequence[str], cwd: Path, env: Mapping[str, str], keeps: Sequ
 
 
 @contextmanager
-def terminated() -> Iterator[None]:
+def catch_termination() -> Iterator[None]:
     """Treat a closed terminal or a `kill` as a Ctrl-C meanwhile, so that nothing is left running."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -70,7 +74,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 @contextmanager
-def _mirrored(stream: IO[str]) -> Iterator[tuple[int, threading.Event]]:
+def _mirror_output(stream: IO[str]) -> Iterator[tuple[int, threading.Event]]:
     """A descriptor for a child, whose output goes to the stream until the event is set."""
     source, sink = _pair(stream)
     mute = threading.Event()
@@ -118,17 +122,17 @@ def end(children: Sequence["subprocess.Popen[bytes]"], grace: float = GRACE_SECO
     family: set[psutil.Process] = set()
     try:
         for number in (signal.SIGINT, signal.SIGTERM):
-            family = _alive(family | _families(children))
+            family = _select_alive(family | _families(children))
             _signal(family, number)
             _wait(family, grace if number == signal.SIGINT else grace / 3)
     finally:  # also when a second Ctrl-C cuts the patience short
-        _signal(_alive(family | _families(children)), signal.SIGKILL)
+        _signal(_select_alive(family | _families(children)), signal.SIGKILL)
 
 
 def _wait(family: set[psutil.Process], seconds: float) -> None:
     # psutil's own waiting would take the exit code away from subprocess, which then reports 0.
     deadline = time.monotonic() + seconds
-    while _alive(family) and time.monotonic() < deadline:
+    while _select_alive(family) and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
 
 
@@ -152,7 +156,7 @@ def _descendants(process: psutil.Process) -> set[psutil.Process]:
         return set()
 
 
-def _alive(processes: set[psutil.Process]) -> set[psutil.Process]:
+def _select_alive(processes: set[psutil.Process]) -> set[psutil.Process]:
     return {process for process in processes if process.is_running() and _status(process) != psutil.STATUS_ZOMBIE}
 
 

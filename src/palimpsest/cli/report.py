@@ -1,6 +1,7 @@
-"""`palimpsest report`: the final table and the pages."""
+"""`palimpsest report`: the final table and the pages; `palimpsest samples`: a page to look through rows with."""
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -11,13 +12,15 @@ from rich.table import Table
 
 from palimpsest.audit.statistics import Estimate
 from palimpsest.cli.console import console, table
-from palimpsest.cli.context import opened
+from palimpsest.cli.context import environment, open_workspace
+from palimpsest.cli.processes import run_command
 from palimpsest.errors import DataError
 from palimpsest.files import read_json
+from palimpsest.params.load import load
 from palimpsest.privacy.shown import delta_up, down, up
 from palimpsest.report.formats import MISSING, number, percent, points, shown_epsilon
 from palimpsest.report.row import BASELINES, FinalTable, Fraction, Row
-from palimpsest.workspace import PAGE, SUMMARY
+from palimpsest.workspace import PAGE, SAMPLES, SUMMARY
 
 _Columns = Sequence[tuple[str, Callable[[Row], str]]]
 
@@ -31,7 +34,7 @@ def show_report(workspace: Path, *, as_json: bool = False) -> None:
     Raises:
         DataError: if there is no report yet.
     """
-    context, out = opened(workspace), console()
+    context, out = open_workspace(workspace), console()
     found = read_table(workspace)
     if as_json:
         print(json.dumps(found.to_json(), indent=2, ensure_ascii=False))
@@ -68,12 +71,12 @@ def read_table(workspace: Path) -> FinalTable:
     path = workspace / SUMMARY
     if not path.is_file():
         raise DataError("There is no report yet.", "Make it with `palimpsest run`.")
-    with as_written(path):
+    with guard_reading(path):
         return FinalTable.from_json(read_json(path))
 
 
 @contextmanager
-def as_written(path: Path) -> Iterator[None]:
+def guard_reading(path: Path) -> Iterator[None]:
     """Report errors of the block, which reads what a stage wrote there, as errors of that file.
 
     Raises:
@@ -178,3 +181,31 @@ _AUDIT: _Columns = (
     ("facts\nleaked", lambda row: _share(row.individual_leaked)),
     ("canaries\nleaked", lambda row: _share(row.canaries_leaked)),
 )
+
+
+_ROWS = 10_000
+
+
+def write_samples(workspace: Path, variants: Sequence[str] = (), *, rows: int = _ROWS) -> int:
+    """Write the page and print its path; return the exit status.
+
+    A process of its own reads the rows, started as stages are: there neither an error nor a library quotes one.
+
+    Args:
+        variants: the variants, and rows at epsilon 0, to show; none means all that have rows.
+        rows: of each variant, drawn at random where it has more.
+
+    Raises:
+        ParamsError: this is no workspace.
+    """
+    done = f"Samples (private zone): {(workspace / SAMPLES).resolve()}"
+    return run_private(workspace, "stages.samples", [str(rows), *variants], done)
+
+
+def run_private(workspace: Path, program: str, told: Sequence[str], done: str) -> int:
+    """Run a program of the private zone as stages are run, print a line when it is done, and return the exit status."""
+    load(workspace)
+    code = run_command([sys.executable, "-P", "-m", program, *told], workspace, environment())
+    if code == 0 and done:
+        print(done, flush=True)
+    return code

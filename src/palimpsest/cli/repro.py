@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from palimpsest.errors import PalimpsestError
 from palimpsest.files import atomic_path
-from stages.runner import end_with_parent, name_runner
+from stages.common import end_with_parent, name_runner
 from stages.warm import STOPPED
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class _Stopping(BaseException):
     """Raised when the next stage would begin and must not."""
 
 
-def quiet() -> None:
+def silence_dvc() -> None:
     """Hide DVC's hints from the user: about `dvc push`, which private stages have no use for, about git and locks."""
     import dvc  # noqa: F401  # it sets its handlers up when it is imported
 
@@ -55,7 +55,7 @@ def reproduce(targets: Sequence[str], *, single_item: bool) -> int:
     from dvc.repo import Repo
     from dvc.stage.exceptions import StageCmdFailedError
 
-    quiet()
+    silence_dvc()
     logging.getLogger("dvc.stage.run").addFilter(_is_allowed)
     try:
         with Repo(_wait_for_lock=True) as repo:  # a command that reads the state holds the lock for a moment
@@ -66,10 +66,10 @@ def reproduce(targets: Sequence[str], *, single_item: bool) -> int:
     except DvcException as error:
         causes = list(_causes(error))
         if any(isinstance(cause, LockError) for cause in causes):
-            return _busy()
+            return _report_busy()
         failed = any(isinstance(cause, StageCmdFailedError) for cause in causes)
         _tell(
-            f"{error}." if failed else f"{': '.join(map(_told, causes))}.",
+            f"{error}." if failed else f"{': '.join(map(_describe_error, causes))}.",
             "Read the stage's own lines above, then run again." if failed else "Correct it, then run again.",
         )
         return 1
@@ -107,11 +107,11 @@ def _write_locks_whole() -> None:
     """Have DVC replace dvc.lock whole: it would write into the file, and a full disk or a kill would leave half."""
     from dvc import dvcfile
 
-    dvcfile.modify_yaml = _modified
+    dvcfile.modify_yaml = _modify_file
 
 
 @contextmanager
-def _modified(path: str, fs: object = None) -> Iterator[dict[str, Any]]:
+def _modify_file(path: str, fs: object = None) -> Iterator[dict[str, Any]]:
     """Yield the content of one of DVC's files to be changed; the file then has all changes, or is as it was."""
     from dvc.utils.serialize import modify_yaml
 
@@ -138,7 +138,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__
 
 
-def _told(cause: BaseException) -> str:
+def _describe_error(cause: BaseException) -> str:
     """Return DVC's message; for an error that it did not foresee, its type and place too."""
     from dvc.exceptions import DvcException
 
@@ -148,7 +148,7 @@ def _told(cause: BaseException) -> str:
     return f"{cause} ({type(cause).__name__} at line {at.lineno} of {Path(at.filename).name})"
 
 
-def _busy() -> int:
+def _report_busy() -> int:
     _tell(
         "Another DVC process is at files that this run needs.",
         "Wait for it to end, or end it, and run again. Nothing of its work is lost; remove no lock by hand.",

@@ -1,39 +1,184 @@
 """`palimpsest run`: free checks, questions to a person, then DVC or the flow, as the workspace's only run."""
 
+import fcntl
 import hashlib
+import json
+import os
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
-from palimpsest.audit.inconclusive import inconclusive
+from palimpsest.audit.inconclusive import read_inconclusive
 from palimpsest.cli import repro
-from palimpsest.cli.alone import alone
 from palimpsest.cli.checks import (
     RELEASING,
     check_budget,
     check_device,
     check_files,
     check_release,
-    due,
-    emulated,
-    idle,
-    needed,
+    describe_emulated,
+    describe_idle,
+    select_due,
+    select_needed,
 )
-from palimpsest.cli.consent import Answers, asked, without_release
-from palimpsest.cli.context import Context, environment, opened
-from palimpsest.cli.first_page import Courses, Then, in_courses
-from palimpsest.cli.graph import stale, standings
+from palimpsest.cli.consent import Answers, ask_consent, without_release
+from palimpsest.cli.context import Context, environment, open_workspace, render
+from palimpsest.cli.graph import find_stale, find_upstream, standings
 from palimpsest.cli.init_files import tell_of_rows
-from palimpsest.cli.processes import shown
-from palimpsest.cli.render import render
-from palimpsest.cli.report import show_report
-from palimpsest.errors import ParamsError
-from palimpsest.files import read_json
+from palimpsest.cli.processes import run_command
+from palimpsest.cli.report import page_of, read_table, show_conclusions, show_report
+from palimpsest.errors import DataError, ParamsError
+from palimpsest.files import make_folder, read_json
+from palimpsest.graph.stage import NAME
+from palimpsest.graph.stages import STAGES
 from palimpsest.graph.state import State
 from palimpsest.privacy.shown import up
-from palimpsest.workspace import METRICS
-from stages.warm import serving
+from palimpsest.workspace import METRICS, RUNNING, SERVING
+from stages.warm import serve_stages
+
+Bring: TypeAlias = Callable[[Sequence[str]], int]  # targets, none for all -> exit status
+Then: TypeAlias = Callable[[], None]
+Courses: TypeAlias = Callable[[Mapping[str, str], Bring], int]  # brings the parts up to date, one after another
+_FIRST = frozenset(stage.name for stage in STAGES if stage.first)
+
+
+@dataclass(frozen=True)
+class FirstCourse:
+    """The part of a run before the first page.
+
+    Attributes:
+        targets: the stages that the page waits for.
+        awaited: the metric files that are still to be written after it.
+    """
+
+    targets: tuple[str, ...]
+    awaited: tuple[str, ...]
+
+
+def run_courses(
+    workspace: Path,
+    targets: Sequence[str],
+    chosen: Sequence[str],
+    changed: Collection[str],
+    variables: Mapping[str, str],
+    bring: Bring,
+    *,
+    then: Then = lambda: None,
+) -> int:
+    """Bring up to date what the first page shows, draw it, then bring up to date what was chosen.
+
+    Returns the exit status. A run of named targets, or one that leaves nothing for later, has one part.
+
+    Args:
+        targets: as they were named; none for all.
+        chosen: those of them that are brought up to date.
+        changed: the stages for which something changed.
+        variables: set in the environment of stages, in addition to what is inherited.
+        then: called once the first page is there.
+    """
+    course = None if targets else first_course(workspace, changed)
+    if course is None:
+        return bring(chosen)
+    code = bring(course.targets)
+    if code == 0:
+        if _draw(workspace, course.awaited, variables):
+            then()
+        code = bring(chosen)
+    return code
+
+
+def first_course(workspace: Path, changed: Collection[str]) -> FirstCourse | None:
+    """Return the part before the first page; None if none of it would run, or no measurement is left for later."""
+    targets = tuple(sorted(name for name in changed if _stage(name) in _FIRST))
+    if not targets:
+        return None
+    awaited = _list_metric_files(set(changed) - find_upstream(workspace, targets))
+    return FirstCourse(targets, awaited) if awaited else None
+
+
+def _list_metric_files(stages: Iterable[str]) -> tuple[str, ...]:
+    """Return the metric files that stages, named as `dvc repro` prints them, write for the page."""
+    kinds = {stage.name: stage for stage in STAGES if not stage.plots}  # the page has plots, and is no measurement
+    known = [(kinds[_stage(name)], name.partition("@")[2]) for name in sorted(stages) if _stage(name) in kinds]
+    return tuple(str(path).replace(NAME, whose) for stage, whose in known for path in stage.metrics)
+
+
+def _stage(name: str) -> str:
+    return name.partition("@")[0]
+
+
+def _draw(workspace: Path, awaited: Sequence[str], variables: Mapping[str, str]) -> bool:
+    """Write the page and the table whole in place of what lies there; return whether that succeeded.
+
+    The stage `report` writes them anew at the end of the run.
+    """
+    command = [sys.executable, "-P", "-m", "stages.report", *awaited]
+    if run_command(command, workspace, {**environment(), **variables}):
+        print("The first page could not be drawn; the run goes on, and draws the page at its end.", file=sys.stderr)
+        return False
+    print(f"First page (private zone): {page_of(workspace)}", flush=True)
+    show_conclusions(read_table(workspace))
+    return True
+
+
+@contextmanager
+def hold_workspace(workspace: Path) -> Iterator[int]:
+    """Hold the workspace while the block lasts; yields the descriptor that holds it.
+
+    The operating system gives the lock back when the last process that has the descriptor ends, however it ends.
+
+    Raises:
+        DataError: another run holds it: by whom, and since when.
+    """
+    with _hold_lock(workspace / RUNNING, "A run is at work in this workspace") as descriptor:
+        yield descriptor
+
+
+@contextmanager
+def hold_schedule(workspace: Path) -> Iterator[int]:
+    """Hold the schedule of the workspace while the block lasts: a second schedule would replace the first and end it.
+
+    Raises:
+        DataError: it is served already: by whom, and since when.
+    """
+    with _hold_lock(workspace / SERVING, "This workspace is served already") as descriptor:
+        yield descriptor
+
+
+@contextmanager
+def _hold_lock(path: Path, said: str) -> Iterator[int]:
+    make_folder(path.parent)
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise _lock_error(path, said) from None
+        os.ftruncate(descriptor, 0)
+        since = datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
+        os.pwrite(descriptor, json.dumps({"pid": os.getpid(), "since": since}).encode(), 0)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _lock_error(path: Path, said: str) -> DataError:
+    try:
+        body = json.loads(path.read_text(encoding="utf-8"))
+        who = f"process {int(body['pid'])}, since {body['since']}"
+    except (KeyError, TypeError, ValueError):  # it is just being written
+        who = "another process"
+    return DataError(
+        f"{said}: {who}.",
+        "Wait for it to end, or stop it with Ctrl-C where it was started. `palimpsest status`, `plan` and `ledger` "
+        "work meanwhile.",
+    )
+
 
 HELD_BACK = 3  # exit status: all went well, and the owner's word for the release was not given
 
@@ -57,23 +202,23 @@ def run_workspace(
     Raises:
         PalimpsestError: found by the checks, before any stage starts and before any charge.
     """
-    with alone(workspace) as lock:
-        context = checked(workspace, targets)
+    with hold_workspace(workspace) as lock:
+        context = check_workspace(workspace, targets)
         forget_failed(workspace)
         if not (ui or targets) and all(one.state is State.CACHED for one in standings(context, fresh=True)):
             print("Everything is up to date: nothing ran, and nothing was charged.")
             show_report(workspace)
             return 0
-        changed = stale(workspace)  # asked once: nothing moves before the first stage
-        answers = _answered(context, targets, changed, yes, reason)
+        changed = find_stale(workspace)  # asked once: nothing moves before the first stage
+        answers = _ask_answers(context, targets, changed, yes, reason)
         if answers.again is None:
             print("Nothing ran and nothing was charged: a second charge was not wanted.")
             return 1
         chosen = without_release(context, targets) if answers.release is False else targets
-        runner = partial(_flow, stay, workers) if ui else partial(_repro, workers)
-        courses = partial(in_courses, workspace, targets, chosen, changed, then=then)
-        run = partial(_warm, partial(runner, workspace, [lock], courses), answers.variables)
-        code = _finished(context, run) if chosen or not targets else 0
+        runner = partial(_run_flow, stay, workers) if ui else partial(_run_repro, workers)
+        courses = partial(run_courses, workspace, targets, chosen, changed, then=then)
+        run = partial(_run_warm, partial(runner, workspace, [lock], courses), answers.variables)
+        code = _run_and_report(context, run) if chosen or not targets else 0
         tell_of_rows(workspace)
     if code == 0 and not targets:
         show_report(workspace)
@@ -83,14 +228,14 @@ def run_workspace(
     return code
 
 
-def checked(workspace: Path, targets: Sequence[str]) -> Context:
+def check_workspace(workspace: Path, targets: Sequence[str]) -> Context:
     """Return the opened workspace, after the checks that need not know what changed.
 
     Raises:
         PalimpsestError: one of them fails.
     """
     render(workspace)
-    context = opened(workspace)
+    context = open_workspace(workspace)
     check_release(context.params, targets)
     check_files(context)
     check_device(workspace)
@@ -103,7 +248,7 @@ def forget_failed(workspace: Path) -> None:
     DVC would put a file back if it has kept its content, and not run the stage: so the kept copy goes too. The file of
     an audit for which the rows allow no result stays: it would end the same way.
     """
-    failed = [path for path in (workspace / METRICS).rglob("*.json") if _failed(path)]
+    failed = [path for path in (workspace / METRICS).rglob("*.json") if _has_failed(path)]
     if not failed:
         return
     from dvc.repo import Repo
@@ -115,28 +260,32 @@ def forget_failed(workspace: Path) -> None:
             path.unlink()
 
 
-def _failed(path: Path) -> bool:
+def _has_failed(path: Path) -> bool:
     try:
-        why = inconclusive(read_json(path))
+        why = read_inconclusive(read_json(path))
     except (OSError, TypeError, ValueError, KeyError):
         return False  # its reader reports what is wrong with it
     return why is not None and why.failed
 
 
-def _answered(
+def _ask_answers(
     context: Context, targets: Sequence[str], changed: Collection[str], yes: bool, reason: str | None
 ) -> Answers:
     """Return the answers of a person, after the checks that know what changed."""
-    runs = needed(context, targets, changed)
-    spending = due(context, runs)
+    runs = select_needed(context, targets, changed)
+    spending = select_due(context, runs)
     check_budget(context, spending)
-    for flag in (*context.params.flags(), *emulated(context.params, runs), *idle(context.params, runs)):
+    for flag in (
+        *context.params.flags(),
+        *describe_emulated(context.params, runs),
+        *describe_idle(context.params, runs),
+    ):
         print(f"flag: {flag}", file=sys.stderr)
     releases = RELEASING in changed and (not targets or RELEASING in targets)
-    return asked(context, spending, releases=releases, yes=yes, reason=reason)
+    return ask_consent(context, spending, releases=releases, yes=yes, reason=reason)
 
 
-def _finished(context: Context, run: Callable[[], int]) -> int:
+def _run_and_report(context: Context, run: Callable[[], int]) -> int:
     """Run, and say after a Ctrl-C what this run charged and how to go on."""
     before = context.ledger.balance(context.asset.name).spent
     try:
@@ -154,13 +303,13 @@ def _finished(context: Context, run: Callable[[], int]) -> int:
     return code
 
 
-def _warm(run: Callable[[Mapping[str, str]], int], variables: Mapping[str, str]) -> int:
+def _run_warm(run: Callable[[Mapping[str, str]], int], variables: Mapping[str, str]) -> int:
     """Run with these variables in the environment of stages, which start from one process that knows the libraries."""
-    with serving({**environment(), **variables}) as warm:
+    with serve_stages({**environment(), **variables}) as warm:
         return run({**variables, **warm})
 
 
-def _repro(
+def _run_repro(
     workers: int | None,
     workspace: Path,
     keeps: Sequence[int],
@@ -173,10 +322,10 @@ def _repro(
 
         return courses(variables, lambda targets: bring(workspace, targets, workers, variables, keeps))
     command, own = [sys.executable, "-P", "-m", "palimpsest.cli.repro"], {**environment(), **variables}
-    return courses(variables, lambda targets: int(shown([*command, *targets], workspace, own, keeps) != 0))
+    return courses(variables, lambda targets: int(run_command([*command, *targets], workspace, own, keeps) != 0))
 
 
-def _flow(
+def _run_flow(
     stay: bool,
     workers: int | None,
     workspace: Path,

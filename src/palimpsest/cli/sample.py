@@ -10,7 +10,7 @@ from palimpsest.errors import DataError, ParamsError
 from palimpsest.params.load import read
 from palimpsest.params.schema import Params
 from palimpsest.privacy.receipt import read_receipt
-from palimpsest.records.picked import picked
+from palimpsest.records.picked import pick_rows
 from palimpsest.records.record import Record
 from palimpsest.records.write import read_synthetic
 from palimpsest.workspace import RECEIPTS, SYNTHETIC
@@ -45,7 +45,7 @@ def show_sample(
         DataError: it has no rows yet, or they may not be shown.
     """
     params = read(workspace)
-    name = variant or _only(params, workspace)
+    name = variant or _find_only(params, workspace)
     require_there(params, workspace, name)
     _require_shown(workspace, name, reference=reference)
     data = params.dataset
@@ -55,14 +55,14 @@ def show_sample(
         if not records:
             known = f"Its labels are {', '.join(data.labels)}." if data.labels else "Leave --label out."
             raise ParamsError(f"--label is {label!r}: no row of {name} has it.", known)
-    chosen = picked(records, rows, by_label=bool(data.labels), seed=seed)
+    chosen = pick_rows(records, rows, by_label=bool(data.labels), seed=seed)
     if as_json:
         print(json.dumps([asdict(record) for record in chosen], indent=2, ensure_ascii=False))
         return
     _print(chosen)
 
 
-def with_rows(params: Params, workspace: Path) -> list[str]:
+def list_showable(params: Params, workspace: Path) -> list[str]:
     """Return the variants that are meant for release and have rows with a receipt that lets them be shown."""
     there = [name for name in params.may_leave if _file(workspace, name).is_file()]
     return [name for name in there if _receipt(workspace, name).is_file() and _may_be_shown(workspace, name)]
@@ -86,14 +86,16 @@ def _receipt(workspace: Path, name: str) -> Path:
     return workspace / RECEIPTS / f"{name}.json"
 
 
-def _only(params: Params, workspace: Path) -> str:
-    there = with_rows(params, workspace)
+def _find_only(params: Params, workspace: Path) -> str:
+    there = list_showable(params, workspace)
     if len(there) != 1:
-        raise ParamsError(f"VARIANT is missing; {_having(there)}.", "Name one, or make them with `palimpsest run`.")
+        raise ParamsError(
+            f"VARIANT is missing; {_describe_rows(there)}.", "Name one, or make them with `palimpsest run`."
+        )
     return there[0]
 
 
-def _having(there: Sequence[str]) -> str:
+def _describe_rows(there: Sequence[str]) -> str:
     return f"rows have: {', '.join(there)}" if there else "none has rows yet that may be shown"
 
 
@@ -104,7 +106,9 @@ def require_there(params: Params, workspace: Path, name: str) -> None:
             f"VARIANT is {name!r}, which params.yaml does not have.", f"Name one of {', '.join(params.run.evaluate)}."
         )
     if not _file(workspace, name).is_file():
-        raise DataError(f"{name} has no rows yet; {_having(with_rows(params, workspace))}.", "Run `palimpsest run`.")
+        raise DataError(
+            f"{name} has no rows yet; {_describe_rows(list_showable(params, workspace))}.", "Run `palimpsest run`."
+        )
 
 
 def require_shareable(workspace: Path, name: str, word: str) -> None:
@@ -128,11 +132,11 @@ def _print(records: Sequence[Record]) -> None:
     heading = None
     for record in records:
         if record.label != heading:
-            print(f"{_plain(record.label or '')}:")
+            print(f"{_strip_controls(record.label or '')}:")
             heading = record.label
-        print(f"  {_plain(record.text)}")
+        print(f"  {_strip_controls(record.text)}")
     sys.stdout.flush()
 
 
-def _plain(text: str) -> str:
+def _strip_controls(text: str) -> str:
     return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())

@@ -1,4 +1,4 @@
-"""`palimpsest serve`: runs by a schedule, which can ask nobody."""
+"""`palimpsest serve` and `deploy`: runs by a schedule, which can ask nobody, here or on a team's Prefect server."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,18 +8,16 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from palimpsest.cli.alone import alone, serving
-from palimpsest.cli.checks import RELEASING, check_budget, due, needed
+from palimpsest.cli.checks import RELEASING, check_budget, select_due, select_needed
 from palimpsest.cli.consent import require_given, without_release
-from palimpsest.cli.context import Context
-from palimpsest.cli.graph import stale
-from palimpsest.cli.plan import PlanSummary, summarised
-from palimpsest.cli.render import render
-from palimpsest.cli.run import checked
+from palimpsest.cli.context import Context, render
+from palimpsest.cli.graph import find_stale
+from palimpsest.cli.plan import PlanSummary, summarise_plan
+from palimpsest.cli.run import check_workspace, hold_schedule, hold_workspace
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.files import write_text
 from palimpsest.params.file import FILE
-from palimpsest.params.override import overridden
+from palimpsest.params.load import override_values
 from palimpsest.report.release import word
 
 
@@ -41,7 +39,7 @@ class Unattended:
 
 
 @contextmanager
-def unattended(
+def hold_unattended(
     workspace: Path, targets: Sequence[str], overrides: Mapping[str, Any] = MappingProxyType({})
 ) -> Iterator[Unattended]:
     """Hold the workspace for a run that nobody watches, after the checks of `palimpsest run`.
@@ -54,15 +52,15 @@ def unattended(
         PalimpsestError: another run holds the workspace, or a check fails. Nothing was started or charged, and
             params.yaml is as it was.
     """
-    with alone(workspace) as lock:
-        with _set(workspace, overrides, keep=True):
-            context = checked(workspace, targets)
-            changed = stale(workspace)
-            spending = due(context, needed(context, targets, changed))
+    with hold_workspace(workspace) as lock:
+        with _override_params(workspace, overrides, keep=True):
+            context = check_workspace(workspace, targets)
+            changed = find_stale(workspace)
+            spending = select_due(context, select_needed(context, targets, changed))
             check_budget(context, spending)
             require_given(context, spending)
         releases = RELEASING in changed and (not targets or RELEASING in targets)
-        held_back = _held_back(context) if releases else ""
+        held_back = _explain_held_back(context) if releases else ""
         chosen = without_release(context, targets) if held_back else targets
         if targets and not chosen:
             word.require(os.environ)
@@ -75,12 +73,12 @@ def plan(workspace: Path, targets: Sequence[str], overrides: Mapping[str, Any] =
     Raises:
         PalimpsestError: another run holds the workspace, or the settings are not valid.
     """
-    with alone(workspace), _set(workspace, overrides, keep=False):
-        return summarised(checked(workspace, targets))
+    with hold_workspace(workspace), _override_params(workspace, overrides, keep=False):
+        return summarise_plan(check_workspace(workspace, targets))
 
 
 @contextmanager
-def _set(workspace: Path, overrides: Mapping[str, Any], *, keep: bool) -> Iterator[None]:
+def _override_params(workspace: Path, overrides: Mapping[str, Any], *, keep: bool) -> Iterator[None]:
     """Set these values in params.yaml for the block; restore it if the block fails, or if they are not to be kept.
 
     What its owner writes there meanwhile stays.
@@ -90,7 +88,7 @@ def _set(workspace: Path, overrides: Mapping[str, Any], *, keep: bool) -> Iterat
         return
     path = workspace / FILE
     before, kept = path.read_text(encoding="utf-8"), False
-    ours = overridden(before, overrides)
+    ours = override_values(before, overrides)
     write_text(path, ours)
     try:
         yield
@@ -101,7 +99,7 @@ def _set(workspace: Path, overrides: Mapping[str, Any], *, keep: bool) -> Iterat
             render(workspace)
 
 
-def _held_back(context: Context) -> str:
+def _explain_held_back(context: Context) -> str:
     if context.params.release.variants:
         try:
             word.require(os.environ)
@@ -118,17 +116,79 @@ def serve_workspace(
     Raises:
         PalimpsestError: the schedule is not valid, the workspace is none or served already, or there is no Prefect.
     """
-    checked(workspace, targets)
+    check_workspace(workspace, targets)
     try:
         from flows.environment import apply_environment
         from flows.ui import serve_with_server
 
         apply_environment(workspace)
-        from flows.cron import schedule
+        from flows.serve import schedule
     except ModuleNotFoundError:
         raise ParamsError("Prefect is not installed.", "Install the extra: pip install palimpsest[prefect].") from None
     when = schedule(cron, timezone)
-    with serving(workspace):
+    with hold_schedule(workspace):
         return serve_with_server(
             workspace, targets, cron=cron, timezone=when.timezone if when else None, workers=workers
+        )
+
+
+_SERVER = "PREFECT_API_URL"
+POOLS = ("process", "docker", "kubernetes")
+
+
+def deploy(
+    workspace: Path,
+    targets: Sequence[str],
+    *,
+    pools: Sequence[str],
+    cron: str | None,
+    timezone: str | None,
+    image: str,
+    notify: str | None,
+    apply: bool,
+) -> None:
+    """Write prefect.yaml where there is none, and apply it to the server that PREFECT_API_URL names.
+
+    Raises:
+        PalimpsestError: an option is not valid, there is no server or no Prefect, or prefect.yaml cannot be used.
+    """
+    check_workspace(workspace, targets)
+    try:
+        from flows.environment import apply_environment
+
+        apply_environment(workspace)
+        from flows import team
+        from flows.ui import require_answer
+    except ModuleNotFoundError:
+        raise ParamsError("Prefect is not installed.", "Install the extra: pip install palimpsest[prefect].") from None
+    wanted = team.Wanted(_check_pools(pools), tuple(targets), cron, timezone, image, notify)
+    _write(workspace / team.FILE, team.text(workspace, wanted), asked=bool(targets or pools or cron or notify))
+    if not apply:
+        return
+    if _SERVER not in os.environ:
+        raise ParamsError(
+            f"{_SERVER} names no server, so {team.FILE} was applied nowhere.",
+            f"Start one with `prefect server start`, set {_SERVER} to its address with /api, and run this again.",
+        )
+    require_answer(os.environ[_SERVER])
+    for line in team.apply(workspace):
+        print(line)
+    print(f"Applied. Start a worker: `prefect worker start --pool palimpsest-{(pools or POOLS)[0]}`.")
+
+
+def _check_pools(pools: Sequence[str]) -> tuple[str, ...]:
+    for pool in pools:
+        if pool not in POOLS:
+            raise ParamsError(f"--on is {pool!r}.", f"Choose among {', '.join(POOLS)}.")
+    return tuple(dict.fromkeys(pools)) or POOLS[:1]
+
+
+def _write(path: Path, text: str, *, asked: bool) -> None:
+    if not path.exists():
+        write_text(path, text)
+        print(f"wrote {path}")
+    elif asked:
+        raise ParamsError(
+            f"{path.name} is there, and holds what was asked for when it was written.",
+            "Edit it and run `palimpsest deploy` alone, or remove it to have it written anew.",
         )

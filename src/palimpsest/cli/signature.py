@@ -6,7 +6,7 @@ from inspect import Signature, signature
 from typing import Any
 
 
-def takes(given: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def take_options(given: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Let a command take the options of a function, whose result becomes the command's first argument."""
     shared = signature(given).parameters
 

@@ -11,32 +11,28 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from palimpsest.cli.alone import alone
+from palimpsest.cli.compare import CHOICE, score_file, show_scores
 from palimpsest.cli.consent import may_charge
 from palimpsest.cli.console import Rows, console, show
-from palimpsest.cli.context import Context, opened
+from palimpsest.cli.context import Context, open_workspace, render
 from palimpsest.cli.graph import stage_names, standings
-from palimpsest.cli.plan import Priced, balance_after, priced_one, rows_by_then
-from palimpsest.cli.render import render
+from palimpsest.cli.plan import Priced, balance_after, predict_fingerprint, price_one
 from palimpsest.cli.repro import STOPPED
-from palimpsest.cli.run import run_workspace
-from palimpsest.cli.scores import CHOICE, score_file, show_scores
+from palimpsest.cli.run import hold_workspace, run_workspace
 from palimpsest.errors import PalimpsestError, ParamsError
 from palimpsest.files import write_text
 from palimpsest.graph.state import Standing, State
 from palimpsest.params.file import FILE
-from palimpsest.params.insert import inserted
 from palimpsest.params.load import loads
 from palimpsest.params.resolve import WAYS
 from palimpsest.params.schema import Params
-from palimpsest.params.sweep import Axis, Point, axis, marks, merged, points
-from palimpsest.params.text import flow
+from palimpsest.params.sweep import Axis, Point, axis, marks, merge_sections, points
+from palimpsest.params.text import flow, insert_entries
 from palimpsest.privacy.ledger.records import Balance
 from palimpsest.privacy.shown import delta_up, up
 from palimpsest.progress import track
 from palimpsest.report.formats import MISSING
-from stages.pricing import Prices
-from stages.spenders import spender
+from stages.spenders import Prices, spender
 from stages.vouching import require_vouched
 
 _EVALUATION = "downstream_eval"
@@ -86,9 +82,11 @@ def sweep(workspace: Path, variant: str, varied: Sequence[str], *, plan: bool, y
     Raises:
         PalimpsestError: no point can be made, nobody can be asked, or a run is at work.
     """
-    with nullcontext() if plan else alone(workspace):  # a run, or another sweep, reads the files that are written
+    with (
+        nullcontext() if plan else hold_workspace(workspace)
+    ):  # a run, or another sweep, reads the files that are written
         render(workspace)
-        context = opened(workspace)
+        context = open_workspace(workspace)
         require_vouched(context.params, workspace)
         asked = Sweep(
             context, variant, (workspace / FILE).read_text(encoding="utf-8"),
@@ -106,7 +104,7 @@ def sweep(workspace: Path, variant: str, varied: Sequence[str], *, plan: bool, y
         if not _may_charge(sum(offer.added for offer in offers), yes=yes):
             print("Nothing ran, nothing was charged, and params.yaml is as it was.")
             return 1
-        write_text(workspace / FILE, with_points(asked, wanted))
+        write_text(workspace / FILE, insert_points(asked, wanted))
         render(workspace)
     return _run(asked, wanted, yes=yes)
 
@@ -131,7 +129,7 @@ def _require_all_run(asked: Sweep) -> None:
         )
 
 
-def with_points(asked: Sweep, wanted: Sequence[Point]) -> str:
+def insert_points(asked: Sweep, wanted: Sequence[Point]) -> str:
     """Return params.yaml with these points and the note that a sweep made them.
 
     Raises:
@@ -140,10 +138,10 @@ def with_points(asked: Sweep, wanted: Sequence[Point]) -> str:
     there = asked.written
     made: dict[str, Any] = {"sweeps": marks(wanted, asked.variant)}
     for point in wanted:
-        made = merged(made, point.settings)
-    new = {key: _new(key, there.get(key) or {}, entries) for key, entries in made.items()}
-    text = inserted(asked.text, new)
-    if not _says(text, merged(there, {key: value for key, value in new.items() if value})):
+        made = merge_sections(made, point.settings)
+    new = {key: _select_new(key, there.get(key) or {}, entries) for key, entries in made.items()}
+    text = insert_entries(asked.text, new)
+    if not _parses_to(text, merge_sections(there, {key: value for key, value in new.items() if value})):
         raise ParamsError(
             f"Points cannot be added to {FILE}: a section of it is written on one line in braces.",
             "Give each entry of variants, lms, discriminators and sweeps a line of its own.",
@@ -151,14 +149,14 @@ def with_points(asked: Sweep, wanted: Sequence[Point]) -> str:
     return text
 
 
-def _says(text: str, wanted: Mapping[str, Any]) -> bool:
+def _parses_to(text: str, wanted: Mapping[str, Any]) -> bool:
     try:
         return bool(YAML(typ="safe", pure=True).load(text) == wanted)
     except YAMLError:
         return False
 
 
-def _new(section: str, there: Mapping[str, Any], entries: Mapping[str, Any]) -> dict[str, Any]:
+def _select_new(section: str, there: Mapping[str, Any], entries: Mapping[str, Any]) -> dict[str, Any]:
     """Return the entries that are not there yet."""
     other = [name for name in entries if section != "sweeps" and name in there and there[name] != entries[name]]
     if other:
@@ -172,7 +170,7 @@ def _new(section: str, there: Mapping[str, Any], entries: Mapping[str, Any]) -> 
 def _offers(asked: Sweep, grid: Sequence[Point]) -> list[Offer]:
     """Return what each point would cost after those before it. Reads no row."""
     refused = {point.name: _refusal(asked, point) for point in grid}
-    params = loads(with_points(asked, [point for point in grid if not refused[point.name]]))
+    params = loads(insert_points(asked, [point for point in grid if not refused[point.name]]))
     till = Till(asked, params)
     told = track(grid, name="price the points", total=len(grid), private=False, unit="point")
     return [Offer(point, why) if (why := refused[point.name]) else till.offer(point) for point in told]
@@ -181,7 +179,7 @@ def _offers(asked: Sweep, grid: Sequence[Point]) -> list[Offer]:
 def _refusal(asked: Sweep, point: Point) -> str:
     """Return why params.yaml cannot have a point; empty if it can."""
     try:
-        params = loads(with_points(asked, [point]))
+        params = loads(insert_points(asked, [point]))
         spender(params, params.run.dp_lm.get(point.name, point.name)).require_protection()
     except ParamsError as error:
         return error.problem
@@ -194,37 +192,37 @@ class Till:
     def __init__(self, asked: Sweep, params: Params) -> None:
         self._asked, self._params, self._prices = asked, params, Prices(params)
         self._charges = asked.context.ledger.charges(asked.context.asset.name)
-        self._rows = rows_by_then(asked.context, asked.found)
+        self._rows = predict_fingerprint(asked.context, asked.found)
         self._items: dict[str, Priced] = {}
         self._total = balance_after(asked.context, [], self._charges).spent
 
     def offer(self, point: Point) -> Offer:
         """Return a point with what it would add; one that cannot run adds nothing."""
         try:
-            own = self._priced(point)
+            own = self._price(point)
         except ParamsError as error:  # its sources leave nothing for the choice
             return Offer(point, error.problem)
         wanted, context = [*(self._items | own).values()], self._asked.context
         after = balance_after(context, wanted, self._charges)
-        if why := _infeasible(own) or _beyond(after):
+        if why := _explain_infeasible(own) or _explain_excess(after):
             return Offer(point, why, tuple(own.values()))
         added, self._total = after.spent - self._total, after.spent
         self._items |= own
         return Offer(point, "", tuple(own.values()), added)
 
-    def _priced(self, point: Point) -> dict[str, Priced]:
+    def _price(self, point: Point) -> dict[str, Priced]:
         """Return all that a point asks of private rows: its own queries, and those of what it builds on."""
         charged = self._params.run.dp_lm.get(point.name, point.name)
         found = [spender(self._params, name) for name in self._prices.chain(charged)]
-        return {each.stage: priced_one(self._prices, each, self._asked.found, self._rows) for each in found}
+        return {each.stage: price_one(self._prices, each, self._asked.found, self._rows) for each in found}
 
 
-def _infeasible(own: Mapping[str, Priced]) -> str:
+def _explain_infeasible(own: Mapping[str, Priced]) -> str:
     notes = [f"{item.name}: {' '.join(item.plan.notes)}" for item in own.values() if not item.plan.feasible]
     return f"infeasible: {'; '.join(notes)}" if notes else ""
 
 
-def _beyond(after: Balance) -> str:
+def _explain_excess(after: Balance) -> str:
     return "" if after.fits else f"does not fit: the total would be epsilon {up(after.spent)} of {after.cap:g}"
 
 
@@ -248,10 +246,10 @@ def _show(asked: Sweep, offers: Sequence[Offer]) -> None:
 def _state(asked: Sweep, offer: Offer) -> str:
     if offer.why:
         return f"left out: {offer.why}"
-    return "finished" if _finished(asked, offer.point) else "will run"
+    return "finished" if _is_finished(asked, offer.point) else "will run"
 
 
-def _finished(asked: Sweep, point: Point) -> bool:
+def _is_finished(asked: Sweep, point: Point) -> bool:
     standing = asked.found.get(f"{_EVALUATION}@{point.name}")
     return standing is not None and standing.state is State.CACHED
 
@@ -280,7 +278,7 @@ def _run(asked: Sweep, wanted: Sequence[Point], *, yes: bool) -> int:
     """Run the points one after the other and print their scores."""
     workspace, failed = asked.context.workspace, list[str]()
     for point in wanted:
-        code = 0 if _finished(asked, point) else _one(workspace, point.name, yes)
+        code = 0 if _is_finished(asked, point) else _run_point(workspace, point.name, yes)
         if code == STOPPED:
             return code
         failed += [point.name] if code else []
@@ -291,8 +289,8 @@ def _run(asked: Sweep, wanted: Sequence[Point], *, yes: bool) -> int:
     return int(bool(failed))
 
 
-def _one(workspace: Path, name: str, yes: bool) -> int:
-    context = opened(workspace)
+def _run_point(workspace: Path, name: str, yes: bool) -> int:
+    context = open_workspace(workspace)
     try:
         return run_workspace(workspace, [_target(context.params, workspace, name)], ui=False, stay=False, yes=yes)
     except PalimpsestError as error:

@@ -5,15 +5,15 @@ from pathlib import Path
 from typing import Any
 
 from palimpsest.cli.consent import may_charge
-from palimpsest.cli.context import opened
+from palimpsest.cli.context import open_workspace
 from palimpsest.cli.decisions import DataSource, Decided, params_text
 from palimpsest.cli.init import check_source, init_workspace
-from palimpsest.cli.plan import show_plan, summarised
+from palimpsest.cli.plan import show_plan, summarise_plan
 from palimpsest.cli.run import run_workspace
-from palimpsest.cli.sample import show_sample, with_rows
+from palimpsest.cli.sample import list_showable, show_sample
 from palimpsest.errors import ParamsError
 from palimpsest.params.file import FILE
-from palimpsest.params.load import file_of, read, written
+from palimpsest.params.load import file_of, read, read_written
 from palimpsest.privacy.shown import down, up
 from palimpsest.workspace import SYNTHETIC
 
@@ -53,9 +53,11 @@ def synthesise(decided: Decided, folder: Path | None, *, yes: bool) -> int:
 
 def _require_same(workspace: Path, source: DataSource) -> None:
     """Raise ParamsError if the workspace was made by other decisions. What was added to it since does not matter."""
-    there, wanted = (file.model_dump(exclude_unset=True) for file in (written(workspace), file_of(params_text(source))))
-    data = [f"dataset.{key}" for key in _differing(there["dataset"], wanted["dataset"])]
-    other = [*data, *(name for name in _DECIDED if not _has(there.get(name), wanted.get(name, {})))]
+    there, wanted = (
+        file.model_dump(exclude_unset=True) for file in (read_written(workspace), file_of(params_text(source)))
+    )
+    data = [f"dataset.{key}" for key in _list_differing(there["dataset"], wanted["dataset"])]
+    other = [*data, *(name for name in _DECIDED if not _contains(there.get(name), wanted.get(name, {})))]
     if other:
         raise ParamsError(
             f"{str(workspace)!r} has a workspace already, and this line says otherwise: {', '.join(other)}.",
@@ -63,16 +65,16 @@ def _require_same(workspace: Path, source: DataSource) -> None:
         )
 
 
-def _differing(there: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+def _list_differing(there: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
     return [key for key in sorted({*there, *wanted}) if there.get(key) != wanted.get(key)]
 
 
-def _has(there: Any, wanted: Any) -> bool:
+def _contains(there: Any, wanted: Any) -> bool:
     """Whether all that is wanted is there; there may be more."""
     if not isinstance(wanted, Mapping):
         return bool(there == wanted)
     known = there if isinstance(there, Mapping) else {}
-    return all(_has(known.get(key), value) for key, value in wanted.items())
+    return all(_contains(known.get(key), value) for key, value in wanted.items())
 
 
 def _may_charge(workspace: Path, *, yes: bool) -> bool:
@@ -81,7 +83,7 @@ def _may_charge(workspace: Path, *, yes: bool) -> bool:
     Raises:
         LedgerError: there is no terminal, and no `yes`.
     """
-    plan = summarised(opened(workspace))
+    plan = summarise_plan(open_workspace(workspace))
     asked = plan.after - plan.spent
     if yes or round(asked, 6) <= 0 or not plan.fits:
         return True
@@ -95,6 +97,6 @@ def _show_first(workspace: Path) -> None:
 
 
 def _show_rows(workspace: Path) -> None:
-    for name in with_rows(read(workspace), workspace):
+    for name in list_showable(read(workspace), workspace):
         print(f"\nSome rows of {name}, all in {workspace / SYNTHETIC / f'{name}.jsonl'}:")
         show_sample(workspace, name)

@@ -26,9 +26,9 @@ from palimpsest.records.private import SplitRow
 from palimpsest.records.record import Record
 from palimpsest.records.write import write_public, write_split
 from palimpsest.twins.attacks import Release
-from palimpsest.twins.faults import planted
+from palimpsest.twins.faults import plant_fault
 from palimpsest.twins.models import save_base, save_encoder
-from palimpsest.twins.result import SOUND, Trial, Twin, TwinAudit, judged
+from palimpsest.twins.result import SOUND, Trial, Twin, TwinAudit, judge_scores
 from palimpsest.twins.scenes import NAME, Scene, Step, scene_of
 from palimpsest.twins.settings import ASSET, invented_params
 from palimpsest.workspace import (
@@ -55,13 +55,13 @@ _STAGES: dict[str, ModuleType] = {
 _ENCODER = Path("encoder")  # outside the folders of fitted models, as a public model is
 
 
-def tell(method: str, seed: int, out: Path | None) -> int:
+def audit_method(method: str, seed: int, out: Path | None) -> int:
     """Audit a method and write `out`/<method>.json, or print it; return 0 if all is as it should be, else 1.
 
     Raises:
         ParamsError: there is no end-to-end audit of that method.
     """
-    found = audited(scene_of(method)(seed), seed)
+    found = audit_twins(scene_of(method)(seed), seed)
     if out is None:
         print(json.dumps(found.to_json(), indent=2))
     else:
@@ -69,7 +69,7 @@ def tell(method: str, seed: int, out: Path | None) -> int:
     return int(found.verdict != SOUND)
 
 
-def audited(scene: Scene, seed: int) -> TwinAudit:
+def audit_twins(scene: Scene, seed: int) -> TwinAudit:
     """Run a method's own stages as they are and once for each fault, and attack what each run shows."""
     with TemporaryDirectory() as home:
         place = _Place(Path(home).resolve(), scene)
@@ -106,7 +106,7 @@ class _Place:
         write_public(workspace / PUBLIC / "heldout.parquet", public)
         save_encoder(scene.words, workspace / _ENCODER)
         save_base(scene.words, scene.sharpness, seed, workspace / BASE_LM)
-        with _entered(workspace, self.home / "none.db"):
+        with _enter_workspace(workspace, self.home / "none.db"):
             _run(scene.before)
 
     def run(self, fault: str | None) -> Trial:
@@ -115,17 +115,17 @@ class _Place:
         with TemporaryDirectory(dir=self.home) as own:
             workspace, books = Path(own) / "workspace", Path(own) / "ledger.db"
             shutil.copytree(self.home / "workspace", workspace)
-            with _entered(workspace, books):
+            with _enter_workspace(workspace, books):
                 params = load()
                 terms = params.delta, params.privacy.budget.epsilon, params.dataset.n_public
                 asset = Ledger.create(f"sqlite:///{books}").register(Asset(ASSET, *terms))
                 _write_rows([*self.scene.canaries.members(coins), *self.scene.always], asset.key)
-                with planted(fault, [*self.scene.canaries.records, *self.scene.always]):
+                with plant_fault(fault, [*self.scene.canaries.records, *self.scene.always]):
                     _run(self.scene.steps)
                 release = Release(SYNTHETIC / NAME, MODELS / NAME, EVOLVED / f"{NAME}.npz", BASE_LM, _ENCODER)
                 receipt = _receipt()
                 assert receipt.claim is not None  # a twin is planned as a release
-                found = judged(self.scene.attack(release), coins, receipt.claim, params.delta, params.seed)
+                found = judge_scores(self.scene.attack(release), coins, receipt.claim, params.delta, params.seed)
                 asked = {part: number for query in receipt.queries for part, number in query.versions.items()}
                 return replace(found, versions=dict(sorted(asked.items())))
 
@@ -150,7 +150,7 @@ def _receipt() -> Receipt:
 
 
 @contextmanager
-def _entered(workspace: Path, books: Path) -> Iterator[None]:
+def _enter_workspace(workspace: Path, books: Path) -> Iterator[None]:
     """Make a workspace the working directory and its ledger the ledger, with the ledger's witnesses beside it."""
     own = {LEDGER_VARIABLE: str(books), witness.VARIABLE: str(books.parent / "witnesses")}
     with mock.patch.dict(os.environ, own), contextlib.chdir(workspace):

@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.markup import escape
 
 from palimpsest.cli.console import console
-from palimpsest.cli.context import Context, opened
+from palimpsest.cli.context import Context, open_workspace
 from palimpsest.params.schema import RunSettings
 from palimpsest.privacy.receipt import Receipt, read_receipt
 from palimpsest.report.release import bundle
@@ -17,7 +17,7 @@ from palimpsest.workspace import RECEIPTS, RELEASE
 
 def verify_workspace(workspace: Path) -> int:
     """Print one line per check; 0 if all hold, 1 otherwise."""
-    context, out = opened(workspace), console()
+    context, out = open_workspace(workspace), console()
     found = _receipts(context)
     books = context.ledger.books([receipt.ledger_head for receipt in found.values()])
     out.print("[green]holds[/green]  the ledger's chain is whole")
@@ -31,7 +31,7 @@ def verify_workspace(workspace: Path) -> int:
         for problem in problems:
             out.print(f"[red]fails[/red]  {name}: {escape(problem)}", soft_wrap=True)
         if not problems:
-            out.print(f"[green]holds[/green]  {name}: the receipt is the ledger's; {_confirmed(receipt)}")
+            out.print(f"[green]holds[/green]  {name}: the receipt is the ledger's; {_describe_accountants(receipt)}")
     release = context.workspace / RELEASE
     for problem in total_check(release).problems if (release / bundle.STATEMENT).is_file() else ():
         failures += 1
@@ -39,7 +39,7 @@ def verify_workspace(workspace: Path) -> int:
     return 1 if failures else 0
 
 
-def _confirmed(receipt: Receipt) -> str:
+def _describe_accountants(receipt: Receipt) -> str:
     if receipt.accountant == "rdp":
         return "its epsilon is that of the one accountant that takes all of its events (RDP)"
     return f"both accountants ({receipt.accountant.upper()}, RDP) give its epsilon"

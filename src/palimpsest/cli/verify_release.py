@@ -8,7 +8,7 @@ from rich.markup import escape
 from palimpsest.cli.console import console
 from palimpsest.report.release.check import Checked, verify_release
 from palimpsest.report.release.keys import fingerprint, key_path, load_key, new_key
-from palimpsest.report.shown import visible
+from palimpsest.report.samples import make_visible
 
 _UNPINNED = 3  # 1 is a check that fails, 2 a wrong command line
 
@@ -46,7 +46,7 @@ def verify_folder(path: Path, key: str | None) -> int:
             out.print(f"[red]fails[/red]  {on_one_line(check.name)}: {on_one_line(problem)}", soft_wrap=True)
         if not check.problems:
             out.print(f"[green]holds[/green]  {on_one_line(check.name)}", soft_wrap=True)
-    for line in looks(verified):
+    for line in list_history(verified):
         out.print(f"[dim]shows[/dim]  {on_one_line(line)}", soft_wrap=True)
     if verified.fingerprint is not None:
         out.print(f"key: {verified.fingerprint}", soft_wrap=True)
@@ -65,10 +65,10 @@ def verify_folder(path: Path, key: str | None) -> int:
 
 def on_one_line(text: str) -> str:
     """Return a text on one line that cannot control the terminal: the signer chooses names in it."""
-    return escape(visible(" ".join(text.split())))
+    return escape(make_visible(" ".join(text.split())))
 
 
-def looks(found: Checked) -> list[str]:
+def list_history(found: Checked) -> list[str]:
     """Return every cap that the data set has had, and every charge to it: raised caps and refunds are decisions."""
     caps = [f"the cap was epsilon {found.caps[0].epsilon:g} from {found.caps[0].time}"] if found.caps else []
     for before, cap in zip(found.caps, found.caps[1:], strict=False):

@@ -28,15 +28,14 @@ _IMPORT = re.compile(rb"^[ \t]*((?:import|from)[ \t][^\n(#]*(?:\([^)]*\))?)", re
 DYNAMIC: Mapping[str, tuple[str, ...]] = {
     "palimpsest": (),  # the library's interface for Python; no stage uses it
     "palimpsest.cli.demo": (),  # the demo's params.yaml, wherever it is installed
-    "palimpsest.cli.first_page": (),  # starts the stage that draws the page
     "palimpsest.cli.main": ("palimpsest/privacy/ledger/roles.sql",),  # printed for a database's owner
-    "palimpsest.cli.run": (),  # starts DVC
-    "palimpsest.cli.samples": (),  # starts the program that writes the sample browser
+    "palimpsest.cli.run": (),  # starts DVC, and the stage that draws the page
+    "palimpsest.cli.report": (),  # starts the program that writes the sample browser
     "palimpsest.methods.registry": (),  # the declarations of methods; a stage is held to its own
     "palimpsest.models.chat.wire": (),  # the package httpx
     "palimpsest.models.sources": (),  # the folder of a package with an encoder
     "palimpsest.parts": (),  # the modules of the accountants, each by itself
-    "palimpsest.records.identity": (),  # the rules of a package for numbers of persons
+    "palimpsest.records.personal": (),  # the rules of a package for numbers of persons
     "palimpsest.records.world.shipped": ("palimpsest/records/world/*.zip",),
     "palimpsest.report.page": ("palimpsest/report/templates/*",),
     "palimpsest.report.statement": ("palimpsest/report/*.json",),
@@ -68,8 +67,8 @@ class Look:
             if self._source(module) is None:
                 raise ValueError(f"there is no module {module!r} in {' or '.join(_roots())}")
         found: dict[str, Path] = {}
-        for name in self._reached(modules):
-            files = [self._source(name), *(file for pattern in DYNAMIC.get(name, ()) for file in _matching(pattern))]
+        for name in self._reach(modules):
+            files = [self._source(name), *(file for pattern in DYNAMIC.get(name, ()) for file in _match_files(pattern))]
             found |= {path.relative_to(_home(name)).as_posix(): path for path in files if path is not None}
         return dict(sorted(found.items()))
 
@@ -80,7 +79,7 @@ class Look:
             known.update(f"{name}\0".encode() + self._hashed(path))
         return known.hexdigest()
 
-    def _reached(self, modules: Sequence[str]) -> set[str]:
+    def _reach(self, modules: Sequence[str]) -> set[str]:
         found: set[str] = set()
         waiting = [*modules]
         while waiting:
@@ -95,7 +94,9 @@ class Look:
         path = self._source(module)
         assert path is not None
         package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-        brought = (entry.module for group in _BROUGHT.get(module, ()) for entry in extensions.named(group).values())
+        brought = (
+            entry.module for group in _BROUGHT.get(module, ()) for entry in extensions.find_entries(group).values()
+        )
         return [*_with_packages(module), *brought, *_imports(self._content(path), package)]
 
 
@@ -116,8 +117,8 @@ def digest(*modules: str) -> str:
 
 def _imports(source: bytes, package: str) -> tuple[str, ...]:
     """Return the project's modules that the import statements of `source` name, with the packages they lie in."""
-    found = (name for node in _import_statements(source) for name in _named(node, package))
-    return tuple(dict.fromkeys(part for name in found if _ours(name) for part in _with_packages(name)))
+    found = (name for node in _import_statements(source) for name in _imported_names(node, package))
+    return tuple(dict.fromkeys(part for name in found if _is_ours(name) for part in _with_packages(name)))
 
 
 def _import_statements(source: bytes) -> list[ast.AST]:
@@ -132,14 +133,14 @@ def _import_statements(source: bytes) -> list[ast.AST]:
         return [*_statements(ast.parse(source))]
 
 
-def _ours(name: str) -> bool:
+def _is_ours(name: str) -> bool:
     return name.partition(".")[0] in _roots()
 
 
 @functools.cache
 def _roots() -> frozenset[str]:
     """The packages whose code counts: ours, and those that bring something."""
-    brought = (entry for group in _GROUPS for entry in extensions.named(group).values())
+    brought = (entry for group in _GROUPS for entry in extensions.find_entries(group).values())
     return frozenset({"palimpsest", "stages", *(entry.module.partition(".")[0] for entry in brought)})
 
 
@@ -152,7 +153,7 @@ def _statements(node: ast.AST) -> Iterator[ast.AST]:
             yield from _statements(one)
 
 
-def _named(node: ast.AST, package: str) -> Iterator[str]:
+def _imported_names(node: ast.AST, package: str) -> Iterator[str]:
     """Yield what one statement may import: `from a import b` names a, and a.b where that is a module."""
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)
@@ -170,7 +171,7 @@ def _with_packages(name: str) -> Iterator[str]:
 
 def _source(module: str) -> Path | None:
     """The file of a module or package of the project."""
-    return _file(_home(module), module) if _ours(module) else None
+    return _file(_home(module), module) if _is_ours(module) else None
 
 
 def _file(home: Path, module: str) -> Path | None:
@@ -178,7 +179,7 @@ def _file(home: Path, module: str) -> Path | None:
     return next((Path(path) for path in (f"{place}/__init__.py", f"{place}.py") if os.path.isfile(path)), None)
 
 
-def _matching(pattern: str) -> Iterator[Path]:
+def _match_files(pattern: str) -> Iterator[Path]:
     return (path for path in _home(pattern.replace("/", ".")).glob(pattern) if path.is_file())
 
 

@@ -31,7 +31,7 @@ class Repetition:
 
     def paths(self, *keys: str) -> list[str]:
         """Return the paths under these keys, written out, each once; raise what `filled` raises."""
-        return list(dict.fromkeys(filled(self._paths(keys), self.values)))
+        return list(dict.fromkeys(fill_names(self._paths(keys), self.values)))
 
     def known_paths(self, *keys: str) -> list[str]:
         """Return the paths under these keys, but leave a name that stands for nothing as it is."""
@@ -60,7 +60,7 @@ def expand(graph: Mapping[str, Mapping[str, Any]], params: Mapping[str, Any]) ->
     return [one for stage, entry in graph.items() for one in _repetitions(stage, entry, params)]
 
 
-def unrepeated(graph: Mapping[str, Mapping[str, Any]], params: Mapping[str, Any]) -> list[Repetition]:
+def list_unrepeated(graph: Mapping[str, Mapping[str, Any]], params: Mapping[str, Any]) -> list[Repetition]:
     """Every stage as it is written, once."""
     return [Repetition(stage, stage, entry.get("do", entry), params) for stage, entry in graph.items()]
 
@@ -71,14 +71,14 @@ def params_keys(body: Mapping[str, Any]) -> Iterator[str]:
         yield from [entry] if isinstance(entry, str) else entry.get(RESOLVED, [])
 
 
-def filled(texts: Iterable[str], values: Mapping[str, Any]) -> list[str]:
+def fill_names(texts: Iterable[str], values: Mapping[str, Any]) -> list[str]:
     """The texts with every name written out.
 
     Raises:
         DataError: a name cannot be read.
         ParamsError: a name stands for nothing.
     """
-    written_out = [_NAMED.sub(lambda name: str(_known(name[0], values)), text) for text in texts]
+    written_out = [_NAMED.sub(lambda name: str(_require_value(name[0], values)), text) for text in texts]
     for text in written_out:
         if "${" in text:
             raise DataError(
@@ -87,7 +87,7 @@ def filled(texts: Iterable[str], values: Mapping[str, Any]) -> list[str]:
     return written_out
 
 
-def at(values: Any, key: str) -> Any:
+def value_at(values: Any, key: str) -> Any:
     """Return the value at a key with dots; None where there is none."""
     for part in key.split("."):
         values = values.get(part) if isinstance(values, Mapping) else None
@@ -96,12 +96,12 @@ def at(values: Any, key: str) -> Any:
 
 def _repetitions(stage: str, entry: Mapping[str, Any], params: Mapping[str, Any]) -> Iterator[Repetition]:
     if "matrix" in entry:
-        lists = {key: _known(names, params) for key, names in entry["matrix"].items()}
+        lists = {key: _require_value(names, params) for key, names in entry["matrix"].items()}
         for chosen in product(*lists.values()):
             own = {"item": dict(zip(lists, chosen, strict=True))}
             yield Repetition(stage, f"{stage}@{'-'.join(map(str, chosen))}", entry, {**params, **own})
     elif "foreach" in entry:
-        names = _known(entry["foreach"], params)
+        names = _require_value(entry["foreach"], params)
         pairs = names.items() if isinstance(names, Mapping) else [(value, value) for value in names]
         for key, item in pairs:
             yield Repetition(stage, f"{stage}@{key}", entry["do"], {**params, "key": key, "item": item})
@@ -109,7 +109,7 @@ def _repetitions(stage: str, entry: Mapping[str, Any], params: Mapping[str, Any]
         yield Repetition(stage, stage, entry, params)
 
 
-def _known(text: Any, values: Mapping[str, Any]) -> Any:
+def _require_value(text: Any, values: Mapping[str, Any]) -> Any:
     value = _value(text, values)
     if value is None:
         raise ParamsError(
@@ -122,4 +122,4 @@ def _known(text: Any, values: Mapping[str, Any]) -> Any:
 def _value(text: Any, values: Any) -> Any:
     """Return what `${a.b}` stands for; anything else stands for itself."""
     named = _NAMED.fullmatch(text) if isinstance(text, str) else None
-    return text if named is None else at(values, named[1])
+    return text if named is None else value_at(values, named[1])

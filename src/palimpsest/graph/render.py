@@ -17,8 +17,8 @@ from palimpsest.methods.choose.declaration import CHOOSE
 from palimpsest.methods.registry import METHODS
 from palimpsest.methods.shared.tools import Reads
 from palimpsest.params.file import RESOLVED
-from palimpsest.params.needs import read_by, reads_base, reads_named
 from palimpsest.params.schema import Params
+from palimpsest.params.sources import inputs_of, reads_base, reads_named
 from palimpsest.workspace import BASE_LM, METRICS, PUBLIC, PUBLIC_LM, UNTOUCHED, ZERO_SHOT
 
 _HEAD = """\
@@ -60,7 +60,7 @@ def features(params: Params) -> frozenset[Feature]:
     return frozenset(feature for feature, there in found.items() if there)
 
 
-def authored(params: Params) -> Authored:
+def find_authored(params: Params) -> Authored:
     """Return what each name is built on, and the file that it reads besides those that all names of its stage read.
 
     A choice is built on what it chooses among. Every choice lists equally many, so it may name a file twice.
@@ -72,7 +72,7 @@ def authored(params: Params) -> Authored:
     }
     evolved = {
         known.stage: {
-            name: _reading(author, BASE_LM if Reads.BASE in read_by(params, name) else _NO_MODEL)
+            name: _author_entry(author, BASE_LM if Reads.BASE in inputs_of(params, name) else _NO_MODEL)
             for name, author in getattr(params.run, known.stage).items()
         }
         for known in METHODS
@@ -80,33 +80,33 @@ def authored(params: Params) -> Authored:
     }
     begun = {
         known.stage: {
-            name: _reading(below, _started_from(params, name))
+            name: _author_entry(below, _start_file(params, name))
             for name, below in getattr(params.run, known.stage).items()
         }
         for known in METHODS
         if Reads.START in known.reads
     }
     written = {
-        name: _reading(author, BASE_LM if params.authors[author].kind == "base" else _NO_MODEL)
+        name: _author_entry(author, BASE_LM if params.authors[author].kind == "base" else _NO_MODEL)
         for name, author in params.run.zero_shot.items()
     }
     return evolved | begun | {"zero_shot": written, CHOOSE.stage: chosen}
 
 
-def _reading(below: str, path: Path) -> dict[str, str]:
+def _author_entry(below: str, path: Path) -> dict[str, str]:
     return {"from": below, "reads": str(path)}
 
 
-def _started_from(params: Params, variant: str) -> Path:
+def _start_file(params: Params, variant: str) -> Path:
     """The file that a variant's first population is chosen from."""
     row = params.variants[variant]
     chosen = row.settings.zero_shot
     return PUBLIC / "train.parquet" if chosen is None else ZERO_SHOT / f"{chosen}.parquet"
 
 
-def rendered(params: Params) -> str:
+def render_graph(params: Params) -> str:
     """The text of the workspace's dvc.yaml."""
-    return _text(features(params), json.dumps(authored(params)), params.stores.private)
+    return _text(features(params), json.dumps(find_authored(params)), params.stores.private)
 
 
 @cache  # to lay it out takes longer than all else that `init` does, and most settings change nothing in it
@@ -120,7 +120,7 @@ def render(has: frozenset[Feature], writers: Authored = _NOBODY, remote: str | N
     yaml.width = 4096  # no line is broken within a value
     yaml.indent(mapping=2, sequence=4, offset=2)
     found = document(has, writers, remote)
-    stages = CommentedMap((name, _laid_out(entry)) for name, entry in found["stages"].items())
+    stages = CommentedMap((name, _lay_out(entry)) for name, entry in found["stages"].items())
     for name in list(stages)[1:]:
         stages.yaml_set_comment_before_after_key(name, before="\n")
     yaml.dump(found | {"stages": stages}, text)
@@ -139,36 +139,36 @@ def document(has: frozenset[Feature], writers: Authored = _NOBODY, remote: str |
     there = [stage for stage in STAGES if has.issuperset(stage.needs)]
     absent = {path for path, feature in _OPTIONAL.items() if feature not in has}
     absent |= {path for stage in STAGES for path in stage.writes} - {path for stage in there for path in stage.writes}
-    stages = {stage.name: _repeated(stage, absent, writers) for stage in there}
-    return {"vars": [f"{RESOLVED}:run"], "stages": stages if remote is None else _sent(stages, remote)}
+    stages = {stage.name: _repeat_entry(stage, absent, writers) for stage in there}
+    return {"vars": [f"{RESOLVED}:run"], "stages": stages if remote is None else _set_remote(stages, remote)}
 
 
-def _sent(value: Any, remote: str) -> Any:
+def _set_remote(value: Any, remote: str) -> Any:
     """The value with the remote's name on each output in DVC's cache that would not be pushed."""
     if isinstance(value, list):
-        return [_sent(part, remote) for part in value]
+        return [_set_remote(part, remote) for part in value]
     if not isinstance(value, dict):
         return value
     if value.get("push") is False and value.get("cache") is not False:
         value = {key: part for key, part in value.items() if key != "push"} | {"remote": remote}
-    return {key: _sent(part, remote) for key, part in value.items()}
+    return {key: _set_remote(part, remote) for key, part in value.items()}
 
 
-def _repeated(stage: Stage, absent: set[str], writers: Authored) -> _Entry:
+def _repeat_entry(stage: Stage, absent: set[str], writers: Authored) -> _Entry:
     entry = {key: value for key, value in _entry(stage, absent) if value}
     if stage.over is None:
         return entry
-    entry = _spelled(stage, entry)
+    entry = _spell_names(stage, entry)
     listed = f"${{{stage.over.listed}}}"
     if stage.over.item is None:
         names = {name: dict(own) for name, own in writers.get(stage.name, {}).items()}
         if stage.over.several:
-            entry["deps"] = list(_each(entry["deps"], max(map(len, names.values()), default=1)))
+            entry["deps"] = list(_repeat_deps(entry["deps"], max(map(len, names.values()), default=1)))
         return {"foreach": names if stage.over.authored or stage.over.several else listed, "do": entry}
     return {"desc": entry.pop("desc"), "matrix": {stage.over.item: listed}, **entry}
 
 
-def _each(deps: Sequence[str], several: int) -> Iterator[str]:
+def _repeat_deps(deps: Sequence[str], several: int) -> Iterator[str]:
     """Yield the dependencies; one that names the first of several is repeated for each of them."""
     for dep in deps:
         yield from (dep.replace(FIRST, f"${{item.of{place}}}") for place in range(several if FIRST in dep else 1))
@@ -190,7 +190,7 @@ def _entry(stage: Stage, absent: set[str]) -> Iterator[tuple[str, Any]]:
 
 
 def _output(stage: Stage, path: str, options: Mapping[str, Any] | None = None) -> str | _Entry:
-    held = {**(options or {}), **({} if stage.pushed(path) else {"push": False})}
+    held = {**(options or {}), **({} if stage.may_push(path) else {"push": False})}
     return {path: held} if held else path
 
 
@@ -204,26 +204,26 @@ def _meta(stage: Stage, absent: set[str]) -> Iterator[tuple[str, Any]]:
         yield "gates", gates
 
 
-def _spelled(stage: Stage, value: Any) -> Any:
+def _spell_names(stage: Stage, value: Any) -> Any:
     """Return the value with DVC's words for what the stage is repeated for."""
     if isinstance(value, str) and stage.over is not None:
-        return stage.over.spelled(value)
+        return stage.over.spell(value)
     if isinstance(value, dict):
-        return {_spelled(stage, key): _spelled(stage, part) for key, part in value.items()}
-    return [_spelled(stage, part) for part in value] if isinstance(value, list) else value
+        return {_spell_names(stage, key): _spell_names(stage, part) for key, part in value.items()}
+    return [_spell_names(stage, part) for part in value] if isinstance(value, list) else value
 
 
-def _laid_out(value: Any, key: str = "") -> Any:
+def _lay_out(value: Any, key: str = "") -> Any:
     """The value as it is laid out: options and short lists of keys in one line, all else a line each."""
     if isinstance(value, list):
-        found = CommentedSeq([_laid_out(part, "options") for part in value])
+        found = CommentedSeq([_lay_out(part, "options") for part in value])
         if key in (RESOLVED, "gates") and len(", ".join(map(str, value))) < _WIDTH:
             found.fa.set_flow_style()
         return found
     if not isinstance(value, dict):
         return value
     held = {name: "held" if key in ("options", "foreach") and name != RESOLVED else name for name in value}
-    inner = CommentedMap((name, _laid_out(part, held[name])) for name, part in value.items())
+    inner = CommentedMap((name, _lay_out(part, held[name])) for name, part in value.items())
     if key == "held" or (key == "meta" and "receipt" not in value):
         inner.fa.set_flow_style()
     return inner

@@ -2,10 +2,23 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 
 from palimpsest.params.extension import model_keys
-from palimpsest.workspace import CODE, PUBLIC_FILES, SOURCES, Zone
+from palimpsest.workspace import (
+    CODE,
+    METRICS,
+    MODEL_RECEIPTS,
+    MODELS,
+    PRIVATE,
+    PUBLIC,
+    PUBLIC_FILES,
+    RECEIPTS,
+    SOURCES,
+    SYNTHETIC,
+    Zone,
+)
 
 NAME = "{name}"  # in a declaration: the name that a stage is repeated for
 BELOW = "{below}"  # what that name is built on, where params.yaml maps it to something
@@ -55,7 +68,7 @@ class Each:
     authored: bool = False
     several: bool = False
 
-    def spelled(self, text: str) -> str:
+    def spell(self, text: str) -> str:
         """The text with DVC's words for the name, and for what it is built on."""
         if self.item is not None:
             return text.replace(NAME, f"${{item.{self.item}}}")
@@ -156,10 +169,47 @@ class Stage:
         """All that it writes."""
         return (*self.kept, *map(str, self.metrics), *(str(plot.path) for plot in self.plots))
 
-    def pushed(self, path: str) -> bool:
+    def may_push(self, path: str) -> bool:
         """Whether a file that it writes may leave this machine by `dvc push`."""
         return self.zone is Zone.PUBLIC or PUBLIC_FILES.get(path) == self.name
 
 
 def _fact(folder: Path, name: str) -> str:
     return f"{folder.as_posix()}/{name}.json"
+
+
+TRAIN, HOLDOUT, TEST = (PRIVATE / f"{part}.parquet" for part in ("train", "holdout", "test"))
+TEXTS, HELD = PUBLIC / "train.parquet", PUBLIC / "heldout.parquet"
+MODEL, MODEL_RECEIPT, MODEL_BELOW = MODELS / NAME, MODEL_RECEIPTS / f"{NAME}.json", MODELS / BELOW
+ROWS, RECEIPT = SYNTHETIC / f"{NAME}.parquet", RECEIPTS / f"{NAME}.json"
+EVALUATED, AUDITED = Each("run.evaluate", "variant"), Each("run.audit", "variant")
+COLUMNS = ("dataset.text", "dataset.label")
+GUESSING = ("seed", "dataset", "privacy.budget.delta", "audit.guesses", "audit.alpha")  # read by guesses at coins
+
+
+def metric_files(metric: str) -> tuple[Path, ...]:
+    """Return the file of a metric, for each name that a stage is repeated for."""
+    return (METRICS / NAME / f"{metric}.json",)
+
+
+def measures(
+    name: str,
+    desc: str,
+    metric: str,
+    params: tuple[str, ...],
+    deps: tuple[Path | str, ...],
+    over: Each = AUDITED,
+    needs: tuple[Feature, ...] = (),
+    zone: Zone = Zone.PRIVATE,
+    module: str = "",
+    first: bool = False,
+    gpus: int = 0,
+) -> Stage:
+    """Declare a stage that measures what it is repeated for: by default each variant's rows, beside private rows."""
+    return Stage(
+        name, desc, zone, over, params, deps, metrics=metric_files(metric), needs=needs, module=module, first=first,
+        gpus=gpus,
+    )  # fmt: skip
+
+
+computes = partial(measures, gpus=1)  # with torch

@@ -9,7 +9,8 @@ from functools import partial
 from pathlib import Path
 
 from palimpsest import extensions
-from palimpsest.graph.measuring import (
+from palimpsest.graph.stage import (
+    BELOW,
     COLUMNS,
     EVALUATED,
     GUESSING,
@@ -18,27 +19,24 @@ from palimpsest.graph.measuring import (
     MODEL,
     MODEL_BELOW,
     MODEL_RECEIPT,
-    RECEIPT,
-    ROWS,
-    TEST,
-    TEXTS,
-    TRAIN,
-    computes,
-    measured,
-    measures,
-)
-from palimpsest.graph.stage import (
-    BELOW,
     NAME,
     PRIVATE_FILE,
     PUBLIC_FILE,
     PUBLIC_TEST_FILE,
     READ,
+    RECEIPT,
+    ROWS,
+    TEST,
     TEST_FILE,
+    TEXTS,
+    TRAIN,
     DvcPlot,
     Each,
     Feature,
     Stage,
+    computes,
+    measures,
+    metric_files,
 )
 from palimpsest.methods.registry import CHARGED
 from palimpsest.methods.shared.tools import Reads
@@ -105,7 +103,7 @@ _FILES: Mapping[Reads, tuple[Path, ...]] = {
 }
 
 
-def _writes(stage: str) -> Stage:
+def _declare_writer(stage: str) -> Stage:
     """The stage that writes the rows of each variant of a method, or of several, under a charge of its own."""
     methods = [known for known in CHARGED if known.stage == stage]
     first, reads = methods[0], {what for known in methods for what in known.reads}
@@ -120,7 +118,7 @@ def _writes(stage: str) -> Stage:
     labelled = all(known.tasks == ("classify",) for known in methods)
     return Stage(
         stage, first.does, Zone.PRIVATE, over, (*_ASKED, *params), (*_MEMBERS, *deps),
-        (*rounds, SYNTHETIC / f"{NAME}.jsonl", ROWS), measured("generation"), receipt=RECEIPT,
+        (*rounds, SYNTHETIC / f"{NAME}.jsonl", ROWS), metric_files("generation"), receipt=RECEIPT,
         needs=(Feature.LABELS,) if labelled else (), module="fit", gpus=1,
     )  # fmt: skip
 
@@ -128,7 +126,7 @@ def _writes(stage: str) -> Stage:
 _fetches = partial(Stage, zone=Zone.PUBLIC, retries=1)  # public work, which may be tried again
 
 # The stages of methods, from their declarations. Those with a place of their own are taken out below.
-_written = {stage: _writes(stage) for stage in sorted({known.stage for known in CHARGED})}
+_written = {stage: _declare_writer(stage) for stage in sorted({known.stage for known in CHARGED})}
 STAGES = (
     Stage(
         INPUTS.name,
@@ -175,7 +173,7 @@ STAGES = (
         Zone.DP, Each("run.dp_lm"),
         ("seed", "dataset.text", "dataset.label", "dataset.labels", "models.encoder", f"variants.{NAME}"),
         (MODEL_BELOW, MODEL_RECEIPTS / f"{BELOW}.json", BASE_LM, UNTOUCHED, HELD),
-        (SYNTHETIC / f"{NAME}.jsonl", ROWS, RECEIPT), measured("generation"), gpus=1,
+        (SYNTHETIC / f"{NAME}.jsonl", ROWS, RECEIPT), metric_files("generation"), gpus=1,
     ),
     _fetches(
         "teach_similar", "Teach a public language model, on public pairs, to go on with a text like the one it read",
@@ -297,7 +295,7 @@ STAGES = (
         COLUMNS, (ROWS, FACTS), EVALUATED, (Feature.WORLD,),
     ),
 
-    *(stage for stages in extensions.loaded(extensions.STAGES).values() for stage in stages),
+    *(stage for stages in extensions.load_group(extensions.STAGES).values() for stage in stages),
 
     # The pages, and what leaves.
     Stage(

@@ -19,9 +19,9 @@ from ruamel.yaml.error import YAMLError
 
 from palimpsest.errors import DataError
 from palimpsest.files import find_cache, read_json
-from palimpsest.graph.expand import MADE, Repetition, at, expand, filled, params_keys
+from palimpsest.graph.expand import MADE, Repetition, expand, fill_names, params_keys, value_at
 from palimpsest.params.file import RESOLVED
-from palimpsest.params.resolve import as_written
+from palimpsest.params.resolve import to_file_key
 from palimpsest.workspace import CODE, DVC, GRAPH, INPUTS, LOCK, SOURCES
 
 ITS_CODE = "its code (another version of palimpsest)"
@@ -69,15 +69,15 @@ def survey(workspace: Path, facts: Facts) -> list[Standing]:
         ParamsError, DataError: a name in dvc.yaml stands for nothing, dvc.lock is not whole, or DVC's settings cannot
             be read.
     """
-    values = _yaml(workspace / RESOLVED)
-    stages = expand(_yaml(workspace / GRAPH).get("stages", {}), values)
-    look = _Look(workspace, values, facts, _locked(workspace), Cache.of(workspace))
-    return [look.at(one) for one in _upstream_first(stages)]
+    values = _read_yaml(workspace / RESOLVED)
+    stages = expand(_read_yaml(workspace / GRAPH).get("stages", {}), values)
+    look = _Look(workspace, values, facts, _read_lock(workspace), Cache.of(workspace))
+    return [look.examine(one) for one in _sort_upstream_first(stages)]
 
 
-def _upstream_first(stages: Sequence[Repetition]) -> list[Repetition]:
+def _sort_upstream_first(stages: Sequence[Repetition]) -> list[Repetition]:
     """The stages, each after those that write what it reads; otherwise in their order."""
-    below, found = _needed(stages), dict[str, Repetition]()
+    below, found = _find_needs(stages), dict[str, Repetition]()
     named = {one.name: one for one in stages}
 
     def visit(name: str) -> None:
@@ -91,24 +91,24 @@ def _upstream_first(stages: Sequence[Repetition]) -> list[Repetition]:
     return list(found.values())
 
 
-def _needed(stages: Sequence[Repetition]) -> dict[str, set[str]]:
+def _find_needs(stages: Sequence[Repetition]) -> dict[str, set[str]]:
     """Return stage -> the stages that write what it reads: a file, a folder around it, or something in a folder."""
     inside: dict[str, set[str]] = {}  # a path -> who writes it or something below it
     whole: dict[str, str] = {}
     for one in stages:
         for path in one.paths(*MADE):
             whole[path] = one.name
-            for place in (path, *_above(path)):
+            for place in (path, *_parent_paths(path)):
                 inside.setdefault(place, set()).add(one.name)
     needs = {}
     for one in stages:
         deps = one.paths("deps")
-        above = {whole[place] for path in deps for place in _above(path) if place in whole}
+        above = {whole[place] for path in deps for place in _parent_paths(path) if place in whole}
         needs[one.name] = {name for path in deps for name in inside.get(path, ())} | above
     return needs
 
 
-def _above(path: str) -> Iterator[str]:
+def _parent_paths(path: str) -> Iterator[str]:
     parts = path.split("/")
     return ("/".join(parts[:end]) for end in range(1, len(parts)))
 
@@ -132,7 +132,7 @@ class Cache:
         parts = self._parts(value)
         return parts is not None and all(self._path(each).is_file() for each in parts.values())
 
-    def inside(self, value: str, name: str) -> str | None:
+    def hash_inside(self, value: str, name: str) -> str | None:
         """The hash of a file in the folder of that hash."""
         return (self._parts(value) or {}).get(name) if value.endswith(".dir") else None
 
@@ -141,7 +141,7 @@ class Cache:
         """Whether it knows of any run."""
         return (self.folder / "runs").is_dir()
 
-    def made_of(self, key: Noted) -> Noted | None:
+    def find_run(self, key: Noted) -> Noted | None:
         """Return what the newest run of the same command, inputs and settings made; None where there was none."""
         digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
         folder = self.folder / "runs" / digest[:2] / digest
@@ -181,14 +181,14 @@ class _Look:
     def facts(self) -> Mapping[str, bytes]:
         return self.told()
 
-    def at(self, one: Repetition) -> Standing:
+    def examine(self, one: Repetition) -> Standing:
         """Return the state of a stage; those before it must have been looked at."""
         standing = self._inputs(one) if one.stage == INPUTS.name else self._standing(one)
         for path in one.paths(*MADE):
             self.writers[path] = one.name
             if standing.state is State.RUNS:
                 self.hashes[path] = None
-                for place in _above(path):
+                for place in _parent_paths(path):
                     self.inside.setdefault(place, {})[one.name] = None
         return standing
 
@@ -197,65 +197,65 @@ class _Look:
         if not (self.workspace / INPUTS).is_dir():
             return Standing(one.stage, one.name, State.RUNS, (_NEVER,))
         now = {path: hashlib.md5(content).hexdigest() for path, content in self.facts.items()}
-        told = tuple(_words(path) for path, value in now.items() if md5_of(self.workspace / path) != value)
+        told = tuple(_describe_file(path) for path, value in now.items() if md5_of(self.workspace / path) != value)
         return Standing(one.stage, one.name, State.RUNS if told else State.CACHED, told)
 
     def _standing(self, one: Repetition) -> Standing:
-        after = tuple(dict.fromkeys(name for path in one.paths("deps") for name in self._pending(path)))
+        after = tuple(dict.fromkeys(name for path in one.paths("deps") for name in self._pending_writers(path)))
         noted = self.lock.get(one.name)
         if noted is None and (after or not self.cache.has_runs):
             return Standing(one.stage, one.name, State.RUNS, (_NEVER,), after)
-        now = self._now(one)
+        now = self._lock_entry(one)
         why = (_NEVER,) if noted is None else tuple(_changes(noted, now))
         if after:
             return Standing(one.stage, one.name, State.RUNS, why, after)
-        made = self.cache.made_of(now) if why else noted
-        if noted is not None and not why and self._whole(one, noted):
-            return self._known(one, State.CACHED, noted, ())
+        made = self.cache.find_run(now) if why else noted
+        if noted is not None and not why and self._is_intact(one, noted):
+            return self._note_hashes(one, State.CACHED, noted, ())
         if made is not None and all(self.cache.holds(out["md5"]) for out in made.get("outs", [])):
-            return self._known(one, State.RESTORABLE, made, why or ("its files are not as it wrote them",))
+            return self._note_hashes(one, State.RESTORABLE, made, why or ("its files are not as it wrote them",))
         return Standing(one.stage, one.name, State.RUNS, why or ("its files are gone",))
 
-    def _known(self, one: Repetition, state: State, made: Noted, why: tuple[str, ...]) -> Standing:
+    def _note_hashes(self, one: Repetition, state: State, made: Noted, why: tuple[str, ...]) -> Standing:
         self.hashes |= {out["path"]: out["md5"] for out in made["outs"]}
         return Standing(one.stage, one.name, state, why)
 
-    def _pending(self, path: str) -> Iterator[str]:
+    def _pending_writers(self, path: str) -> Iterator[str]:
         """Yield the stages before this one that may still change what a path holds."""
-        if _in(path, INPUTS.as_posix()):
+        if _is_inside(path, INPUTS.as_posix()):
             return
-        for place in (path, *_above(path)):
+        for place in (path, *_parent_paths(path)):
             if self.hashes.get(place, "") is None:
                 yield self.writers[place]
         yield from self.inside.get(path, ())
 
-    def _now(self, one: Repetition) -> Noted:
+    def _lock_entry(self, one: Repetition) -> Noted:
         """Return what the lock file would say of a stage run now; a file that may still change has no hash."""
-        settings = {key: at(self.values, key) for key in filled(sorted(params_keys(one.body)), one.values)}
+        settings = {key: value_at(self.values, key) for key in fill_names(sorted(params_keys(one.body)), one.values)}
         body = {
-            "cmd": filled([one.body["cmd"]], one.values)[0],
+            "cmd": fill_names([one.body["cmd"]], one.values)[0],
             "deps": [{"path": path, "hash": "md5", "md5": self._hash(path)} for path in sorted(one.paths("deps"))],
             "params": {RESOLVED: settings} if settings else None,
         }
         return {key: value for key, value in body.items() if value} | {"outs": sorted(one.paths(*MADE))}
 
     def _hash(self, path: str) -> str | None:
-        if _in(path, INPUTS.as_posix()) and path in self.facts:
+        if _is_inside(path, INPUTS.as_posix()) and path in self.facts:
             return hashlib.md5(self.facts[path]).hexdigest()
         if path in self.hashes:
             return self.hashes[path]
-        for place in _above(path):
+        for place in _parent_paths(path):
             if value := self.hashes.get(place):
-                return self.cache.inside(value, path.removeprefix(f"{place}/"))
-        return None if any(self._pending(path)) else md5_of(self.workspace / path)
+                return self.cache.hash_inside(value, path.removeprefix(f"{place}/"))
+        return None if any(self._pending_writers(path)) else md5_of(self.workspace / path)
 
-    def _whole(self, one: Repetition, noted: Noted) -> bool:
+    def _is_intact(self, one: Repetition, noted: Noted) -> bool:
         """Whether what it wrote lies where it wrote it, and in the cache where DVC keeps it there."""
         wrote = {out["path"]: out["md5"] for out in noted.get("outs", [])}
         if wrote.keys() != set(one.paths(*MADE)):
             return False
         return all(
-            md5_of(self.workspace / path) == value and (path in _uncached(one) or self.cache.holds(value))
+            md5_of(self.workspace / path) == value and (path in _list_uncached(one) or self.cache.holds(value))
             for path, value in wrote.items()
         )
 
@@ -270,7 +270,7 @@ def _changes(noted: Noted, now: Noted) -> Iterator[str]:
     known = {dep["path"]: dep["md5"] for dep in noted.get("deps", [])}
     for dep in now.get("deps", []):
         if dep["md5"] is not None and known.get(dep["path"]) != dep["md5"]:
-            yield _words(dep["path"])
+            yield _describe_file(dep["path"])
 
 
 _ABSENT = object()
@@ -281,12 +281,12 @@ def _differences(key: str, before: Any, now: Any) -> Iterator[str]:
         for part in dict.fromkeys((*before, *now)):
             yield from _differences(f"{key}.{part}", before.get(part, _ABSENT), now.get(part, _ABSENT))
     elif before is _ABSENT or now is _ABSENT or before != now:
-        name = ".".join(map(str, as_written(tuple(key.split(".")))))
-        values = [_told(value) for value in (before, now)]
+        name = ".".join(map(str, to_file_key(tuple(key.split(".")))))
+        values = [_format_setting(value) for value in (before, now)]
         yield name if None in values else f"{name} ({values[0]} before, {values[1]} now)"
 
 
-def _told(value: Any) -> str | None:
+def _format_setting(value: Any) -> str | None:
     """Return a setting as it is shown; None if it is long or a collection."""
     if value is _ABSENT:
         return "not set"
@@ -296,7 +296,7 @@ def _told(value: Any) -> str | None:
     return text if len(text) <= _SHOWN else None
 
 
-def _words(path: str) -> str:
+def _describe_file(path: str) -> str:
     """Return the name by which its owner knows a file that a stage reads."""
     name = Path(path)
     if name.parent == CODE:
@@ -324,33 +324,33 @@ def _md5(path: str, _size: int, _time: int, _inode: int) -> str:
         return hashlib.file_digest(file, "md5").hexdigest()
 
 
-def _uncached(one: Repetition) -> set[str]:
+def _list_uncached(one: Repetition) -> set[str]:
     """Return what it writes and DVC does not look for in its cache, which may hold a copy of a metric or plot."""
     written = (entry for key in MADE for entry in one.body.get(key, []) if not isinstance(entry, str))
     return {path for entry in written for path, how in entry.items() if how.get("cache") is False}
 
 
-def _in(path: str, folder: str) -> bool:
+def _is_inside(path: str, folder: str) -> bool:
     return path.startswith(f"{folder}/")
 
 
 def _run(path: Path) -> Noted | None:
     """Return what DVC's cache notes of a run; None where a full disk left half a note, which DVC removes on reading."""
     try:
-        made = _yaml(path)
+        made = _read_yaml(path)
         return dict(made) if made["outs"] else None
     except (KeyError, TypeError, ValueError, YAMLError):
         return None
 
 
-def _locked(workspace: Path) -> Mapping[str, Noted]:
+def _read_lock(workspace: Path) -> Mapping[str, Noted]:
     """Return stage -> what DVC's lock file says of it.
 
     Raises:
         DataError: the file is not whole.
     """
     try:
-        stages = dict(_yaml(workspace / LOCK).get("stages", {}))
+        stages = dict(_read_yaml(workspace / LOCK).get("stages", {}))
         if not all(map(_is_whole, stages.values())):
             raise ValueError(LOCK)
         return stages
@@ -366,6 +366,6 @@ def _is_whole(noted: Noted) -> bool:
     return all(file.get("path") and file.get("md5") for side in ("deps", "outs") for file in noted.get(side, []))
 
 
-def _yaml(path: Path) -> Any:
+def _read_yaml(path: Path) -> Any:
     """Read a YAML file as DVC does; return an empty mapping where there is no file."""
     return (YAML(typ="safe").load(path.read_text(encoding="utf-8")) if path.is_file() else None) or {}

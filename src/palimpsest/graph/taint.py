@@ -14,7 +14,7 @@ from pathlib import Path as File
 from typing import Any
 
 from palimpsest.errors import DataError
-from palimpsest.graph.expand import MADE, Repetition, expand, filled, params_keys
+from palimpsest.graph.expand import MADE, Repetition, expand, fill_names, params_keys
 from palimpsest.params.extension import model_keys
 from palimpsest.params.file import RESOLVED
 from palimpsest.records.vouched import EMBEDDED
@@ -72,7 +72,7 @@ class Flow:
     public: Mapping[str, str] = field(default_factory=lambda: PUBLIC_FILES)
     door: tuple[str, ...] = DOOR
 
-    def metered(self, node: Node) -> bool:
+    def is_metered(self, node: Node) -> bool:
         """Whether a ledgered mechanism stands between what the node reads and what it writes."""
         return node.receipt and node.name in self.ledgered
 
@@ -81,7 +81,7 @@ class Flow:
         others = [other for other in self.nodes if other.name != node.name]
         return [(other, path) for other in others for path in other.writes if _meets(path, node.reads)]
 
-    def behind(self, node: Node) -> list[Node]:
+    def find_upstream(self, node: Node) -> list[Node]:
         """Return the node and all that it needs, each after its own needs."""
         known: dict[str, Node] = {}
 
@@ -94,19 +94,21 @@ class Flow:
         visit(node, (node.name,))
         return list(known.values())
 
-    def into(self, node: Node, below: Path = ()) -> list[Path]:
+    def find_paths(self, node: Node, below: Path = ()) -> list[Path]:
         """Return every path of private data to what the node writes, with no node of `below` and the node last."""
-        metered, made = self.metered(node), self.makers(node)
+        metered, made = self.is_metered(node), self.makers(node)
         carried: list[Path] = []
         told: set[str] = set()
         for maker, path in made:
-            through = metered and any(_inside(path, folder) for folder in self.door)
+            through = metered and any(_is_inside(path, folder) for folder in self.door)
             passes = through or self.public.get(path) == maker.name
             seen = (*below, node.name)
-            further = [] if passes or maker.name in seen else self.into(maker, seen)
+            further = [] if passes or maker.name in seen else self.find_paths(maker, seen)
             carried += further
             told |= {path} if further else set()
-        stray = [path for path in node.reads if _inside(path, PRIVATE) and not any(_meets(path, [m]) for _, m in made)]
+        stray = [
+            path for path in node.reads if _is_inside(path, PRIVATE) and not any(_meets(path, [m]) for _, m in made)
+        ]
         raw = [*(path for path in self.private if _meets(path, node.reads) and path not in told), *stray]
         carried += [(path,) for path in raw if not (metered and _meets(path, self.door))]
         held = node.zone == Zone.PRIVATE or any(_meets(path, node.writes) for path in (*self.private, PRIVATE))
@@ -115,15 +117,15 @@ class Flow:
 
     def zone(self, node: Node) -> Zone:
         """Return the node's zone as it follows from the graph, whatever dvc.yaml says of it."""
-        if self.into(node):
+        if self.find_paths(node):
             return Zone.PRIVATE
-        return Zone.DP if self._answers(node, ()) else Zone.PUBLIC
+        return Zone.DP if self._carries_answers(node, ()) else Zone.PUBLIC
 
-    def _answers(self, node: Node, below: Path) -> bool:
+    def _carries_answers(self, node: Node, below: Path) -> bool:
         """Whether answers of a ledgered mechanism reach what the node writes."""
         above = [maker for maker, path in self.makers(node) if self.public.get(path) != maker.name]
         seen = (*below, node.name)
-        return self.metered(node) or any(self._answers(one, seen) for one in above if one.name not in seen)
+        return self.is_metered(node) or any(self._carries_answers(one, seen) for one in above if one.name not in seen)
 
 
 def taint(flow: Flow, to: str = RELEASE) -> list[Path]:
@@ -146,13 +148,13 @@ def taint(flow: Flow, to: str = RELEASE) -> list[Path]:
     >>> taint(Flow((rows, fit, out), ("rows.csv",), frozenset()))
     [('rows.csv', 'split', 'fit', 'pack')]
     """
-    leaving = [node for node in flow.nodes if any(_inside(path, to) for path in node.writes)]
-    return sorted({way for node in leaving for way in flow.into(node)})
+    leaving = [node for node in flow.nodes if any(_is_inside(path, to) for path in node.writes)]
+    return sorted({way for node in leaving for way in flow.find_paths(node)})
 
 
-def narrowed(node: Node, files: Sequence[str]) -> Node:
+def narrow_reads(node: Node, files: Sequence[str]) -> Node:
     """The node with the files that it reads in place of the folders that hold them."""
-    kept = [path for path in node.reads if not any(_inside(file, path) for file in files)]
+    kept = [path for path in node.reads if not any(_is_inside(file, path) for file in files)]
     return replace(node, reads=(*kept, *files))
 
 
@@ -182,7 +184,7 @@ def _node(one: Repetition, workspace: File) -> Node:
     declared = [path for path in map(values.get("dataset", {}).get, _DECLARED) if path is not None]
     named = (file for entry in body.get("params", []) if not isinstance(entry, str) for file in entry)
     files = [file for file in named if file != RESOLVED]
-    read, made = [*one.paths("deps"), *filled(files, values)], one.paths(*MADE)
+    read, made = [*one.paths("deps"), *fill_names(files, values)], one.paths(*MADE)
     for path in (*read, *made):
         _refuse_path(name, path, declared, workspace)
     _refuse_command(name, body.get("cmd", ""), values, workspace)
@@ -210,16 +212,16 @@ def _gates(listed: Sequence[str], values: Mapping[str, Any]) -> list[str]:
 
 def _models(body: Mapping[str, Any], values: Mapping[str, Any], workspace: File) -> Iterator[str]:
     """The folders of models that the stage's parameters name, from the workspace; a hub's name is a path to nothing."""
-    entries = filled(params_keys(body), values)
+    entries = fill_names(params_keys(body), values)
     names = {"models", "authors", *(key.partition(".")[0] for key in model_keys().values())}
     sections = {name: values.get(name, {}) for name in sorted(names)}
     for key, name in _leaves(sections):
         may_name = _MODEL.fullmatch(key) or key in model_keys().values()
-        if may_name and name not in (None, EMBEDDED) and any(_within(key, entry) for entry in entries):
-            yield from dict.fromkeys(_plain(key, place, workspace) for place in _places(str(name), workspace))
+        if may_name and name not in (None, EMBEDDED) and any(_may_read(key, entry) for entry in entries):
+            yield from dict.fromkeys(_relative_place(key, place, workspace) for place in _places(str(name), workspace))
 
 
-def _within(key: str, entry: str) -> bool:
+def _may_read(key: str, entry: str) -> bool:
     """Whether a stage that depends on this entry of params.yaml may read the key."""
     return f"{key}.".startswith(f"{entry}.") or f"{entry}.".startswith(f"{key}.")
 
@@ -234,10 +236,10 @@ def _leaves(body: Any, above: str = "") -> Iterator[tuple[str, Any]]:
 
 def _places(name: str, workspace: File) -> tuple[File, File]:
     """Return where a path leads, as it is written and through its links."""
-    return File(posixpath.abspath(File(workspace, posixpath.expanduser(name)))), _resolved(name, workspace)
+    return File(posixpath.abspath(File(workspace, posixpath.expanduser(name)))), _resolve(name, workspace)
 
 
-def _plain(key: str, place: File, workspace: File) -> str:
+def _relative_place(key: str, place: File, workspace: File) -> str:
     for home in (File(posixpath.abspath(workspace)), workspace.resolve()):
         if home.is_relative_to(place):
             raise DataError(f"{key} in params.yaml names a folder that holds the workspace.", "Name the model's own.")
@@ -263,7 +265,7 @@ def _refuse_path(name: str, path: str, declared: Collection[str], workspace: Fil
             "Write it from the workspace, without '.', '..' or a slash at the end.",
         )
     away = [one for one in (path, *declared) if one.startswith(("/", "~")) or one.split("/")[0] == ".."]
-    own, others = _resolved(path, workspace), [_resolved(one, workspace) for one in away if one != path]
+    own, others = _resolve(path, workspace), [_resolve(one, workspace) for one in away if one != path]
     twice = any(own.is_relative_to(other) or other.is_relative_to(own) for other in others)
     if twice or (path in away and path not in declared):
         raise DataError(
@@ -273,10 +275,10 @@ def _refuse_path(name: str, path: str, declared: Collection[str], workspace: Fil
 
 
 def _refuse_command(name: str, command: str | Sequence[str], values: Mapping[str, Any], workspace: File) -> None:
-    lines = filled([command] if isinstance(command, str) else command, values)
+    lines = fill_names([command] if isinstance(command, str) else command, values)
     held = [path for path in map(values.get("dataset", {}).get, _SECRET) if path is not None]
-    secret = [_resolved(path, workspace) for path in (PRIVATE, *held)]
-    words = [_resolved(word, workspace) for line in lines for word in _WORDS.split(line) if word]
+    secret = [_resolve(path, workspace) for path in (PRIVATE, *held)]
+    words = [_resolve(word, workspace) for line in lines for word in _WORDS.split(line) if word]
     if any(word.is_relative_to(path) for word in words for path in secret):
         raise DataError(
             f"The command of stage {name!r} in dvc.yaml names a private file.",
@@ -284,14 +286,14 @@ def _refuse_command(name: str, command: str | Sequence[str], values: Mapping[str
         )
 
 
-def _resolved(path: str, workspace: File) -> File:
+def _resolve(path: str, workspace: File) -> File:
     return File(workspace, posixpath.expanduser(path)).resolve()
 
 
-def _inside(path: str, folder: str) -> bool:
+def _is_inside(path: str, folder: str) -> bool:
     return path == folder or path.startswith(f"{folder}/")
 
 
 def _meets(path: str, reads: Collection[str]) -> bool:
     """Whether reading these reads something of the file or folder."""
-    return any(_inside(path, one) or _inside(one, path) for one in reads)
+    return any(_is_inside(path, one) or _is_inside(one, path) for one in reads)

@@ -45,12 +45,12 @@ def select_public(
     chosen: list[Record] = []
     for column, (label, wanted) in enumerate(counts.items()):
         own = [index for index, known in enumerate(given) if known == label]
-        rows = [*own, *_nearest(similarity, column, given)][:wanted]
+        rows = [*own, *_sort_nearest(similarity, column, given)][:wanted]
         chosen += [Record(texts[index], label) for index in rows]
     return chosen
 
 
-def spread(rows: Sequence[Record], wanted: int) -> list[Record]:
+def pick_evenly(rows: Sequence[Record], wanted: int) -> list[Record]:
     """At most so many of the public rows, evenly over their file, which may be sorted: for data without labels.
 
     Guarantee: epsilon 0; every argument is public.
@@ -62,7 +62,7 @@ def spread(rows: Sequence[Record], wanted: int) -> list[Record]:
     return [rows[index * len(rows) // count] for index in range(count)]
 
 
-def _nearest(similarity: np.ndarray, column: int, given: Sequence[str | None]) -> list[int]:
+def _sort_nearest(similarity: np.ndarray, column: int, given: Sequence[str | None]) -> list[int]:
     """Unlabelled texts that belong to the label of `column`, the most similar first."""
     unlabelled = np.array([label is None for label in given], dtype=bool)
     belongs = np.flatnonzero(unlabelled & (similarity.argmax(axis=1) == column))

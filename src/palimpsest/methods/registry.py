@@ -26,10 +26,10 @@ _DECLARED = (
 )
 
 
-def _declared() -> Iterator[Method]:
+def _load_declared() -> Iterator[Method]:
     for module, name in _DECLARED:
         yield getattr(import_module(f"palimpsest.methods.{module}"), name)
-    yield from extensions.loaded(extensions.METHODS).values()
+    yield from extensions.load_group(extensions.METHODS).values()
 
 
 def _depth(known: Method) -> int:
@@ -37,7 +37,7 @@ def _depth(known: Method) -> int:
     return 2 if Reads.SOURCES in known.reads else 1 if Reads.SOURCE in known.reads else 0
 
 
-METHODS: tuple[Method, ...] = tuple(sorted(_declared(), key=_depth))
+METHODS: tuple[Method, ...] = tuple(sorted(_load_declared(), key=_depth))
 extensions.require_apart("a method", (known.name for known in METHODS))
 # Those whose rows are charged as such: a variant of the method is asked for by itself.
 CHARGED = tuple(method for method in METHODS if method.family is not Family.TRAINS)

@@ -69,19 +69,19 @@ class Activations:
             found.append(states)
             raise _Read
 
-        with _changed(self._block, read), suppress(_Read):
+        with _change_output(self._block, read), suppress(_Read):
             self._model.base_model(input_ids=tokens, attention_mask=torch.ones_like(tokens), use_cache=False)
         return found[0]
 
 
-def moved(model: PreTrainedModel, block: int, shift: np.ndarray) -> Any:
+def shift_states(model: PreTrainedModel, block: int, shift: np.ndarray) -> Any:
     """A context in which the hidden states after a block are moved by `shift`, (d,), at every position."""
     by = torch.as_tensor(shift, dtype=model.dtype, device=model.device)
-    return _changed(blocks(model)[block], lambda states: states + by)
+    return _change_output(blocks(model)[block], lambda states: states + by)
 
 
 @contextmanager
-def _changed(block: nn.Module, change: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
+def _change_output(block: nn.Module, change: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
     """A context in which the output of a block, (rows, time, d), is changed."""
 
     def hook(_block: nn.Module, _given: Any, output: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Features of causal models beyond plain attention and a plain head: sliding windows, capped logits; and the blocks."""
+"""Features of causal models beyond plain attention: sliding windows, soft caps, mixtures of experts."""
 
 import torch
 from torch import nn
@@ -23,9 +23,9 @@ def masks_of(config: PreTrainedConfig, visible: torch.Tensor, apart: torch.Tenso
     text = config.get_text_config()
     window, kinds = getattr(text, "sliding_window", None), getattr(text, "layer_types", None)
     if not window or (kinds is not None and _SLIDING not in kinds):
-        return _additive(visible, dtype)
-    near = _additive(visible & (apart < window), dtype)
-    return near if kinds is None else {_FULL: _additive(visible, dtype), _SLIDING: near}
+        return _additive_mask(visible, dtype)
+    near = _additive_mask(visible & (apart < window), dtype)
+    return near if kinds is None else {_FULL: _additive_mask(visible, dtype), _SLIDING: near}
 
 
 def cap_of(model: PreTrainedModel) -> float | None:
@@ -34,7 +34,7 @@ def cap_of(model: PreTrainedModel) -> float | None:
     return cap
 
 
-def capped(logits: torch.Tensor, cap: float | None) -> torch.Tensor:
+def cap_logits(logits: torch.Tensor, cap: float | None) -> torch.Tensor:
     """Apply the cap to a head's output."""
     return logits if cap is None else torch.tanh(logits / cap) * cap
 
@@ -55,5 +55,15 @@ def blocks(model: PreTrainedModel) -> nn.ModuleList:
     )
 
 
-def _additive(visible: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def _additive_mask(visible: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill(~visible, torch.finfo(dtype).min)
+
+
+def is_mixture(model: nn.Module) -> bool:
+    """Return whether the model, or one inside it, sends tokens to experts.
+
+    An expert processes the tokens of all texts that are sent to it, so the shapes of its products are not public.
+    """
+    parts = (part for part in model.modules() if isinstance(part, PreTrainedModel))
+    settings = [setting for part in parts for setting in part.config.get_text_config().to_dict().items()]
+    return any("experts" in name and isinstance(value, int) and value > 1 for name, value in settings)

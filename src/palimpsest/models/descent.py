@@ -48,7 +48,7 @@ class Kept:
     folder: Path
     key: str
 
-    def restored(self, told: _Told, rates: LambdaLR) -> int:
+    def restore(self, told: _Told, rates: LambdaLR) -> int:
         """Restore the last state, and return the number of steps that it had done.
 
         Raises:
@@ -92,7 +92,7 @@ def key_of(model: nn.Module, about: Iterable[object]) -> str:
     return digest.hexdigest()[:32]
 
 
-def descended(
+def descend(
     trained: nn.Module,
     batches: Iterable[Batch],
     loss: Callable[[Batch], torch.Tensor],
@@ -123,7 +123,7 @@ def descended(
     if private and kept:
         raise ValueError("a training on private rows keeps no state")
     told, half = _Told(trained, steps), precision == "bf16"
-    done = kept.restored(told, rates) if kept else 0
+    done = kept.restore(told, rates) if kept else 0
     left, since = iter(batches), time.monotonic()
     for _ in islice(left, done):
         pass

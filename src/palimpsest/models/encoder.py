@@ -12,8 +12,8 @@ from transformers.utils import logging as transformers_logging
 
 from palimpsest.devices import device
 from palimpsest.errors import ModelError
-from palimpsest.models.plain import loading, require_own_modules
-from palimpsest.models.vectors import by_length
+from palimpsest.models.sources import guard_loading, require_own_modules
+from palimpsest.models.vectors import batch_by_length
 from palimpsest.progress import track
 from palimpsest.records.vouched import fingerprint_of
 
@@ -42,7 +42,7 @@ class Encoder:
             ModelError: the folder holds no sentence encoder, or one with modules of its own.
         """
         here = device()
-        with loading(folder, "sentence encoder", "Name a folder that sentence-transformers has saved."):
+        with guard_loading(folder, "sentence encoder", "Name a folder that sentence-transformers has saved."):
             require_own_modules(Path(folder))
             self._model = SentenceTransformer(
                 str(folder),
@@ -57,7 +57,7 @@ class Encoder:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the folder and its fingerprint: a receiving process loads the same folder, once."""
-        return _sent, (self._folder, self._batch, self._half, self._fingerprint)
+        return _load_sent, (self._folder, self._batch, self._half, self._fingerprint)
 
     @cached_property
     def _fingerprint(self) -> str:
@@ -66,7 +66,7 @@ class Encoder:
     def encode(self, texts: Sequence[str]) -> np.ndarray:
         """Embeddings in the order of `texts`: float32, shape (n, d), L2 norm 1."""
         embeddings = np.zeros((len(texts), self.dimension), dtype=np.float32)
-        batches = by_length(list(map(len, texts)), self._batch)
+        batches = batch_by_length(list(map(len, texts)), self._batch)
         for batch in track(batches, name="encode", total=len(batches), private=True):
             embeddings[batch] = self.encode_batch([texts[index] for index in batch])
         return embeddings
@@ -81,7 +81,7 @@ class Encoder:
 
 
 @lru_cache(maxsize=1)
-def _sent(folder: Path, batch: int, half: bool, fingerprint: str) -> Encoder:
+def _load_sent(folder: Path, batch: int, half: bool, fingerprint: str) -> Encoder:
     """Load the encoder of a folder whose files have this fingerprint here, too."""
     if fingerprint_of(folder) != fingerprint:
         raise ModelError(
@@ -91,7 +91,7 @@ def _sent(folder: Path, batch: int, half: bool, fingerprint: str) -> Encoder:
     return Encoder(folder, batch, half)
 
 
-def nearest(texts: np.ndarray, descriptions: np.ndarray) -> np.ndarray:
+def assign_nearest(texts: np.ndarray, descriptions: np.ndarray) -> np.ndarray:
     """Index of the description nearest to each text by cosine: int64 (n,), from unit vectors (n, d) and (k, d)."""
     return (texts @ descriptions.T).argmax(axis=1)
 

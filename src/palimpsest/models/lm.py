@@ -22,12 +22,12 @@ from transformers.utils import logging as transformers_logging
 from palimpsest.devices import device
 from palimpsest.errors import ModelError
 from palimpsest.files import atomic_path
-from palimpsest.models.descent import Kept, descended, key_of, length_batches, recent_mean, rise_and_cosine
-from palimpsest.models.logits import measured, require_plain_head, states
-from palimpsest.models.plain import loading
+from palimpsest.models.descent import Kept, descend, key_of, length_batches, recent_mean, rise_and_cosine
+from palimpsest.models.logits import measure_logits, require_plain_head, states
 from palimpsest.models.settings import EmbeddedLm, PromptWarmUp, Schooling, Similar
+from palimpsest.models.sources import guard_loading
 from palimpsest.models.tokens import Specials, encode_texts, pad_right, specials, train_tokenizer
-from palimpsest.models.vectors import by_length
+from palimpsest.models.vectors import batch_by_length
 
 transformers_logging.disable_progress_bar()  # bars per weight tensor would drown the project's own
 IGNORED = -100  # a target that the cross entropy skips
@@ -46,7 +46,7 @@ def load_lm(folder: Path, dtype: torch.dtype = torch.float32) -> tuple[PreTraine
         ModelError: the folder holds no causal language model.
     """
     needed = "Name a folder with config.json, model.safetensors and a tokenizer."
-    with loading(folder, "causal language model", needed):
+    with guard_loading(folder, "causal language model", needed):
         model = AutoModelForCausalLM.from_pretrained(
             folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, local_files_only=True
         )
@@ -161,7 +161,7 @@ def _row_losses(model: PreTrainedModel, rows: Sequence[Sequence[int]], batch: in
     """Summed cross entropy in nats of each row, and the number of predicted tokens: float64 (rows,), int64 (rows,)."""
     losses, counts = np.zeros(len(rows)), np.array([len(row) - 1 for row in rows], dtype=np.int64)
     require_plain_head(model)
-    for chosen in by_length(list(map(len, rows)), batch):
+    for chosen in batch_by_length(list(map(len, rows)), batch):
         losses[chosen] = _token_losses(model, [rows[index] for index in chosen])[0].cpu().double().sum(dim=1).numpy()
     return losses, counts
 
@@ -215,7 +215,7 @@ def train(
     steps = max(1, round(settings.epochs * len(rows) / settings.batch))
     rates = LambdaLR(_optimizer(model, settings), lambda step: rise_and_cosine(step, steps))
     batches = length_batches(list(map(len, rows)), settings.batch, steps, torch.Generator().manual_seed(seed))
-    return descended(
+    return descend(
         model,
         batches,
         lambda batch: _loss(model, [rows[index] for index in batch]),
@@ -259,5 +259,5 @@ def _token_losses(model: PreTrainedModel, rows: Sequence[Sequence[int]]) -> tupl
     tokens, targets = (pad_right(rows, fill).to(model.device) for fill in (0, IGNORED))
     targets = targets[:, 1:]
     real = targets != IGNORED
-    losses = measured(model, states(model, tokens[:, :-1])[real], targets[real])
+    losses = measure_logits(model, states(model, tokens[:, :-1])[real], targets[real])
     return losses.new_zeros(real.shape).masked_scatter(real, losses), real

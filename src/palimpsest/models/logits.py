@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
 from palimpsest.errors import ModelError
-from palimpsest.models.attention import cap_of, capped
+from palimpsest.models.attention import cap_logits, cap_of
 
 MOST = 1 << 25  # logits that are there at once: 128 MiB in float32
 _BLOCK = 1024  # rows of a table: what they give for a hundred states stays in a processor's cache
@@ -39,7 +39,7 @@ def states(model: PreTrainedModel, tokens: torch.Tensor, front: torch.Tensor | N
 
 def logits_of(model: PreTrainedModel, hidden: torch.Tensor) -> torch.Tensor:
     """Next-token logits (..., vocabulary) of last hidden states (..., width)."""
-    return capped(model.get_output_embeddings()(hidden), cap_of(model))
+    return cap_logits(model.get_output_embeddings()(hidden), cap_of(model))
 
 
 def block_of(states: torch.Tensor, table: torch.Tensor) -> int:
@@ -58,7 +58,7 @@ def drawn_logits(model: PreTrainedModel, hidden: torch.Tensor) -> torch.Tensor:
         return logits_of(model, hidden)
     biases = repeat(None) if head.bias is None else head.bias.split(size)
     parts = zip(head.weight.split(size), biases, strict=False)
-    return capped(torch.cat([functional.linear(hidden, *part) for part in parts], dim=-1), cap)
+    return cap_logits(torch.cat([functional.linear(hidden, *part) for part in parts], dim=-1), cap)
 
 
 def cross_entropies(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -66,7 +66,7 @@ def cross_entropies(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor
     return functional.cross_entropy(logits.float(), targets, reduction="none")
 
 
-def measured(
+def measure_logits(
     model: PreTrainedModel, hidden: torch.Tensor, targets: torch.Tensor, measure: Measure = cross_entropies
 ) -> torch.Tensor:
     """`measure` of the logits at n positions, (n, ...), from last hidden states (n, width) and targets int64 (n,)."""

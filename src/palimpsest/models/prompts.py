@@ -36,7 +36,7 @@ def heads_of(
 
 def blind_of(tokenizer: PreTrainedTokenizerBase, template: str) -> Frame:
     """Return the frame of one token in place of the label and its description; without them the token comes last."""
-    return _sides(tokenizer, _blinded(_parts(template, _MARK, _MARK)))
+    return _sides(tokenizer, _blind_label(_parts(template, _MARK, _MARK)))
 
 
 def frames(
@@ -105,7 +105,7 @@ def _tokens(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
     return {"separator": ids.sep, "end": ids.eos}
 
 
-def _blinded(parts: Iterable[_Part]) -> Iterator[_Part]:
+def _blind_label(parts: Iterable[_Part]) -> Iterator[_Part]:
     """Put the text's place where the label's mark first occurs, and drop the mark elsewhere."""
     placed = False
     for part in parts:

@@ -15,7 +15,7 @@ import numpy as np
 from palimpsest import validate
 from palimpsest.errors import ModelError
 from palimpsest.files import atomic_path
-from palimpsest.shards import each
+from palimpsest.shards import map_items
 
 _SEGMENT = 4096  # texts in a file: what a stopped encode loses at most
 _PART = 64  # texts that are worth sending to a worker
@@ -70,11 +70,11 @@ class KeptVectors:
             batch: texts encoded at once, those of similar length together.
             takes_together: whether vectors that were encoded together are taken though `batch` is 1.
         """
-        validate.positive(dimension=dimension, batch=batch)
+        validate.require_positive(dimension=dimension, batch=batch)
         self._encode_batch, self._batch = encode_batch, batch
         self._folder, self.dimension, self.fingerprint = Path(folder), dimension, fingerprint
         self._secret = hashlib.blake2b(fingerprint.encode(), digest_size=32).digest()
-        alone, together = (self._marked(name) for name in (b"mark alone", b"mark"))
+        alone, together = (self._hash_mark(name) for name in (b"mark alone", b"mark"))
         self._mark = alone if batch == 1 else together
         self._known = {alone} if batch == 1 and not takes_together else {alone, together}
         self._seen: set[str] = set()  # names of files
@@ -94,7 +94,7 @@ class KeptVectors:
         """
         if not len(texts):
             return np.empty((0, self.dimension), dtype=np.float32)
-        keys, first, inverse = np.unique(self._keyed(texts), return_index=True, return_inverse=True)
+        keys, first, inverse = np.unique(self._hash_texts(texts), return_index=True, return_inverse=True)
         places = self._find(keys)
         if (places < 0).any():
             self._load()
@@ -104,10 +104,10 @@ class KeptVectors:
             places = self._find(keys)
         return self._read(places[inverse])
 
-    def _marked(self, name: bytes) -> bytes:
+    def _hash_mark(self, name: bytes) -> bytes:
         return hashlib.blake2b(name, digest_size=16, key=self._secret).digest()
 
-    def _keyed(self, texts: Sequence[str]) -> np.ndarray:
+    def _hash_texts(self, texts: Sequence[str]) -> np.ndarray:
         hashes = (
             hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16, key=self._secret) for text in texts
         )
@@ -132,11 +132,11 @@ class KeptVectors:
     def _encode(self, texts: list[str], keys: np.ndarray) -> None:
         """Encode and keep texts that are not kept yet, given with their keys."""
         waiting: list[tuple[np.ndarray, np.ndarray]] = []
-        batches = by_length(list(map(len, texts)), self._batch)
+        batches = batch_by_length(list(map(len, texts)), self._batch)
         spelt = ([texts[index] for index in batch] for batch in batches)
-        vectors = each(self._encode_batch, spelt, max(1, _PART // self._batch), _PUBLIC)
+        vectors = map_items(self._encode_batch, spelt, max(1, _PART // self._batch), _PUBLIC)
         for batch, own in zip(batches, vectors, strict=True):
-            waiting.append((keys[batch], self._checked(own, len(batch))))
+            waiting.append((keys[batch], self._check(own, len(batch))))
             if len(waiting) * self._batch >= _SEGMENT:
                 self._keep(waiting)
                 waiting = []
@@ -144,7 +144,7 @@ class KeptVectors:
         self._load()
         self._merge()
 
-    def _checked(self, vectors: np.ndarray, count: int) -> np.ndarray:
+    def _check(self, vectors: np.ndarray, count: int) -> np.ndarray:
         vectors = np.asarray(vectors, dtype=np.float32)
         if vectors.shape != (count, self.dimension):
             raise ModelError(
@@ -168,7 +168,7 @@ class KeptVectors:
         for small, run in groupby(self._files(), key=lambda path: _size(path) < whole):
             paths = list(run)
             if small and len(paths) > _SMALL_FILES:
-                opened = [(path, _opened(path, {self._mark}, self.dimension)) for path in paths]
+                opened = [(path, _open_file(path, {self._mark}, self.dimension)) for path in paths]
                 for _, own in groupby(opened, key=lambda one: one[1] is not None):  # no other's lies between
                     self._merge_run([(path, part) for path, part in own if part is not None])
 
@@ -190,7 +190,7 @@ class KeptVectors:
         """Read the files that are new in the folder; entries found before do not change."""
         new = [path for path in self._files() if path.name not in self._seen]
         self._seen.update(path.name for path in new)
-        parts = [part for path in new if (part := _opened(path, self._known, self.dimension))]
+        parts = [part for path in new if (part := _open_file(path, self._known, self.dimension))]
         if any(not path.exists() for path in new):  # merged meanwhile, into a file that was not there yet
             self._load()
         if not parts:
@@ -204,7 +204,7 @@ class KeptVectors:
         self._places = places[first]
 
 
-def by_length(lengths: Sequence[int], batch: int) -> list[list[int]]:
+def batch_by_length(lengths: Sequence[int], batch: int) -> list[list[int]]:
     """Indices in batches of similar length, shortest first, so that little is spent on padding."""
     order = sorted(range(len(lengths)), key=lambda index: lengths[index])
     return [order[start : start + batch] for start in range(0, len(order), batch)]
@@ -230,7 +230,7 @@ def _write(path: Path, mark: bytes, keys: np.ndarray, vectors: np.ndarray) -> No
         os.fsync(file.fileno())  # a name without its content would count as kept
 
 
-def _opened(path: Path, marks: set[bytes], dimension: int) -> tuple[np.ndarray, np.ndarray] | None:
+def _open_file(path: Path, marks: set[bytes], dimension: int) -> tuple[np.ndarray, np.ndarray] | None:
     """Keys (n,) and vectors (n, dimension) of a file, or None for one that is incomplete or not of this encoder."""
     try:
         content = np.memmap(path, dtype=np.uint8, mode="r")

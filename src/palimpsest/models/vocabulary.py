@@ -38,16 +38,16 @@ def cut_vocabulary(source: Path, texts: Sequence[str], size: int, folder: Path) 
         ModelError: the folder's tokenizer is not a byte-pair encoding that spells every text, or `size` is too small.
     """
     model, tokenizer = load_lm(source)
-    described = _described(source)
-    kept = sorted(_chosen(described, tokenizer, _uses(tokenizer, texts), size))
+    described = _read_tokenizer(source)
+    kept = sorted(_choose_tokens(described, tokenizer, _uses(tokenizer, texts), size))
     new = {old: number for number, old in enumerate(kept)}
     with atomic_path(folder) as draft:
         save_lm(_cut(model, kept, new), tokenizer, draft)
-        write_json(draft / _FILE, _renumbered(described, new))
+        write_json(draft / _FILE, _renumber(described, new))
     return len(kept)
 
 
-def _described(folder: Path) -> dict[str, Any]:
+def _read_tokenizer(folder: Path) -> dict[str, Any]:
     """Read the tokenizer's file; raise ModelError unless its tokens can be cut."""
     described: dict[str, Any] = read_json(folder / _FILE) if (folder / _FILE).is_file() else {}
     kind = described.get("model", {}).get("type", "another kind")
@@ -69,14 +69,14 @@ def _uses(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> Counter[i
     return found
 
 
-def _chosen(
+def _choose_tokens(
     described: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase, uses: Mapping[int, int], size: int
 ) -> set[int]:
     """Choose the required tokens, then the most used ones, each with the pieces that it is merged from."""
     vocabulary: dict[str, int] = described["model"]["vocab"]
     spelt = {number: piece for piece, number in vocabulary.items()}
     ranks = {pair: rank for rank, pair in reversed(list(enumerate(_merges(described))))}
-    kept = _needed(described, tokenizer)
+    kept = _required_tokens(described, tokenizer)
     if len(kept) > size:
         raise ModelError(
             f"A vocabulary of {size} tokens has no room for the {len(kept)} that must be kept.",
@@ -90,7 +90,7 @@ def _chosen(
     return kept
 
 
-def _needed(described: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase) -> set[int]:
+def _required_tokens(described: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase) -> set[int]:
     """Special tokens that are in use, and the bytes."""
     vocabulary: dict[str, int] = described["model"]["vocab"]
     by_bytes = [f"<0x{byte:02X}>" for byte in range(256)]
@@ -104,7 +104,7 @@ def _needed(described: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase) ->
     added = {entry["id"] for entry in described["added_tokens"] if entry["content"] in template}
     unknown = described["model"].get("unk_token")
     kept = {vocabulary[piece] for piece in spelling} | added | set(tokenizer.all_special_ids)
-    return kept | {number for number in _framed(described)} | ({vocabulary[unknown]} if unknown else set())
+    return kept | {number for number in _framing_tokens(described)} | ({vocabulary[unknown]} if unknown else set())
 
 
 def _merges(described: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -141,18 +141,18 @@ def _cut(model: PreTrainedModel, kept: Sequence[int], new: Mapping[int, int]) ->
     for config in (model.config, model.generation_config):
         for name in _IDS:
             if (token := getattr(config, name, None)) is not None:
-                setattr(config, name, _moved(token, new))
+                setattr(config, name, _map_token(token, new))
     return model
 
 
-def _moved(token: int | list[int], new: Mapping[int, int]) -> int | list[int] | None:
+def _map_token(token: int | list[int], new: Mapping[int, int]) -> int | list[int] | None:
     """A configuration's token under its new number; those that are gone are left out."""
     if isinstance(token, int):
         return new.get(token)
     return [new[one] for one in token if one in new]
 
 
-def _renumbered(described: Mapping[str, Any], new: Mapping[int, int]) -> dict[str, Any]:
+def _renumber(described: Mapping[str, Any], new: Mapping[int, int]) -> dict[str, Any]:
     """The tokenizer's file with only the kept tokens."""
     model = described["model"]
     vocabulary = {piece: new[number] for piece, number in model["vocab"].items() if number in new}
@@ -163,7 +163,7 @@ def _renumbered(described: Mapping[str, Any], new: Mapping[int, int]) -> dict[st
     return {**described, "added_tokens": added, "model": model | {"vocab": vocabulary, "merges": merges}}
 
 
-def _framed(described: Mapping[str, Any]) -> set[int]:
+def _framing_tokens(described: Mapping[str, Any]) -> set[int]:
     """Tokens that the tokenizer puts around a text."""
     return {number for token in _specials(described) for number in token["ids"]}
 

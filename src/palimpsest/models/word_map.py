@@ -26,7 +26,7 @@ def word_map(texts: Iterable[str], encode: Encode, neighbours: int, vocabulary: 
     Raises:
         DataError: the texts hold too few words for one set.
     """
-    validate.in_range(neighbours, 2**31, vocabulary=vocabulary)
+    validate.require_in_range(neighbours, 2**31, vocabulary=vocabulary)
     words = frequent_words(texts, vocabulary)
     words = words[: len(words) // neighbours * neighbours]
     if not words:

@@ -34,14 +34,14 @@ class Words(Settings):
 
     def prompt(self, labelled: bool) -> str:
         """Return the prompt before a text: the form, if there is one, the label's description, and the text's name."""
-        form = "" if self.form is None else f"{self._begins}{_as_written(self.form)}\n\n"
+        form = "" if self.form is None else f"{self._begins}{_escape_braces(self.form)}\n\n"
         return form + (f"{self.label}: {{description}}\n" if labelled else "") + self._begins
 
-    def about(self, labelled: bool) -> str:
+    def prompt_about(self, labelled: bool) -> str:
         """The prompt with phrases that the text is about."""
         return f"{self.prompt(labelled).removesuffix(self._begins)}{self.text} about {{phrases}}:\n"
 
-    def shown(self, labelled: bool) -> str:
+    def prompt_with_example(self, labelled: bool) -> str:
         """Return the prompt with an example: the prompt, the example, and the prompt for one more, without a form."""
         again = self.model_copy(update={"form": None})
         return f"{self.prompt(labelled)}{{text}}\n\n{again.prompt(labelled)}"
@@ -76,7 +76,7 @@ _SETS: Mapping[Named, Words] = {
 }
 
 
-def _as_written(text: str) -> str:
+def _escape_braces(text: str) -> str:
     """Escape a text for a template: none of its braces is a slot."""
     return text.replace("{", "{{").replace("}", "}}")
 

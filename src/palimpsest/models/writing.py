@@ -80,7 +80,9 @@ class Writer:
         self.ids = specials(tokenizer)
         self.context = int(model.config.get_text_config().max_position_embeddings)
         self._model, self._temperature, self._top_p = model, temperature, top_p
-        self._banned = torch.tensor(_unwritable(model, tokenizer, self.ids), device=model.device, dtype=torch.long)
+        self._banned = torch.tensor(
+            _unwritable_tokens(model, tokenizer, self.ids), device=model.device, dtype=torch.long
+        )
         self.ends = _sentence_ends(tokenizer)
         self._last = frozenset({self.ids.eos}) | (line_ends(tokenizer) if line else frozenset())
         self._ending = torch.tensor(sorted(self._last), device=model.device)
@@ -100,7 +102,7 @@ class Writer:
             )
         return min(most, room)
 
-    def anew(self, head: Sequence[int], most: int, stream: np.random.Generator) -> Start:
+    def start_text(self, head: Sequence[int], most: int, stream: np.random.Generator) -> Start:
         """The beginning of a text of at most `most` tokens after only its head, with draws from a stream."""
         room = self.room(head, most)
         return Start(head, 1, round(_SHORTEST * room), stream.random(room))
@@ -122,7 +124,7 @@ class Writer:
         walk, alive = _Walk(self._model, [start.tokens for start in starts], self.ids.pad), list(range(len(starts)))
         going = set(alive)
         while going:
-            tokens = self._next(walk.logits, [starts[row] for row in alive], [len(texts[row]) for row in alive])
+            tokens = self._draw_next(walk.logits, [starts[row] for row in alive], [len(texts[row]) for row in alive])
             for row, token in zip(alive, tokens, strict=True):
                 if row in going and not self._goes_on(token, texts[row], starts[row]):
                     going.discard(row)
@@ -152,22 +154,22 @@ class Writer:
         for step in range(max(len(coins) for _, coins in rows)):
             real = [step < len(coins) for _, coins in rows]
             uniforms = [float(coins[min(step, len(coins) - 1)]) for _, coins in rows]
-            tokens = self._drawn(walk.logits, uniforms, [True] * len(rows))
+            tokens = self._draw(walk.logits, uniforms, [True] * len(rows))
             for text, token, counts in zip(proposals, tokens, real, strict=True):
                 text += [token] if counts else []
             walk.step(tokens, real)
         fits = walk.log_likelihoods([gaps[index].after for index, _ in rows]).reshape(len(gaps), -1)
         return [proposals[int(best) + index * fits.shape[1]] for index, best in enumerate(fits.argmax(axis=1))]
 
-    def _next(self, logits: torch.Tensor, starts: Sequence[Start], written: Sequence[int]) -> list[int]:
+    def _draw_next(self, logits: torch.Tensor, starts: Sequence[Start], written: Sequence[int]) -> list[int]:
         """Draw a token for each start after so many written ones; a text that has ended gets an arbitrary one."""
         late = [max(0, number - start.due) for number, start in zip(written, starts, strict=True)]
         haste = _HASTE * self._temperature * torch.tensor(late, device=logits.device, dtype=torch.float32)
         hurried = logits.float().index_add(1, self._closing, haste[:, None].expand(-1, len(self._closing)))
         coins = [start.coins[min(n, len(start.coins) - 1)] for n, start in zip(written, starts, strict=True)]
-        return self._drawn(hurried, coins, [n < start.least for n, start in zip(written, starts, strict=True)])
+        return self._draw(hurried, coins, [n < start.least for n, start in zip(written, starts, strict=True)])
 
-    def _drawn(self, logits: torch.Tensor, coins: Sequence[float], endless: Sequence[bool]) -> list[int]:
+    def _draw(self, logits: torch.Tensor, coins: Sequence[float], endless: Sequence[bool]) -> list[int]:
         """Draw a token for each row by its coin; never one that ends a text where the row is endless."""
         allowed = (logits.float() / self._temperature).index_fill(1, self._banned, -torch.inf)
         rows = torch.tensor(endless, device=logits.device).nonzero()  # (endless rows, 1)
@@ -238,7 +240,7 @@ class _Walk:
         return output.logits
 
 
-def spelt(tokenizer: PreTrainedTokenizerBase, written: Sequence[Sequence[int]]) -> list[str]:
+def decode_texts(tokenizer: PreTrainedTokenizerBase, written: Sequence[Sequence[int]]) -> list[str]:
     """Texts of the written tokens, without incomplete characters and runs of blanks."""
     texts = tokenizer.batch_decode([list(tokens) for tokens in written])
     return [_BLANKS.sub(" ", text.replace("\ufffd", "")).strip() for text in texts]
@@ -256,27 +258,27 @@ def draw(log_probs: torch.Tensor, top_p: float, uniforms: torch.Tensor, top_k: i
         Token ids, int64 (B,).
     """
     if top_p == 1.0 and not top_k:
-        return _by_coin(log_probs.exp(), uniforms)
+        return _pick_by_coin(log_probs.exp(), uniforms)
     likeliest, columns = log_probs.topk(min(top_k or _LIKELIEST, log_probs.shape[1]), dim=-1)
     probs = likeliest.exp()
     share = top_p * (probs.double().sum(dim=-1, keepdim=True) if top_k else torch.ones_like(probs[:, :1]))
-    drawn = columns.gather(1, _by_coin(_cut(probs, share), uniforms)[:, None]).squeeze(1)
+    drawn = columns.gather(1, _pick_by_coin(_cut(probs, share), uniforms)[:, None]).squeeze(1)
     flat = (probs.sum(dim=-1) < top_p).nonzero().squeeze(1)  # their nucleus is larger
     if len(flat) and not top_k and probs.shape[1] < log_probs.shape[1]:
-        drawn[flat] = _from_all(log_probs[flat].exp(), share[flat], uniforms[flat])
+        drawn[flat] = _draw_from_all(log_probs[flat].exp(), share[flat], uniforms[flat])
     return drawn
 
 
-def _from_all(probs: torch.Tensor, share: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
+def _draw_from_all(probs: torch.Tensor, share: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
     """Draw a column of each row's nucleus by its coin, int64 (B,): likeliest first, and equals from left to right."""
-    ordered = _in_order(probs)
-    place = _by_coin(_cut(ordered, share), uniforms)[:, None]
+    ordered = _sort_descending(probs)
+    place = _pick_by_coin(_cut(ordered, share), uniforms)[:, None]
     drawn = ordered.gather(1, place)
     equal, before = probs == drawn, (ordered > drawn).sum(dim=-1, keepdim=True)
     return (equal & (equal.cumsum(dim=-1) == place - before + 1)).int().argmax(dim=-1)
 
 
-def _in_order(probs: torch.Tensor) -> torch.Tensor:
+def _sort_descending(probs: torch.Tensor) -> torch.Tensor:
     """Sort each row from the largest to the smallest: numpy takes a third of the time of a sort with indices."""
     if probs.device.type != "cpu":
         return probs.sort(dim=-1, descending=True).values
@@ -288,7 +290,7 @@ def _cut(probs: torch.Tensor, share: torch.Tensor) -> torch.Tensor:
     return torch.where(probs.cumsum(dim=-1) - probs < share, probs, 0.0)
 
 
-def _by_coin(weights: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
+def _pick_by_coin(weights: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
     """Return the column of each row on which its coin falls: int64 (B,); never one of weight 0."""
     bounds = weights.double().cumsum(dim=-1)
     return torch.searchsorted(bounds, uniforms[:, None] * bounds[:, -1:], right=True).squeeze(1)
@@ -301,7 +303,7 @@ def _kept_places(alive: Sequence[int], open_rows: set[int]) -> list[int]:
     return [place for place, row in enumerate(alive) if row in open_rows]
 
 
-def _unwritable(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, ids: Specials) -> list[int]:
+def _unwritable_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, ids: Specials) -> list[int]:
     """Control tokens except EOS, and columns of the model that are not tokens."""
     added = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
     columns = range(len(tokenizer), int(model.get_output_embeddings().weight.shape[0]))

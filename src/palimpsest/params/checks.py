@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from palimpsest.audit.next_token_settings import NEXT_TOKEN
 from palimpsest.methods.dp_lm.settings import TUNED, VARIANTS, Kind
 from palimpsest.methods.registry import CHARGED, METHODS, method, stages_that_spend
-from palimpsest.params.extension import brought
+from palimpsest.params.extension import load_extensions
 from palimpsest.privacy.ledger.records import milestone_problem
 from palimpsest.privacy.shown import delta_down
 from palimpsest.records.schema import LEAST_DELTA
@@ -26,20 +26,21 @@ _TALKERS = ("local", "endpoint")  # authors that answer in words
 def problems(params: "Params") -> Iterator[str]:
     """Yield each problem with the key, its value and what is allowed."""
     for check in (
-        _delta, _milestones, _world, _run, _task, _heads, _discriminators, _sources, _wording, _authors, _zero_shot,
-        _batches, _priors, _evaluators, _brought, _release, _ledger,
+        _check_delta, _check_milestones, _check_world, _check_run, _check_task, _check_heads,
+        _check_discriminators, _check_sources, _check_wording, _check_authors, _check_zero_shot,
+        _check_batches, _check_priors, _check_evaluators, _check_extensions, _check_release, _check_ledger,
     ):  # fmt: skip
         yield from check(params)
 
 
-def unknown(key: str, names: Iterable[str], section: str, allowed: Collection[str]) -> Iterator[str]:
+def find_unknown(key: str, names: Iterable[str], section: str, allowed: Collection[str]) -> Iterator[str]:
     """Yield a problem for each name under a key that is not among those of a section."""
     for name in names:
         if name not in allowed:
             yield f"{key} names {name!r}; allowed are those of {section}: {sorted(allowed)}"
 
 
-def _delta(params: "Params") -> Iterator[str]:
+def _check_delta(params: "Params") -> Iterator[str]:
     data = params.schema_of_data
     if params.delta > 1.0 / data.n_units * (1 + 1e-12):
         yield (
@@ -53,13 +54,13 @@ def _delta(params: "Params") -> Iterator[str]:
         )
 
 
-def _milestones(params: "Params") -> Iterator[str]:
+def _check_milestones(params: "Params") -> Iterator[str]:
     budget = params.privacy.budget
     if problem := milestone_problem(budget.milestones, budget.filter):
         yield f"privacy.budget.milestones is {list(budget.milestones)}; {problem}"
 
 
-def _world(params: "Params") -> Iterator[str]:
+def _check_world(params: "Params") -> Iterator[str]:
     if params.world is None:
         return
     for key in ("private", "test", "public", "public_test"):
@@ -69,14 +70,14 @@ def _world(params: "Params") -> Iterator[str]:
             yield f"dataset.{key} is {path!r}; where world is set, all files are the invented ones in {RAW.as_posix()}"
 
 
-def _run(params: "Params") -> Iterator[str]:
+def _check_run(params: "Params") -> Iterator[str]:
     """Check that all that runs is in the file, and what it is drawn from, too."""
     run = params.run
     drawn: list[str] = []
     for key in dict.fromkeys(["dp_lm", *(known.stage for known in CHARGED)]):
         named, methods = list(getattr(run, key)), [known.name for known in METHODS if known.run == key]
         rows = [name for name, variant in params.variants.items() if variant.method in methods]
-        yield from unknown(f"run.{key}", named, f"variants of method {' and '.join(methods)}", rows)
+        yield from find_unknown(f"run.{key}", named, f"variants of method {' and '.join(methods)}", rows)
         drawn += named
     models, readers = [*run.dp_train, *run.discriminator], ["base", *(f"taught/{name}" for name in run.teach_similar)]
     among = [name for name in drawn if name not in run.choose]
@@ -99,7 +100,7 @@ def _run(params: "Params") -> Iterator[str]:
         ("choose", chain.from_iterable(run.choose.values()), "variants of other methods that run", among),
         ("audit", run.audit, "run.evaluate", run.evaluate),
     ):
-        yield from unknown(f"run.{key}", names, section, allowed)
+        yield from find_unknown(f"run.{key}", names, section, allowed)
     charged = sorted(name for name, variant in params.variants.items() if variant.method != "dp_lm")
     counts = Counter([*params.lms, *params.discriminators, *charged])
     if shared := sorted(name for name, count in counts.items() if count > 1):
@@ -108,7 +109,7 @@ def _run(params: "Params") -> Iterator[str]:
         yield f"run.evaluate is {list(run.evaluate)}; it must list each variant of run once: {drawn}"
 
 
-def _task(params: "Params") -> Iterator[str]:
+def _check_task(params: "Params") -> Iterator[str]:
     """Check that every method that runs can do the task."""
     task, trained = params.dataset.task, {known.stage: known for known in METHODS if known not in CHARGED}
     for stage in stages_that_spend():
@@ -119,7 +120,7 @@ def _task(params: "Params") -> Iterator[str]:
                 yield f"run.{stage} names {name!r}; the task is {task}, method {known.name} is for {able}"
 
 
-def _heads(params: "Params") -> Iterator[str]:
+def _check_heads(params: "Params") -> Iterator[str]:
     """Check that each variant draws from a model with the discriminator that it needs."""
     for name, model in params.run.dp_lm.items():
         row: Any = params.variants[name]
@@ -144,24 +145,24 @@ def _head_problem(params: "Params", kind: Kind, model: str) -> str | None:
     return None
 
 
-def _discriminators(params: "Params") -> Iterator[str]:
+def _check_discriminators(params: "Params") -> Iterator[str]:
     for name, model in params.run.discriminator.items():
         own, lm = params.discriminators[name], params.lms[model]
-        yield from _built_on(f"discriminators.{name}", own, "language model", model, lm)
+        yield from _check_base(f"discriminators.{name}", own, "language model", model, lm)
 
 
-def _sources(params: "Params") -> Iterator[str]:
+def _check_sources(params: "Params") -> Iterator[str]:
     """Check that a variant made of another variant's rows is charged on top of them."""
     for name, source in (*params.run.vote_select.items(), *params.run.restate.items()):
-        yield from _built_on(f"variants.{name}", params.charged[name], "source", source, params.source_of(source))
+        yield from _check_base(f"variants.{name}", params.charged[name], "source", source, params.source_of(source))
     for name, sources in params.run.choose.items():
         if len(set(sources)) < max(2, len(sources)):
             yield f"variants.{name}.from is {list(sources)}; allowed are two or more variants, each once"
         for source in sources:
-            yield from _built_on(f"variants.{name}", params.charged[name], "source", source, params.source_of(source))
+            yield from _check_base(f"variants.{name}", params.charged[name], "source", source, params.source_of(source))
 
 
-def _built_on(key: str, own: "Fitted", kind: str, name: str, below: "Fitted") -> Iterator[str]:
+def _check_base(key: str, own: "Fitted", kind: str, name: str, below: "Fitted") -> Iterator[str]:
     """Check that what counts its base promises no more than the base does, and costs more."""
     if own.purpose == "release" and below.purpose == "reference":
         yield f"{key} is meant for release, but its {kind} {name!r} is not"
@@ -172,13 +173,13 @@ def _built_on(key: str, own: "Fitted", kind: str, name: str, below: "Fitted") ->
         )
 
 
-def _wording(params: "Params") -> Iterator[str]:
+def _check_wording(params: "Params") -> Iterator[str]:
     """Check that a model reads one form of prompt: the one that public text taught it, or words."""
     if params.learns_prompts and params.models.words is not None:
         yield "models.words asks for prompts in words, and models.prompts teaches another form: set one of them to null"
 
 
-def _authors(params: "Params") -> Iterator[str]:
+def _check_authors(params: "Params") -> Iterator[str]:
     """Check that keywords are of public labels, and that what needs labels or the prompt of one has them."""
     labels, run = set(params.dataset.labels), params.run.private_evolve
     for name, author in params.authors.items():
@@ -194,7 +195,7 @@ def _authors(params: "Params") -> Iterator[str]:
         yield f"run.private_evolve gives {talking} an author that answers in words; task json needs base or corpus"
 
 
-def _zero_shot(params: "Params") -> Iterator[str]:
+def _check_zero_shot(params: "Params") -> Iterator[str]:
     """Check that each has an author that writes, and enough texts for the first rounds that vote for it."""
     for name, chosen in params.run.zero_shot.items():
         author = params.authors[chosen]
@@ -208,7 +209,7 @@ def _zero_shot(params: "Params") -> Iterator[str]:
         if settings.zero_shot is None:
             continue
         key = f"variants.{name}.zero_shot"
-        yield from unknown(key, [settings.zero_shot], "zero_shot", params.run.zero_shot)
+        yield from find_unknown(key, [settings.zero_shot], "zero_shot", params.run.zero_shot)
         if settings.zero_shot not in params.zero_shot:
             continue
         given = params.zero_shot[settings.zero_shot]
@@ -216,7 +217,7 @@ def _zero_shot(params: "Params") -> Iterator[str]:
             yield f"variants.{name}.start is {settings.start}; allowed is at most zero_shot texts, {given.texts}"
 
 
-def _batches(params: "Params") -> Iterator[str]:
+def _check_batches(params: "Params") -> Iterator[str]:
     """Check that no sample is larger than the declared number of units."""
     units, unit = params.schema_of_data.n_units, params.schema_of_data.unit
     sizes = {f"{name}: train.batch": model.train.batch for name, model in params.fitted.items()}
@@ -225,7 +226,7 @@ def _batches(params: "Params") -> Iterator[str]:
             yield f"{key} is {size}; allowed is at most the {units} {unit}s declared"
 
 
-def _priors(params: "Params") -> Iterator[str]:
+def _check_priors(params: "Params") -> Iterator[str]:
     priors = {f"lms.{name}.train": model.train.prior for name, model in params.lms.items()}
     for name, row in params.variants.items():
         priors[f"variants.{name}.{row.method}"] = getattr(row.settings, "prior", None)
@@ -235,7 +236,7 @@ def _priors(params: "Params") -> Iterator[str]:
             yield f"{key}.prior and dataset.labels differ in {sorted(unknown)}"
 
 
-def _evaluators(params: "Params") -> Iterator[str]:
+def _check_evaluators(params: "Params") -> Iterator[str]:
     blind = [name for name in params.utility.evaluators if name != NEXT_TOKEN]
     if blind and not params.dataset.labels:
         yield f"utility.evaluators names {blind}; task {params.dataset.task} has no labels: allowed is {NEXT_TOKEN}"
@@ -243,13 +244,13 @@ def _evaluators(params: "Params") -> Iterator[str]:
         yield "utility.evaluators names 'finetuned'; models.classifier must then name an encoder, got null"
 
 
-def _brought(params: "Params") -> Iterator[str]:
-    for keys in brought():
+def _check_extensions(params: "Params") -> Iterator[str]:
+    for keys in load_extensions():
         yield from keys.problems(params)
 
 
-def _release(params: "Params") -> Iterator[str]:
-    yield from unknown("release.variants", params.release.variants, "run.evaluate", params.run.evaluate)
+def _check_release(params: "Params") -> Iterator[str]:
+    yield from find_unknown("release.variants", params.release.variants, "run.evaluate", params.run.evaluate)
     for name in params.release.variants:
         if params.source_of(name).purpose != "release":
             yield f"release.variants names {name!r}, which is a reference run and never leaves"
@@ -257,7 +258,7 @@ def _release(params: "Params") -> Iterator[str]:
         yield "release.gates.accuracy is asked for; dataset.public_test must then name a file, got null"
 
 
-def _ledger(params: "Params") -> Iterator[str]:
+def _check_ledger(params: "Params") -> Iterator[str]:
     place = params.privacy.ledger
     if place is not None and params.world is None and "://" not in place and not place.startswith(("/", "~")):
         yield (

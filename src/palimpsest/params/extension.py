@@ -12,7 +12,7 @@ from palimpsest.settings import Settings
 
 if TYPE_CHECKING:
     from palimpsest.models.words import Words
-    from palimpsest.params.derived import Derived
+    from palimpsest.params.resolve import Derived
     from palimpsest.params.schema import Params
     from palimpsest.records.vouched import PublicSource
 
@@ -53,32 +53,31 @@ class Keys:
     models: Mapping[str, str] = field(default_factory=dict)
     sources: Callable[["Params"], Iterable["PublicSource"]] = lambda _: ()
 
-
     def __post_init__(self) -> None:
         if unknown := sorted(self.sections.keys() - _SECTIONS):
             raise ValueError(f"packages add no keys to {unknown[0]!r}, but to {', '.join(sorted(_SECTIONS))}")
 
 
 @functools.cache
-def brought() -> tuple[Keys, ...]:
+def load_extensions() -> tuple[Keys, ...]:
     """Return what all installed packages add."""
-    return tuple(extensions.loaded(extensions.SETTINGS).values())
+    return tuple(extensions.load_group(extensions.SETTINGS).values())
 
 
 def keys_of(section: str) -> Iterator[str]:
     """The keys that packages add to a section."""
-    for keys in brought():
+    for keys in load_extensions():
         yield from keys.sections[section].model_fields if section in keys.sections else ()
 
 
 def model_keys() -> dict[str, str]:
     """Return, for all packages, key that a stage reads -> the key within it that names a public model."""
-    return {key: within for keys in brought() for key, within in keys.models.items()}
+    return {key: within for keys in load_extensions() for key, within in keys.models.items()}
 
 
-def extended(section: str, base: type[Section]) -> type[Section]:
+def extend_schema(section: str, base: type[Section]) -> type[Section]:
     """The schema of a section with the keys that packages add."""
-    own = tuple(keys.sections[section] for keys in brought() if section in keys.sections)
+    own = tuple(keys.sections[section] for keys in load_extensions() if section in keys.sections)
     if not own:
         return base
     keys = [*base.model_fields, *(key for each in own for key in each.model_fields)]

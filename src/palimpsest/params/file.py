@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ConfigDict, Field
 
-from palimpsest.params.extension import RUNS, extended
+from palimpsest.params.extension import RUNS, extend_schema
 from palimpsest.settings import Settings
 
 FILE = "params.yaml"
@@ -58,7 +58,7 @@ class Runs(Settings):
 
 
 if not TYPE_CHECKING:
-    Runs = extended(RUNS, Runs)
+    Runs = extend_schema(RUNS, Runs)
 
 
 class File(Settings):

@@ -1,9 +1,6 @@
-"""Reading params.yaml. Only stages, flows, the command line and `palimpsest.api` do this.
+"""Reading params.yaml. Only stages, flows, the command line and `palimpsest.api` do this."""
 
-All functions that read it raise `ParamsError` if the file cannot be read, or to name each wrong key, its value and what
-is allowed.
-"""
-
+import io
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,11 +16,10 @@ from palimpsest.devices import AUTO, VARIABLE
 from palimpsest.errors import ParamsError
 from palimpsest.files import workspace_of
 from palimpsest.params.file import FILE, RESOLVED, File
-from palimpsest.params.resolve import Parts, as_written, resolve
-from palimpsest.params.schema import Params
-from palimpsest.params.sections import Dataset
-from palimpsest.params.shorten import plain, shorten
-from palimpsest.params.text import flow, to_yaml
+from palimpsest.params.resolve import Parts, resolve, to_file_key
+from palimpsest.params.schema import Dataset, Params
+from palimpsest.params.shorten import shorten, to_plain
+from palimpsest.params.text import WIDTH, flow, to_yaml
 from palimpsest.privacy.ledger.database import sqlite_path
 from palimpsest.shards import DASK, PROCESSES, RUNNER
 
@@ -53,7 +49,7 @@ def load(workspace: Path | str = ".") -> Params:
     """
     params = read(workspace)
     path = Path(workspace) / RESOLVED
-    if not path.is_file() or path.read_bytes() != rendered(params).encode():
+    if not path.is_file() or path.read_bytes() != render_params(params).encode():
         raise ParamsError(
             f"{RESOLVED} does not hold what {FILE} stands for.",
             "Run `palimpsest render`, which writes it; nothing was charged and no row was read.",
@@ -63,59 +59,59 @@ def load(workspace: Path | str = ".") -> Params:
 
 def read(workspace: Path | str = ".") -> Params:
     """Return everything that the workspace's params.yaml stands for, whether or not it is rendered."""
-    return loads(_text(workspace))
+    return loads(_read_text(workspace))
 
 
-def written(workspace: Path | str = ".") -> File:
+def read_written(workspace: Path | str = ".") -> File:
     """Return what a person wrote into the workspace's params.yaml."""
-    return file_of(_text(workspace))
+    return file_of(_read_text(workspace))
 
 
 def device_of(workspace: Path | str = ".") -> str:
     """Return the device that the environment, or else params.yaml, names for the workspace's stages; see `devices`."""
-    return os.environ.get(VARIABLE) or str(_computing(workspace).get("device", AUTO))
+    return os.environ.get(VARIABLE) or str(_read_compute(workspace).get("device", AUTO))
 
 
 def runner_of(workspace: Path | str = ".") -> str:
     """Return the stages' runner by the environment, or else by params.yaml; see `shards`."""
     if RUNNER in os.environ:
         return os.environ[RUNNER]
-    said = _computing(workspace)
+    said = _read_compute(workspace)
     runner, workers = said.get("runner", PROCESSES), said.get("workers")
     return f"{runner}:{workers}" if runner == DASK and workers else str(runner)
 
 
-def _computing(workspace: Path | str) -> Mapping[str, Any]:
+def _read_compute(workspace: Path | str) -> Mapping[str, Any]:
     """Return what params.yaml says of the machine, unchecked: `load` reports what is wrong."""
     if not (Path(workspace) / FILE).is_file():
         return {}
-    body = _content(_text(workspace))
+    body = _parse_yaml(_read_text(workspace))
     compute = body.get("compute") if isinstance(body, Mapping) else None
     return compute if isinstance(compute, Mapping) else {}
 
 
-def rendered(params: Params) -> str:
+def render_params(params: Params) -> str:
     """Every value as text, for the file that DVC compares."""
-    return HEAD + to_yaml(plain(params), folded=False)
+    return HEAD + to_yaml(to_plain(params), folded=False)
 
 
 def texts(params: Params) -> dict[str, str]:
     """Return file name -> text for settings made by code: as a person would write them, and rendered."""
-    return {FILE: to_yaml(shorten(params)), RESOLVED: rendered(params)}
+    return {FILE: to_yaml(shorten(params)), RESOLVED: render_params(params)}
 
 
 def loads(text: str) -> Params:
     """Return everything that the text of a params.yaml stands for."""
-    return resolved(file_of(text))
+    return resolve_params(file_of(text))
 
 
 def file_of(text: str) -> File:
     """Return what a person wrote."""
-    with _refused():
-        return File.model_validate(_content(text))
+    with _report_invalid():
+        return File.model_validate(_parse_yaml(text))
 
 
-def _text(workspace: Path | str) -> str:
+def _read_text(workspace: Path | str) -> str:
     path = Path(workspace) / FILE
     try:
         if path.stat().st_size > _LARGEST:
@@ -129,7 +125,7 @@ def _text(workspace: Path | str) -> str:
         raise ParamsError(f"{FILE} cannot be read ({type(error).__name__}).", "Save it as UTF-8 text.") from None
 
 
-def _content(text: str) -> Any:
+def _parse_yaml(text: str) -> Any:
     try:
         return YAML(typ="safe", pure=True).load(text)
     except (YAMLError, ValueError, RecursionError) as error:  # a number of thousands of digits, a list in a list in a
@@ -138,15 +134,15 @@ def _content(text: str) -> Any:
         raise ParamsError(f"{FILE} cannot be read{where} ({type(error).__name__}).", "Correct the YAML.") from None
 
 
-def resolved(file: File) -> Params:
+def resolve_params(file: File) -> Params:
     """Return everything that a file stands for."""
-    with _refused(_as_written):
+    with _report_invalid(_strip_schema_tag):
         return Params.model_validate(resolve(file))
 
 
 def parse(body: Any) -> Params:
     """Check values, each at its place in `Params`."""
-    with _refused():
+    with _report_invalid():
         return Params.model_validate(body)
 
 
@@ -175,7 +171,7 @@ def ledger_url(params: Params, workspace: Path | str = ".") -> str:
 
 
 @contextmanager
-def _refused(key_of: Callable[[Parts], Parts] = tuple) -> Iterator[None]:
+def _report_invalid(key_of: Callable[[Parts], Parts] = tuple) -> Iterator[None]:
     """Raise a failed validation as a user's error; `key_of` gives a key as the file has it."""
     try:
         yield
@@ -188,11 +184,11 @@ def _refused(key_of: Callable[[Parts], Parts] = tuple) -> Iterator[None]:
         raise ParamsError(f"{FILE}: {'; '.join(problems)}.", remedy) from None
 
 
-def _as_written(parts: Parts) -> Parts:
+def _strip_schema_tag(parts: Parts) -> Parts:
     """A key as the file has it, without the method or the kind that its schema was chosen by."""
     if len(parts) > 2 and (parts[0] in ("variants", "authors") or parts[:2] == ("models", "judge")):
         parts = parts[:2] + parts[3:]
-    return as_written(parts)
+    return to_file_key(parts)
 
 
 def _problem(item: Any, key: str) -> str:
@@ -203,13 +199,55 @@ def _problem(item: Any, key: str) -> str:
         return f"{key} is missing"
     if item["type"] == "extra_forbidden":
         return f"{key} is not a key of params.yaml"
-    said = repr(item["input"]) if isinstance(item["input"], str) else _as_yaml(item["input"])
+    said = repr(item["input"]) if isinstance(item["input"], str) else _format_value(item["input"])
     return f"{key} is {said}: {_WORDS.get(item['type'], message[0].lower() + message[1:])}"
 
 
-def _as_yaml(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """Return a value as YAML has it; one that YAML cannot hold is named by its type."""
     try:
         return flow(value)
     except TypeError:
         return f"a {type(value).__name__}"
+
+
+# How rows are made and measured. The rest is for the data's owner to write: what is protected and on what terms, what
+# counts as public, and every key that names a place to send something to, such as an author's endpoint or a store.
+SETTABLE = (
+    "variants", "lms", "discriminators", "taught", "decoders", "public_only", "public_lm", "utility", "audit", "compute"
+)  # fmt: skip
+
+
+def override_values(text: str, values: Mapping[str, Any]) -> str:
+    """The text of a params.yaml with other values; its comments stay.
+
+    Args:
+        text: params.yaml.
+        values: a key with dots, as `variants.select3.epsilon`, and its value.
+
+    Raises:
+        ParamsError: a key is only for the owner, lies under something that holds no keys, or the whole is not valid.
+    """
+    editor = YAML()
+    editor.width, editor.preserve_quotes = WIDTH, True
+    body = editor.load(text)
+    for key, value in values.items():
+        _set(body, key, value)
+    written = io.StringIO()
+    editor.dump(body, written)
+    loads(written.getvalue())
+    return written.getvalue()
+
+
+def _set(body: Any, key: str, value: Any) -> None:
+    section, *inner, last = [*key.split(".")] if "." in key else [key, ""]
+    if section not in SETTABLE or not last:
+        raise ParamsError(
+            f"A run may not set {key!r} of {FILE}.",
+            f"Name a key with dots below one of {', '.join(SETTABLE)}; the rest is for its owner to write there.",
+        )
+    for name in (section, *inner):
+        body = body.setdefault(name, {})
+        if not isinstance(body, Mapping):
+            raise ParamsError(f"{key!r}: {name!r} of {FILE} holds no keys.", "Name a key that is there.")
+    body[last] = value

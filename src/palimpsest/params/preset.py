@@ -120,11 +120,11 @@ class Preset:
         body: dict[str, Any] = {}
         for entry in self._entries(facts):
             if CONDITIONS[entry.where](facts):
-                *path, last = _filled(entry.key, facts).split(".")
+                *path, last = _fill_facts(entry.key, facts).split(".")
                 section = body
                 for name in path:
                     section = section.setdefault(name, {})
-                section[last] = _filled(entry.value, facts)
+                section[last] = _fill_facts(entry.value, facts)
         return body
 
     def _entries(self, facts: Facts) -> tuple[Entry, ...]:
@@ -139,7 +139,7 @@ def reader() -> Worked:
     return Worked(words, lambda facts: "base" if facts.named else "taught/similar")
 
 
-def of_epsilon(epsilon: float) -> str:
+def epsilon_suffix(epsilon: float) -> str:
     """Return an epsilon in the form that ends the names of rows.
 
     >>> of_epsilon(3.0), of_epsilon(0.5)
@@ -148,18 +148,18 @@ def of_epsilon(epsilon: float) -> str:
     return re.sub(r"[^a-z0-9]", "_", f"{epsilon:g}")
 
 
-def _filled(value: Any, facts: Facts) -> Any:
+def _fill_facts(value: Any, facts: Facts) -> Any:
     """Return a value with what follows from the facts filled in, and the epsilon in names."""
     if isinstance(value, Worked):
         return value.of(facts)
     if isinstance(value, list):
-        return [_filled(one, facts) for one in value]
+        return [_fill_facts(one, facts) for one in value]
     if isinstance(value, Mapping):
         return dict(value)
-    return value.replace(HERE, of_epsilon(facts.epsilon)) if isinstance(value, str) else value
+    return value.replace(HERE, epsilon_suffix(facts.epsilon)) if isinstance(value, str) else value
 
 
 @functools.cache
 def presets() -> Mapping[str, Preset]:
     """Return the presets that installed packages bring, by name."""
-    return {found.name: found for found in extensions.loaded(extensions.PRESETS).values()}
+    return {found.name: found for found in extensions.load_group(extensions.PRESETS).values()}

@@ -9,9 +9,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from palimpsest.methods.dp_lm.settings import TUNED
-from palimpsest.params.derived import ANY, DERIVED, Path, derived
 from palimpsest.params.file import Runs
-from palimpsest.params.resolve import ORIGINS, SECTIONS, VARIANTS, WAYS, settings_of
+from palimpsest.params.resolve import ANY, DERIVED, ORIGINS, SECTIONS, VARIANTS, WAYS, Path, find_derived, settings_of
 from palimpsest.params.schema import Params
 from palimpsest.settings import descriptions
 
@@ -52,15 +51,15 @@ class _Row(NamedTuple):
 
 def render() -> str:
     """The page as Markdown: one row per key, sections before what they hold, and a table of each method's settings."""
-    page = _HEAD + _TABLE + _written(_rows(Params, "", ()))
+    page = _HEAD + _TABLE + _format_rows(_rows(Params, "", ()))
     for method, kind in VARIANTS.items():
         section = settings_of(kind)
-        rows = _rows(_only(kind.model_fields[section]), "", ("variants", ANY, section))
-        page += _METHOD.format(method=method) + _TABLE + _written(rows)
+        rows = _rows(_section_of(kind.model_fields[section]), "", ("variants", ANY, section))
+        page += _METHOD.format(method=method) + _TABLE + _format_rows(rows)
     return page
 
 
-def _written(rows: Iterable[_Row]) -> str:
+def _format_rows(rows: Iterable[_Row]) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
@@ -72,7 +71,9 @@ def _rows(section: type[BaseModel], prefix: str, at: Path) -> Iterator[_Row]:
             yield from _rows(Runs, "runs.", ("runs",))
         elif not inner:
             words = _cell(descriptions(section)[name])
-            yield _Row(f"`{key}`", _type(field.annotation), _allowed(field), _default(field, here, section), words)
+            yield _Row(
+                f"`{key}`", _type(field.annotation), _allowed_ranges(field), _default(field, here, section), words
+            )
         else:
             yield from _section(field, key, here, inner, descriptions(section)[name])
 
@@ -87,33 +88,33 @@ def _section(field: FieldInfo, key: str, at: Path, inner: list[type[BaseModel]],
     yield _Row(f"`{key}`", _type(field.annotation), "", _default(field, at, None), words)
     below = f"{key}.<name>" if named else key
     if at in (("discriminators",), ("variants",)):
-        yield _Row(f"`{below}.from`", "text", "", *(_drawn() if at == ("variants",) else _JUDGED))
+        yield _Row(f"`{below}.from`", "text", "", *(_describe_from() if at == ("variants",) else _JUDGED))
     path = (*at, ANY) if named else at
-    yield from _merged([row for section in inner for row in _rows(section, f"{below}.", path)])
+    yield from _merge_types([row for section in inner for row in _rows(section, f"{below}.", path)])
 
 
-def _drawn() -> tuple[str, str]:
+def _describe_from() -> tuple[str, str]:
     """Return the default and the description of a variant's `from`."""
     usual = {"own": "its own name", "base": '`"base"`'}
-    defaults = _grouped({name: usual[way.source] for name, way in WAYS.items() if way.source in usual})
-    allowed = [f"{line}. " for line in _grouped({name: origin.words for name, origin in ORIGINS.items()})]
+    defaults = _group_methods({name: usual[way.source] for name, way in WAYS.items() if way.source in usual})
+    allowed = [f"{line}. " for line in _group_methods({name: origin.words for name, origin in ORIGINS.items()})]
     others = ", ".join(name for name in WAYS if name not in ORIGINS)
     return "; ".join(defaults), f"What it is drawn from. {''.join(allowed)}{others} take none."
 
 
-def _grouped(words: Mapping[str, str]) -> list[str]:
+def _group_methods(words: Mapping[str, str]) -> list[str]:
     """Return one line for each group of methods with the same words."""
     return [
         f"{', '.join(name for name in words if words[name] == told)}: {told}" for told in dict.fromkeys(words.values())
     ]
 
 
-def _only(field: FieldInfo) -> type[BaseModel]:
+def _section_of(field: FieldInfo) -> type[BaseModel]:
     (section,) = _sections(field.annotation)
     return section
 
 
-def _merged(rows: list[_Row]) -> Iterator[_Row]:
+def _merge_types(rows: list[_Row]) -> Iterator[_Row]:
     """Yield one row for each key of sections that are alternatives, with all the types that it may have."""
     types: dict[str, list[str]] = {}
     for row in rows:
@@ -154,7 +155,7 @@ def _is_mapping(annotation: Any) -> bool:
     return isinstance(origin, type) and issubclass(origin, Mapping)
 
 
-def _allowed(field: FieldInfo) -> str:
+def _allowed_ranges(field: FieldInfo) -> str:
     """The ranges that the schema sets on one key."""
     found = []
     for rule in field.metadata:
@@ -170,12 +171,12 @@ def _allowed(field: FieldInfo) -> str:
 
 def _default(field: FieldInfo, at: Path, section: type[BaseModel] | None) -> str:
     """Return the default of a key; a section's default is that of its keys."""
-    usual, tuned = _usual(field, at, section), DERIVED.get((at, TUNED))
+    usual, tuned = _usual_default(field, at, section), DERIVED.get((at, TUNED))
     return usual if tuned is None else f"{usual}; with `reads: {TUNED}` {_cell(tuned.words)}"
 
 
-def _usual(field: FieldInfo, at: Path, section: type[BaseModel] | None) -> str:
-    if item := derived(at, _tag(section)):
+def _usual_default(field: FieldInfo, at: Path, section: type[BaseModel] | None) -> str:
+    if item := find_derived(at, _tag(section)):
         return _cell(item.words)
     if at[-1] == "purpose":
         return _PURPOSE

@@ -1,39 +1,352 @@
-"""The schema of params.yaml: every knob of the project, described once, checked before any stage starts."""
+"""The schema of params.yaml: every setting of the project, described once, checked before any stage starts."""
 
 import math
+import re
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, Union
 
 from pydantic import Field, ValidationInfo, create_model, field_validator, model_validator
 
+from palimpsest.audit.next_token_settings import NextToken
+from palimpsest.devices import AUTO, NAMES
 from palimpsest.methods.dp_lm.settings import VARIANTS, DiscriminatorTrain, DpLmGenerate, DpLmTrain
 from palimpsest.methods.evolve.authors import Author
 from palimpsest.methods.registry import CHARGED, METHODS, method
 from palimpsest.methods.shared.method import Method
+from palimpsest.methods.shared.settings import Ends, Filters, UnjudgedFilters, WritesIn
 from palimpsest.models.decoder.settings import DecoderSettings
-from palimpsest.models.settings import Similar
+from palimpsest.models.settings import EmbeddedLm, Precision, PromptWarmUp, Similar
+from palimpsest.models.words import BARE, Named, Words
 from palimpsest.params.checks import problems
-from palimpsest.params.extension import RUN, brought, extended
+from palimpsest.params.extension import RUN, extend_schema, load_extensions
 from palimpsest.params.preset import presets
-from palimpsest.params.release import ReleaseSettings
-from palimpsest.params.sections import (
-    MOST_NAME,
-    Audit,
-    Compute,
-    Dataset,
-    Models,
-    Privacy,
-    PublicLm,
-    PublicOnly,
-    Stores,
-    Testing,
-    Utility,
-    ZeroShot,
-)
+from palimpsest.records import schema
 from palimpsest.records.schema import PublicSchema, default_delta
+from palimpsest.records.structured import WHOLE_ROW
 from palimpsest.settings import Settings
 from palimpsest.workspace import BASE_LM, PUBLIC_LM, PUBLIC_ONLY, REAL, UNTOUCHED
+
+LEAST_UNITS = 20  # records or persons: with fewer no audit can be made
+NAME = r"^[a-z][a-z0-9_]*$"
+MOST_NAME = 100  # bytes of a name that file names contain: with all that is added, a file name has at most 255
+MOST_BUDGET = 1e6  # epsilon, of which 20 is no protection any more
+MOST_RECORDS = 10**12  # as many as nobody has
+
+
+class UnitSettings(Settings):
+    """Who one person is: with a column, the person is the unit of privacy.
+
+    Rows that name nobody are dealt with by themselves, then each person is held to the cap, then all rows of a person
+    are placed together.
+    """
+
+    column: str | None = Field(default=None, min_length=1)
+    """Column whose exact value is a person, who then is the unit of privacy; null where it is one row. It never changes
+    for a data set."""
+    max_rows: int = Field(default=1, ge=1)
+    """Public cap on rows per person, applied after rows that name nobody are left out and before the split; more are
+    left out, chosen by a keyed hash."""
+    persons: int | None = Field(default=None, ge=LEAST_UNITS)
+    """Public, approximate number of persons, at most n_public; delta, rates and sizes follow from it. null where there
+    is no column."""
+    missing: Literal["drop", "refuse"] = "drop"
+    """A row whose column is null, empty or blank names nobody. drop: each such row is left out by itself, before the
+    cap. refuse: it is an error, whose file and row are in the private zone. Such rows never count as one person."""
+
+    @model_validator(mode="after")
+    def _require_both(self) -> "UnitSettings":
+        if (self.column is None) != (self.persons is None):
+            raise ValueError("column and persons go together: name both, or give null for both")
+        if self.column is None and self.max_rows > 1:
+            raise ValueError("max_rows is above 1 and column is null: without a column nothing is capped")
+        return self
+
+
+class Dataset(Settings):
+    """The private data set and the public files beside it."""
+
+    asset: str = Field(pattern=NAME, description="The data asset's name in the ledger.")
+    task: Literal["classify", "span", "text", "json"]
+    """classify: one label of a public list a record. span: the label is free text and part of the record. text: no
+    label. json: each record is a JSON object."""
+    private: str = Field(min_length=1, description="The private file: CSV, TSV, JSONL or Parquet, plain or gzipped.")
+    test: str | None = None
+    """Private test file; null cuts a test part from the private file."""
+    test_share: float = Field(default=0.1, ge=0, lt=1)
+    """Probability of the test part where no test file is given."""
+    public: str = Field(min_length=1)
+    """A public file with text of the same kind, in the same text column. For task json that may hold records or plain
+    text; where the column is *, a line is a record, or has its plain text under `text`."""
+    public_labels: bool = False
+    """Whether the public file has the label column, with the same labels."""
+    public_test: str | None = Field(default=None, description="A labelled test file declared public, or null.")
+    text: str = Field(min_length=1)
+    """Name of the text column; for task json "*" where each line of a JSONL file is a record."""
+    label: str | None = None
+    """Name of the label column; null for tasks text and json. A list, [category, stars], or `category; stars`, names
+    several: their labels are joined to one, and utility is measured of each apart, too."""
+    labels: Mapping[str, str] = {}
+    """The public list of labels, each with a public description; {} for all tasks but classify. Of several columns it
+    is a list for each, {category: {...}, stars: {...}}, for all combinations, or one of joined labels, `Arts; 5.0`."""
+    json_schema: Mapping[str, Any] | None = None
+    """The public JSON schema (draft 2020-12) of a record, an object with `properties`: its keys and their order; null
+    for all tasks but json."""
+    n_public: int = Field(ge=LEAST_UNITS, le=MOST_RECORDS, description="Public, approximate number of private records.")
+    max_length: int = Field(default=1000, ge=1, description="Longest text kept, in characters; longer ones are cut.")
+    bad_rows: Literal["stop", "drop"] = "stop"
+    """A record with a field that cannot be read: a label that is not listed, bytes that are not UTF-8, a wrong type.
+    stop: the first is an error, and a record with an empty text is kept. drop: each such record is left out by itself,
+    one with an empty text too, before the cap. A fault of the file's structure, as a broken quote, always stops."""
+    unit: UnitSettings = UnitSettings()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _join_labels(cls, body: Any) -> Any:
+        return schema.join_columns(body) if isinstance(body, Mapping) else body
+
+    @model_validator(mode="after")
+    def _fits_task(self) -> "Dataset":
+        if self.task == "classify" and (self.label is None or len(self.labels) < 2):
+            raise ValueError("task classify needs `label` and at least two `labels`")
+        if self.task == "span" and (self.label is None or self.labels):
+            raise ValueError("task span needs `label`, and has no `labels`: a label is free text")
+        if problem := schema.problem(tuple(self.labels), self.label):
+            raise ValueError(problem)
+        if self.text in schema.names(self.label):
+            raise ValueError(f"text and label name the same column, {self.text!r}")
+        if self.unit.column == self.text:
+            raise ValueError(f"text and unit.column name the same column, {self.text!r}")
+        if (self.unit.persons or 0) > self.n_public:
+            raise ValueError(f"unit.persons is {self.unit.persons}, more than n_public: each person has a record")
+        if self.task in ("text", "json") and (self.label is not None or self.labels):
+            raise ValueError(f"task {self.task} has no `label` and no `labels`")
+        if self.task != "json" and self.text == WHOLE_ROW:
+            raise ValueError(f"text is {WHOLE_ROW!r}; only for task json is a row a record")
+        return self
+
+    @model_validator(mode="after")
+    def _schema_fits_task(self) -> "Dataset":
+        if (self.task == "json") != (self.json_schema is not None):
+            raise ValueError(f"json_schema is for task json, which needs one; the task is {self.task}")
+        if self.json_schema is not None:
+            from palimpsest.records.conformity import schema_problem  # with a library that few workspaces need
+
+            if problem := schema_problem(self.json_schema):
+                raise ValueError(f"json_schema {problem}")
+        return self
+
+
+class BudgetSettings(Settings):
+    """The cap on what the data asset may ever give away."""
+
+    epsilon: float = Field(gt=0, le=MOST_BUDGET, allow_inf_nan=False, description="Cap on the total epsilon.")
+    delta: float | None = Field(default=None, gt=0, lt=1)
+    """The asset's one delta, for every release and the total, 1e-12 to 1 / n; null: 1 / (n ln n), with n the declared
+    number of persons, or of records where there is no unit column."""
+    filter: Literal["renyi", "gdp"] = "renyi"
+    """What the total is counted in: Rényi divergences, or Gaussian DP, which is cheaper for most plans; fixed when the
+    asset is registered."""
+    milestones: tuple[float, ...] = ()
+    """Under gdp: up to three epsilons below the cap, ascending, fixed when the asset is registered. A release states
+    the smallest that is not passed; without any it states the cap."""
+
+
+class Privacy(Settings):
+    """The budget and where it is metered."""
+
+    budget: BudgetSettings
+    ledger: str | None = None
+    """Path or database URL of the ledger; null: the user's data folder. PALIMPSEST_LEDGER overrides it."""
+
+
+class Models(Settings):
+    """Where weights come from."""
+
+    lm: str = Field(default="embedded", min_length=1)
+    """Causal LM: embedded, a local folder, or a hub name (name@revision, the 40 digits of a commit)."""
+    encoder: str = Field(default="embedded", min_length=1)
+    """Sentence encoder: embedded, a local folder, or a hub name (name@revision)."""
+    classifier: str | None = None
+    """Encoder to fine-tune as a further evaluator: a local folder or a hub name (name@revision); null: none."""
+    vocabulary: int | None = Field(default=None, ge=300)
+    """Most tokens that a named LM keeps: those that the public text uses most, and all bytes; null: all. A small
+    table saves memory and time wherever logits are computed."""
+    next_token: str = Field(default="embedded", min_length=1)
+    """Causal LM that learns from rows and predicts real ones (evaluator next_token): embedded, a local folder, or a hub
+    name (name@revision). It should be small: it is trained `utility.seeds` times for each row of the results."""
+    embedded_lm: EmbeddedLm
+    prompts: PromptWarmUp | None = None
+    """Public text behind the prompt of its nearest label, which teaches the embedded model what a prompt is; null: no
+    such thing. A named model is left as it is. Where it is asked for, a copy learns, and what judges and filters reads
+    the model as it was."""
+    words: Named | Words | None = None
+    """What texts are called in prompts, for a base model that reads words: a set, or `{text: Recipe, label: Cuisine}`.
+    The prompts of `lms`, of authors of kind `base`, and of what reads the base itself then say so, unless they are
+    written out; null: the label and a separator."""
+
+
+class Finetune(Settings):
+    """Fine-tuning `models.classifier` as an evaluator."""
+
+    epochs: int = Field(default=3, ge=1, description="Passes over the synthetic rows.")
+    batch: int = Field(default=32, ge=1, description="Rows per step.")
+    learning_rate: float = Field(default=5e-5, gt=0, description="Peak learning rate.")
+    freeze_last: int = Field(default=0, ge=0, description="Last transformer blocks that stay as they are.")
+    max_tokens: int = Field(default=128, ge=8, description="Tokens kept of a text.")
+
+
+class PublicOnly(Settings):
+    """The epsilon 0 row."""
+
+    rows: int = Field(default=1000, ge=1, description="Public rows to choose, over all labels; of public_lm to write.")
+
+
+class PublicLm(Settings):
+    """The epsilon 0 row that the public language model writes by itself, behind the prompt of what reads private rows.
+
+    It is there where `dp_lm`, or `predict` or `fewshot` of the base, runs: what these have above it they learned from
+    private rows.
+    """
+
+    prompt: str = Field(
+        default=BARE,
+        description="What stands before a text; may name {label}, {description} and {separator}. Left out: the prompt "
+        "of the first that runs.",
+    )
+    ends: Ends = "eos"
+    temperature: float = Field(default=1.0, gt=0, description="Divides the logits before sampling.")
+    top_p: float = Field(
+        default=0.95, gt=0, le=1, description="Nucleus sampling: smallest set of tokens with this probability."
+    )
+    max_tokens: int = Field(ge=1, description="Longest text in tokens.")
+    batch: int = Field(default=128, ge=1, description="Texts that are written side by side.")
+    precision: WritesIn = "float32"
+    filters: UnjudgedFilters = Filters()
+
+
+class ZeroShot(Settings):
+    """Texts that an author writes behind its prompt for new texts, shown no record: the first population of `embed`."""
+
+    texts: int = Field(default=300, ge=1, description="Different texts of each label that it writes.")
+    beside: bool = Field(
+        default=False, description="Public texts may stand beside them in a first population; false: they stand alone."
+    )
+
+
+class Utility(Settings):
+    """Train on synthetic, test on real."""
+
+    evaluators: tuple[Literal["minilm_lr", "tfidf_lr", "finetuned", "next_token"], ...] = Field(
+        default=("minilm_lr", "tfidf_lr"), min_length=1
+    )
+    """Classifiers; next_token, which needs no labels, is a language model that is asked for the next token."""
+    seeds: int = Field(default=3, ge=3, description="Repetitions of every evaluator.")
+    most_rows: int = Field(default=50_000, ge=100)
+    """Rows that an evaluator learns from, and is asked about, at most; of more, so many are drawn by the seed."""
+    finetune: Finetune = Finetune()
+    next_token: NextToken = NextToken()
+    groups: Mapping[str, str] = {}
+    """Groups to compare, by name: each a regular expression, and the rows are its own whose text it matches, whatever
+    the case. They are public, and say nothing about who is in the data."""
+
+    @field_validator("groups")
+    @classmethod
+    def _require_searchable(cls, groups: Mapping[str, str]) -> Mapping[str, str]:
+        for name, pattern in groups.items():
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"utility.groups.{name} is no regular expression: {error}") from error
+        return groups
+
+
+class Audit(Settings):
+    """The attacks and their controls."""
+
+    size: int = Field(ge=LEAST_UNITS)
+    """Expected records in the audit subset, or persons where there is a unit column: half of them never train."""
+    similarity: float = Field(default=0.7, gt=0, le=1)
+    """Jaccard similarity from which two texts are near-duplicates."""
+    orders: tuple[int, ...] = Field(default=(3, 4, 5, 6, 7, 10, 13), min_length=1, description="n of the n-gram audit.")
+    resamples: int = Field(default=1000, ge=100, description="Bootstrap and permutation resamples.")
+    guesses: float = Field(default=0.2, gt=0, le=1)
+    """Share of the audit records that the attacker guesses about."""
+    alpha: float = Field(default=0.05, gt=0, lt=0.5, description="Error probability of the lower bound on epsilon.")
+
+
+class Compute(Settings):
+    """Where stages compute, and how precisely they measure. Nothing that is charged depends on it."""
+
+    device: str = Field(default=AUTO, pattern=NAMES)
+    """auto (the first CUDA device, else the CPU), cpu, cuda, cuda:1 or the like, or mps. Another device runs nothing
+    anew. PALIMPSEST_DEVICE overrides it."""
+    precision: Precision = "float32"
+    """In what models read texts that are only measured: the evaluators `minilm_lr` and `finetuned`, and fidelity. bf16
+    is faster where the machine computes in it, and is not used elsewhere: what a fit reads and writes is in float32, or
+    in that fit's own precision."""
+    runner: Literal["processes", "dask"] = "processes"
+    """processes: a stage works in its own. dask: it has parts of its work done by the workers of a Dask cluster, with
+    the same results: the one that PALIMPSEST_DASK names, else its own on this machine. Another runner runs nothing
+    anew. PALIMPSEST_SHARDS (processes, dask or dask:4) overrides it."""
+    workers: int | None = Field(default=None, ge=1)
+    """Workers of a stage's own cluster; null: one for each core that the stage may use."""
+
+
+class Stores(Settings):
+    """Where `dvc push` may take what. No stage runs again for it."""
+
+    private: str | None = Field(default=None, pattern=NAME)
+    """The one DVC remote that private files may be pushed to, as private as the data; null: none."""
+
+
+class Testing(Settings):
+    """For tests only."""
+
+    noise_seed: int | None = None
+    """A fixed seed of the Gaussian noise and Poisson draws; nothing made with one is private."""
+
+
+if not TYPE_CHECKING:
+    Models, Utility, Audit = (
+        extend_schema("models", Models),
+        extend_schema("utility", Utility),
+        extend_schema("audit", Audit),
+    )
+
+
+class Gates(Settings):
+    """What a release has to reach beside its privacy."""
+
+    accuracy: float | None = Field(default=None, ge=0, le=1)
+    """Least accuracy of every released variant on dataset.public_test, by its best evaluator; null: not asked."""
+
+
+class ReleaseSettings(Settings):
+    """What leaves the workspace: the rows of some variants, with everything that says what they promise."""
+
+    variants: tuple[str, ...] = ()
+    """Variants whose rows leave, all of purpose release; [] releases nothing."""
+    title: str = Field(min_length=1, max_length=200, description="Name of the released data set.")
+    license: str | None = None
+    """Licence of the released rows, as an SPDX identifier or a URL; null: other."""
+    gates: Gates = Gates()
+
+    @field_validator("variants")
+    @classmethod
+    def _require_unique(cls, variants: tuple[str, ...]) -> tuple[str, ...]:
+        if twice := sorted(name for name, count in Counter(variants).items() if count > 1):
+            raise ValueError(f"variants names {twice} twice")
+        return variants
+
+    @field_validator("title", "license")
+    @classmethod
+    def _require_one_line(cls, text: str | None) -> str | None:
+        if text is not None and not text.isprintable():
+            raise ValueError("write it on one line")
+        return text
+
 
 RESERVED = (
     REAL, PUBLIC_ONLY, PUBLIC_LM, "base", "untouched", "taught", "decoders", "next_token", "checkpoints", "models",
@@ -144,7 +457,7 @@ class _Makes(Settings):
     phrases: tuple[str, ...]
 
 
-def _others() -> dict[str, Any]:
+def _other_method_fields() -> dict[str, Any]:
     """Return the keys of all other methods: their variants, each with what it is drawn from, if anything."""
     kinds = {known.run: tuple[str, ...] if known.source == "none" else Mapping[str, str] for known in METHODS}
     return {key: (kind, ...) for key, kind in kinds.items() if key not in _Makes.model_fields}
@@ -153,7 +466,7 @@ def _others() -> dict[str, Any]:
 if TYPE_CHECKING:
     _MakesAll: TypeAlias = _Makes
 else:
-    _MakesAll = create_model("_MakesAll", __base__=_Makes, **_others())
+    _MakesAll = create_model("_MakesAll", __base__=_Makes, **_other_method_fields())
 
 
 class RunSettings(_MakesAll):
@@ -165,7 +478,7 @@ class RunSettings(_MakesAll):
 
 
 if not TYPE_CHECKING:
-    RunSettings = extended(RUN, RunSettings)
+    RunSettings = extend_schema(RUN, RunSettings)
 
 
 class Swept(Settings):
@@ -347,7 +660,7 @@ class Params(Settings):
                     f"{name}: batch is above 1: private texts that are encoded together move each other's vectors by "
                     "rounding, which the guarantee does not cover."
                 )
-        warnings += [said for keys in brought() for said in keys.warnings(self)]
+        warnings += [said for keys in load_extensions() for said in keys.warnings(self)]
         if self.testing.noise_seed is not None:
             warnings.append("testing.noise_seed is set: NOTHING made by this run is private.")
         return warnings

@@ -1,16 +1,45 @@
-"""The sources that params.yaml names as public: text files, models, and the words given to models."""
+"""The sources that params.yaml names as public, and which public models the stages that run need."""
 
 import json
 from collections.abc import Iterator
 from typing import Any
 
 from palimpsest.audit.next_token_settings import NEXT_TOKEN
+from palimpsest.methods.registry import METHODS, method
+from palimpsest.methods.shared.method import Family
+from palimpsest.methods.shared.tools import Reads
 from palimpsest.models.chat.settings import Endpoint, LocalChatSettings
 from palimpsest.models.words import BARE
-from palimpsest.params.extension import brought
-from palimpsest.params.needs import reads_base
+from palimpsest.params.extension import load_extensions
 from palimpsest.params.schema import Params
 from palimpsest.records.vouched import EMBEDDED, PublicSource
+
+# Keys of `run` that name things made from the public language model, or asked of it.
+_OF_THE_BASE = ("teach_similar", "decoder_pretrain")
+
+
+def reads_base(params: Params) -> bool:
+    """Whether anything that runs reads the public language model."""
+    begins = any(params.authors[author].kind == "base" for author in params.run.zero_shot.values())
+    asked = any(keys.reads_base(params) for keys in load_extensions())
+    if begins or asked or any(getattr(params.run, key) for key in _OF_THE_BASE):
+        return True
+    trained = (known for known in METHODS if known.family is Family.TRAINS and getattr(params.run, known.stage))
+    written = (inputs_of(params, name) for name in params.run.evaluate if name not in params.run.dp_lm)
+    return any(Reads.BASE in reads for reads in (*(known.reads for known in trained), *written))
+
+
+def reads_named(params: Params) -> bool:
+    """Whether the public language model is read and is a named one from elsewhere, whose training data are unknown."""
+    return params.models.lm != EMBEDDED and reads_base(params)
+
+
+def inputs_of(params: Params, variant: str) -> frozenset[Reads]:
+    """Return what a variant with a charge of its own reads: what its method reads, less what its author spares it."""
+    known = method(params.variants[variant].method)
+    if Reads.AUTHOR not in known.reads:
+        return known.reads
+    return known.reads_with(params.authors[getattr(params.run, known.stage)[variant]])
 
 
 def public_sources(params: Params) -> tuple[PublicSource, ...]:
@@ -36,12 +65,12 @@ def _sources(params: Params) -> Iterator[PublicSource]:
         yield PublicSource("models.next_token", "model", models.next_token, used)
     for name, author in params.authors.items():
         if isinstance(author, LocalChatSettings | Endpoint):
-            used, words = name in _writers(params), _written(author.prompts.model_dump(mode="json"))
+            used, words = name in _writers(params), _dump_json(author.prompts.model_dump(mode="json"))
             yield PublicSource(
                 f"authors.{name}.model", "model" if author.kind == "local" else "endpoint", author.model, used
             )
             yield PublicSource(f"authors.{name}.prompts", "prompts", words, used)
-    for keys in brought():
+    for keys in load_extensions():
         yield from keys.sources(params)
     yield from _prompts(params)
 
@@ -50,19 +79,19 @@ def _prompts(params: Params) -> Iterator[PublicSource]:
     """Yield the prompts that texts are written with; the words of the evaluations reach no row."""
     data, written_by = params.dataset, _writers(params)
     if data.labels:
-        yield PublicSource("dataset.labels", "prompts", _written(dict(data.labels)))
+        yield PublicSource("dataset.labels", "prompts", _dump_json(dict(data.labels)))
     if data.json_schema is not None:
-        yield PublicSource("dataset.json_schema", "prompts", _written(data.json_schema))
+        yield PublicSource("dataset.json_schema", "prompts", _dump_json(data.json_schema))
     for name in params.run.dp_train:
         if params.lms[name].train.prompt != BARE:
             yield PublicSource(f"lms.{name}.prompt", "prompts", params.lms[name].train.prompt)
     for name, author in params.authors.items():
         if author.kind == "base" and author.prompt != BARE:
-            words = _written([author.prompt, author.paraphrase, author.blanks])
+            words = _dump_json([author.prompt, author.paraphrase, author.blanks])
             yield PublicSource(f"authors.{name}.prompt", "prompts", words, name in written_by)
     for name in params.run.private_predict:
         prompt = params.variants[name].settings.prompt
-        yield PublicSource(f"variants.{name}.prompt", "prompts", _written(prompt.model_dump(mode="json")))
+        yield PublicSource(f"variants.{name}.prompt", "prompts", _dump_json(prompt.model_dump(mode="json")))
 
 
 def _writers(params: Params) -> frozenset[str]:
@@ -70,5 +99,5 @@ def _writers(params: Params) -> frozenset[str]:
     return frozenset({*params.run.private_evolve.values(), *params.run.zero_shot.values()})
 
 
-def _written(body: Any) -> str:
+def _dump_json(body: Any) -> str:
     return json.dumps(body, ensure_ascii=False, sort_keys=True)

@@ -13,9 +13,9 @@ from ruamel.yaml.error import YAMLError
 
 from palimpsest.errors import ParamsError
 from palimpsest.methods.shared.method import Family
-from palimpsest.params.preset import of_epsilon
+from palimpsest.params.preset import epsilon_suffix
 from palimpsest.params.resolve import WAYS
-from palimpsest.params.sections import MOST_NAME
+from palimpsest.params.schema import MOST_NAME
 from palimpsest.params.text import flow
 
 _BELOW = "model."  # before a key: of the model that the variant is drawn from; twice: of the model behind that
@@ -134,21 +134,21 @@ def _point(levels: Sequence[_Level], values: Mapping[str, Any]) -> Point:
     name, settings = "", dict[str, Any]()
     for depth in reversed(range(len(levels))):
         level, own = levels[depth], {key: value for key, value in values.items() if _depth(key) == depth}
-        entry = _changed(level.entry, own, name)
+        entry = _apply_values(level.entry, own, name)
         if entry == level.entry:
             name = level.name
             continue
-        name = _named(level.name, {key: value for key, value in values.items() if _depth(key) >= depth})
-        settings = merged(settings, {level.section: {name: entry}})
+        name = _name_point(level.name, {key: value for key, value in values.items() if _depth(key) >= depth})
+        settings = merge_sections(settings, {level.section: {name: entry}})
     return Point(name, values, settings)
 
 
-def _changed(entry: Mapping[str, Any], values: Mapping[str, Any], below: str) -> dict[str, Any]:
+def _apply_values(entry: Mapping[str, Any], values: Mapping[str, Any], below: str) -> dict[str, Any]:
     made = dict(entry)
     for key, value in values.items():
         for part in reversed(key[_depth(key) * len(_BELOW) :].split(".")):
             value = {part: value}
-        made = merged(made, value)
+        made = merge_sections(made, value)
     return made | ({"from": below} if below else {})
 
 
@@ -157,7 +157,7 @@ def _depth(key: str) -> int:
     return _depth(key.removeprefix(_BELOW)) + 1 if key.startswith(_BELOW) else 0
 
 
-def _named(name: str, values: Mapping[str, Any]) -> str:
+def _name_point(name: str, values: Mapping[str, Any]) -> str:
     """Return a name with what was varied, dp3_temperature0_7. One that is too long ends in a hash of the whole."""
     parts = [name, *(f"{key.rpartition('.')[2]}{_word(value)}" for key, value in values.items())]
     whole = "_".join(parts).lower().encode()
@@ -169,7 +169,7 @@ def _named(name: str, values: Mapping[str, Any]) -> str:
 
 def _word(value: Any) -> str:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return of_epsilon(value) if is_number else re.sub(r"[^a-z0-9]+", "_", flow(value).lower()).strip("_")
+    return epsilon_suffix(value) if is_number else re.sub(r"[^a-z0-9]+", "_", flow(value).lower()).strip("_")
 
 
 def marks(found: Sequence[Point], variant: str) -> dict[str, Any]:
@@ -177,10 +177,10 @@ def marks(found: Sequence[Point], variant: str) -> dict[str, Any]:
     return {point.name: {"of": variant, "keys": list(point.values)} for point in found if point.name != variant}
 
 
-def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+def merge_sections(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
     """Return both merged section by section; the second's values replace the first's."""
     made = deepcopy(dict(first))
     for key, value in second.items():
         both = isinstance(made.get(key), Mapping) and isinstance(value, Mapping)
-        made[key] = merged(made[key], value) if both else deepcopy(value)
+        made[key] = merge_sections(made[key], value) if both else deepcopy(value)
     return made

@@ -1,9 +1,9 @@
-"""Settings as YAML: the same values are the same text, on every machine and with every version of a YAML library."""
+"""Settings as YAML, and entries put into the text of a params.yaml whose other lines stay as they are."""
 
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 WIDTH = 120
@@ -27,7 +27,7 @@ def scalar(value: Any) -> str:
         return _number(value)
     if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _TAKEN:
         return value
-    return _printable(json.dumps(value, ensure_ascii=False))
+    return _escape_unprintable(json.dumps(value, ensure_ascii=False))
 
 
 def flow(value: Any) -> str:
@@ -59,6 +59,44 @@ def _number(value: float) -> str:
     return f"{digits if '.' in digits else digits + '.0'}{sign}{power}"
 
 
-def _printable(text: str) -> str:
+def _escape_unprintable(text: str) -> str:
     """Escape unprintable characters, which makes JSON valid YAML."""
     return "".join(sign if sign.isprintable() or ord(sign) > 0xFFFF else f"\\u{ord(sign):04x}" for sign in text)
+
+
+Entries = Mapping[str, Any]
+
+
+def insert_entries(text: str, sections: Mapping[str, Entries]) -> str:
+    """The text with further entries at the end of its sections; a section that is not there comes last.
+
+    A section on one line in braces cannot take any, so the caller has to read the text back and check.
+    """
+    lines = text.splitlines()
+    for section, entries in sections.items():
+        if entries:
+            lines = _insert_section(lines, section, entries)
+    return "\n".join(lines) + "\n"
+
+
+def _insert_section(lines: Sequence[str], section: str, entries: Entries) -> list[str]:
+    head = next((at for at, line in enumerate(lines) if re.fullmatch(rf"{section}:\s*(#.*)?", line)), None)
+    written = to_yaml({section: entries}).splitlines()
+    if head is None:
+        return [*lines, "", *written]
+    own = _content(lines, head)
+    indent = len(lines[own[0]]) - len(lines[own[0]].lstrip()) if own else 2
+    end = own[-1] + 1 if own else head + 1
+    return [*lines[:end], *(" " * indent + line[2:] for line in written[1:]), *lines[end:]]
+
+
+def _content(lines: Sequence[str], head: int) -> list[int]:
+    """Return the numbers of a section's lines that are neither blank nor a comment."""
+    found = []
+    for at in range(head + 1, len(lines)):
+        line = lines[at]
+        if line.strip() and not line.lstrip().startswith("#"):
+            if not line[0].isspace():
+                break
+            found.append(at)
+    return found

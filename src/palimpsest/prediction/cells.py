@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from palimpsest import validate
-from palimpsest.privacy.rows import PrivateRow, one_each
+from palimpsest.privacy.rows import PrivateRow, select_one_each
 from palimpsest.records.keyed import digest
 
 SCHEME = "keyed batches"
@@ -37,7 +37,7 @@ class Cells:
 
     def __post_init__(self) -> None:
         for label, count in self.counts.items():
-            validate.in_range(1, count, used=self.used[label])
+            validate.require_in_range(1, count, used=self.used[label])
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -51,7 +51,7 @@ class Cells:
         the person's label, the batch follows from the person's id, and the contexts are the person's rows of that
         label. None where the unit is in no batch that is written from, or has no public label.
         """
-        (standing,) = one_each(own)
+        (standing,) = select_one_each(own)
         label = self._label(standing)
         if label is None or label not in self.counts:
             return None

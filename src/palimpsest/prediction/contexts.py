@@ -20,8 +20,7 @@ from transformers.cache_utils import CacheLayerMixin
 
 from palimpsest import validate
 from palimpsest.errors import ModelError
-from palimpsest.models.attention import cap_of, capped, masks_of
-from palimpsest.models.experts import is_mixture
+from palimpsest.models.attention import cap_logits, cap_of, is_mixture, masks_of
 from palimpsest.shards import Here, Posts, There, posts
 
 _LARGEST_GAP = 5e-4  # nats by which two ways to read one context may differ; no privacy rests on it
@@ -61,8 +60,8 @@ class Shape:
     threads: int | None = None
 
     def __post_init__(self) -> None:
-        validate.positive(rows=self.rows, least=self.least, most=self.most)
-        validate.in_range(0, float("inf"), room=self.room)
+        validate.require_positive(rows=self.rows, least=self.least, most=self.most)
+        validate.require_in_range(0, float("inf"), room=self.room)
 
     def width(self, length: int) -> int:
         """Return the number of tokens that a prompt of `length` tokens is padded to."""
@@ -172,7 +171,7 @@ class _ContextDesk:
         """Append a token to rows that go on; reset the others to the end of their prompts. Return the new states."""
         self._shape.hold()
         count, rows = len(tokens), len(self.starts)
-        tokens, goes_on = _filled(tokens, rows), _filled(goes_on, rows)
+        tokens, goes_on = _pad_rows(tokens, rows), _pad_rows(goes_on, rows)
         hidden, places = self.first, self._where.places
         if goes_on.any():
             columns = torch.arange(self.width, device=places.device)
@@ -258,7 +257,7 @@ def _parts(widths: Sequence[int], rows: int) -> Iterator[tuple[int, list[int]]]:
         yield from ((width, own[start : start + rows]) for start in range(0, len(own), rows))
 
 
-def _filled(values: torch.Tensor, rows: int) -> torch.Tensor:
+def _pad_rows(values: torch.Tensor, rows: int) -> torch.Tensor:
     """Pad values (n, ...) with zeros to (rows, ...), in memory of their own: alignment is part of the shape."""
     filled = values.new_zeros(rows, *values.shape[1:])
     filled[: len(values)] = values
@@ -286,7 +285,7 @@ class Head:
 
     def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return logits (..., vocabulary) of states (..., width)."""
-        return capped(nn.functional.linear(hidden, self.weight, self.bias), self.cap)
+        return cap_logits(nn.functional.linear(hidden, self.weight, self.bias), self.cap)
 
 
 def head_of(model: PreTrainedModel) -> Head:
@@ -307,10 +306,10 @@ def logits_of(
     weight, bias = head.weight, head.bias
     count, block = len(weight) if columns is None else len(columns), min(rows, _HEAD_ROWS)
     if columns is not None:
-        chosen = _filled(columns, rung(count, _FEWEST_COLUMNS, len(weight)))
+        chosen = _pad_rows(columns, rung(count, _FEWEST_COLUMNS, len(weight)))
         weight, bias = weight[chosen], None if bias is None else bias[chosen]
     for part in hidden.split(block):
-        yield Head(weight, bias, head.cap)(_filled(part, block))[: len(part), :count]
+        yield Head(weight, bias, head.cap)(_pad_rows(part, block))[: len(part), :count]
 
 
 def give_dtype(model: PreTrainedModel, dtype: torch.dtype) -> None:
@@ -362,16 +361,16 @@ def require_exact(
     _require_one_scale(model, shape)
     _require_alone(model, prompts, more[:_FEW], shape)
     give_dtype(model, dtype)
-    largest = moved(model, prompts, more, shape)
+    largest = measure_movement(model, prompts, more, shape)
     if not largest <= error / _PER_SCORE and model.device.type == "cpu" and torch.get_num_threads() > 1:
         torch.set_num_threads(1)
-        largest = moved(model, prompts, more, shape)
+        largest = measure_movement(model, prompts, more, shape)
     if not largest <= error / _PER_SCORE:  # nor where it is no number
-        raise _moves(largest, error, dtype)
+        raise _movement_error(largest, error, dtype)
     return replace(shape, threads=torch.get_num_threads())
 
 
-def _moves(largest: float, error: float, dtype: torch.dtype) -> ModelError:
+def _movement_error(largest: float, error: float, dtype: torch.dtype) -> ModelError:
     """Return the error for a model whose logits move by so much."""
     device = "or use a device whose products keep one order of summation."
     if dtype != torch.float32:
@@ -425,7 +424,9 @@ def _require_alone(model: PreTrainedModel, prompts: Sequence[Sequence[int]], mor
 
 
 @torch.no_grad()
-def moved(model: PreTrainedModel, prompts: Sequence[Sequence[int]], more: Sequence[int], shape: Shape) -> float:
+def measure_movement(
+    model: PreTrainedModel, prompts: Sequence[Sequence[int]], more: Sequence[int], shape: Shape
+) -> float:
     """Return the most that a logit of a public context moves with its place and with the contexts beside it; 0 is equal
     bits.
 
@@ -439,18 +440,18 @@ def moved(model: PreTrainedModel, prompts: Sequence[Sequence[int]], more: Sequen
     for own, orders in _passes(prompts, shape, len(head.weight)):
         trials, seen = [], []
         for order in orders:
-            with _watched(model, shape.rows) as digests:
+            with _watch_layers(model, shape.rows) as digests:
                 trials.append(list(_trial(model, head, [own[index] for index in order], more, shape)))
             seen.append(torch.stack(digests)[:, : len(order)])
         places = torch.tensor([index for order in orders for index in order], device=model.device)
-        largest += [_apart(torch.cat(pair), places) for pair in zip(*trials, strict=True)]
-        inside |= bool((torch.cat(seen, 1) != torch.cat(seen, 1)[:, _firsts(places)]).any())
+        largest += [_largest_difference(torch.cat(pair), places) for pair in zip(*trials, strict=True)]
+        inside |= bool((torch.cat(seen, 1) != torch.cat(seen, 1)[:, _first_places(places)]).any())
     found = float(torch.stack(largest).max())
     return max(found, _LEAST_MOVE) if inside else found
 
 
 @contextmanager
-def _watched(model: PreTrainedModel, rows: int) -> Iterator[list[torch.Tensor]]:
+def _watch_layers(model: PreTrainedModel, rows: int) -> Iterator[list[torch.Tensor]]:
     """Collect digests (rows,) of the inputs and outputs of each layer without sublayers, as they come."""
     found: list[torch.Tensor] = []
 
@@ -497,13 +498,17 @@ def _passes(
 ) -> Iterator[tuple[list[list[int]], list[list[int]]]]:
     """Yield for each width the prompts, with random ones for half of the rows, and the two orders that fill a pass."""
     for before, width in pairwise([0, *shape.widths]):
-        own = [_stretched(prompt, before, width) for prompt in prompts] + [_stretched(prompts[0], width - 1, width)]
+        own = [_stretch_prompt(prompt, before, width) for prompt in prompts] + [
+            _stretch_prompt(prompts[0], width - 1, width)
+        ]
         own += _random(vocabulary, (max(0, shape.rows // 2 - len(own)), width), width).tolist()
         first = [place % len(own) for place in range(shape.rows)]
         yield own, [first, [len(own) - 1 - place for place in first[: shape.rows // 2 + 1]]]
 
 
-def agreed(model: PreTrainedModel, prompts: Sequence[Sequence[int]], more: Sequence[int], shape: Shape) -> Posts | None:
+def find_agreeing_workers(
+    model: PreTrainedModel, prompts: Sequence[Sequence[int]], more: Sequence[int], shape: Shape
+) -> Posts | None:
     """Return workers whose states of public prompts, in the passes of `moved`, equal this process's to the last bit.
 
     None where no cluster is asked for.
@@ -526,7 +531,7 @@ def _states(model: PreTrainedModel, more: Sequence[int], shape: Shape, prompts: 
     return torch.cat(states).view(torch.uint8).numpy().tobytes()
 
 
-def _stretched(prompt: Sequence[int], before: int, width: int) -> list[int]:
+def _stretch_prompt(prompt: Sequence[int], before: int, width: int) -> list[int]:
     """Repeat or cut the prompt so that it is padded to this width and not to the one before."""
     return list(islice(cycle(prompt), min(width, max(len(prompt), before + 1))))
 
@@ -544,14 +549,14 @@ def _trial(
             yield torch.cat(list(logits_of(head, contexts.hidden(0, len(prompts)), shape.rows)))
 
 
-def _apart(values: torch.Tensor, owners: torch.Tensor) -> torch.Tensor:
+def _largest_difference(values: torch.Tensor, owners: torch.Tensor) -> torch.Tensor:
     """Return the largest difference between rows (n, k) of one owner (n,)."""
-    first = _firsts(owners)
+    first = _first_places(owners)
     parts = zip(values.split(_COLUMNS, 1), values[first].split(_COLUMNS, 1), strict=True)
     return torch.stack([(own.double() - other.double()).abs().max() for own, other in parts]).max()
 
 
-def _firsts(owners: torch.Tensor) -> torch.Tensor:
+def _first_places(owners: torch.Tensor) -> torch.Tensor:
     """Return the first place of each place's owner, int64 (n,)."""
     firsts = {owner: place for place, owner in reversed(list(enumerate(owners.tolist())))}
     return torch.tensor([firsts[owner] for owner in owners.tolist()], device=owners.device)
@@ -567,5 +572,5 @@ def _ladder(head: Head, shape: Shape) -> torch.Tensor:
     while count < most:
         columns = torch.arange(count, device=states.device)
         logits = torch.cat(list(logits_of(head, states[owners], shape.rows, columns)))
-        largest, count = torch.maximum(largest, _apart(logits, owners)), 2 * count
+        largest, count = torch.maximum(largest, _largest_difference(logits, owners)), 2 * count
     return largest

@@ -43,14 +43,14 @@ class Rules:
     most: int
 
     def __post_init__(self) -> None:
-        validate.positive(tokens=self.tokens, longest=self.longest, most=self.most)
+        validate.require_positive(tokens=self.tokens, longest=self.longest, most=self.most)
 
     def follow(self, first: bool) -> torch.Tensor:
         """Return the tokens that may come now, bool (vocabulary,)."""
-        return without_ends(self.allowed, self.ends) if first else self.allowed
+        return exclude_ends(self.allowed, self.ends) if first else self.allowed
 
 
-def without_ends(allowed: torch.Tensor, ends: frozenset[int]) -> torch.Tensor:
+def exclude_ends(allowed: torch.Tensor, ends: frozenset[int]) -> torch.Tensor:
     """Return the tokens that may come first, bool (vocabulary,): an example does not begin with its end."""
     return allowed.index_fill(0, torch.tensor(sorted(ends), device=allowed.device), False)
 
@@ -82,7 +82,7 @@ class WrittenSoFar:
             self.text = []
         return goes_on
 
-    def going(self, rules: Rules) -> bool:
+    def may_continue(self, rules: Rules) -> bool:
         """Return whether the batch may draw more."""
         return self.used < rules.tokens and self.drawn < rules.most
 
@@ -121,7 +121,7 @@ class MeteredWriting:
         """
         raise LedgerError("Text is written in steps that a meter counts.", "Ask for it through a view.")
 
-    def told(self, label: str, own: WrittenSoFar) -> dict[str, Any]:
+    def summarise_batch(self, label: str, own: WrittenSoFar) -> dict[str, Any]:
         """Return the label, the texts of finished examples, the unfinished text, and how many tokens were drawn."""
         decode = self.prompter.tokenizer.decode
         return {
@@ -202,9 +202,9 @@ class BatchWriter:
         public = self._batches.public_logits()
         tokens, goes_on, alive = ([0] * len(self._written) for _ in range(3))
         for batch in active:
-            tokens[batch] = self._next(batch, public[batch])
+            tokens[batch] = self._draw_next(batch, public[batch])
             goes_on[batch] = self._written[batch].take(tokens[batch], self._rules)
-            alive[batch] = self._written[batch].going(self._rules)
+            alive[batch] = self._written[batch].may_continue(self._rules)
         device = self._owners.device
         told = torch.tensor([tokens, goes_on, alive], device=device)  # (3, batches)
         self._batches.public.step(told[0], told[1].bool(), told[2].bool())
@@ -212,23 +212,23 @@ class BatchWriter:
             spread = told[:, self._owners]
             self._batches.private.step(spread[0], spread[1].bool(), spread[2].bool())
 
-    def _next(self, batch: int, public: torch.Tensor) -> int:
+    def _draw_next(self, batch: int, public: torch.Tensor) -> int:
         follow = self._rules.follow(first=not self._written[batch].text)
         columns = self._rules.clipping.candidates(public, follow).nonzero().squeeze(1)
-        if self._rules.vector and self._free(batch, public, self._rules.vector):
+        if self._rules.vector and self._is_free(batch, public, self._rules.vector):
             return int(columns[draw(public[columns] / self._rules.public_temperature, self._source)])
         self._written[batch].used += 1
         self._thresholds.pop(batch, None)
-        return self._private(batch, public[columns], columns)
+        return self._draw_private(batch, public[columns], columns)
 
-    def _free(self, batch: int, public: torch.Tensor, vector: SparseVector) -> bool:
+    def _is_free(self, batch: int, public: torch.Tensor, vector: SparseVector) -> bool:
         """Return whether the sparse vector passes over this token."""
         if batch not in self._thresholds:
             self._thresholds[batch] = vector.new_threshold(self._source)
         total = self._batches.private_sum(batch, None, probabilities, 1.0)
         return vector.passes(vector.distance(total, probabilities(public)), self._thresholds[batch], self._source)
 
-    def _private(self, batch: int, chosen: torch.Tensor, columns: torch.Tensor) -> int:
+    def _draw_private(self, batch: int, chosen: torch.Tensor, columns: torch.Tensor) -> int:
         """Draw a token of these columns, whose public logits are `chosen`."""
         clipping = self._rules.clipping
         total = self._batches.private_sum(

@@ -80,8 +80,8 @@ class Clipping(ABC):
     top_k: int = 0
 
     def __post_init__(self) -> None:
-        validate.positive(clip=self.clip, temperature=self.temperature, batch_size=self.batch_size)
-        validate.in_range(0, math.inf, top_k=self.top_k)
+        validate.require_positive(clip=self.clip, temperature=self.temperature, batch_size=self.batch_size)
+        validate.require_in_range(0, math.inf, top_k=self.top_k)
 
     @property
     def sensitivity(self) -> float:
@@ -149,7 +149,7 @@ class FixedClipping(Clipping):
     def contributions(self, private: torch.Tensor, public: torch.Tensor) -> torch.Tensor:
         """Return max(-c, z - max z + c); a context whose logits are no numbers adds nothing."""
         raised = private - private.amax(dim=-1, keepdim=True) + self.clip
-        return bounded(raised, self.clip)
+        return clamp_values(raised, self.clip)
 
     def scores(self, total: torch.Tensor, public: torch.Tensor) -> torch.Tensor:
         return total.double() / (self.batch_size * self.temperature)
@@ -180,7 +180,7 @@ class DifferenceClipping(Clipping):
         """Return the centred difference, cut to [-C, C]; a context whose logits are no numbers adds nothing."""
         difference = private - public
         middle = (difference.amax(dim=-1, keepdim=True) + difference.amin(dim=-1, keepdim=True)) / 2.0
-        return bounded(difference - middle, self.clip)
+        return clamp_values(difference - middle, self.clip)
 
     def scores(self, total: torch.Tensor, public: torch.Tensor) -> torch.Tensor:
         """Return public logits plus the sum over s, divided by the temperature."""
@@ -207,8 +207,8 @@ class SparseVector:
     batch_size: int
 
     def __post_init__(self) -> None:
-        validate.positive(noise=self.noise, batch_size=self.batch_size)
-        validate.in_range(0.0, 2.0, threshold=self.threshold)
+        validate.require_positive(noise=self.noise, batch_size=self.batch_size)
+        validate.require_in_range(0.0, 2.0, threshold=self.threshold)
 
     @property
     def sensitivity(self) -> float:
@@ -259,8 +259,8 @@ class Rounding:
     batches: int = 1
 
     def __post_init__(self) -> None:
-        validate.in_range(0.0, math.inf, error=self.error)
-        validate.positive(batches=self.batches)
+        validate.require_in_range(0.0, math.inf, error=self.error)
+        validate.require_positive(batches=self.batches)
 
 
 EXACT = Rounding()
@@ -292,7 +292,7 @@ def wave_event(
     return SelfComposedDpEvent(each[0] if len(each) == 1 else ComposedDpEvent(each), tokens)
 
 
-def bounded(values: torch.Tensor, bound: float) -> torch.Tensor:
+def clamp_values(values: torch.Tensor, bound: float) -> torch.Tensor:
     """Cut values to [-bound, bound]; 0 where there is no number.
 
     Guarantee: every value of the result is finite and at most `bound` in size, whatever came in.

@@ -31,7 +31,7 @@ class Prompter:
     text_tokens: int
     joint: str | None = None
 
-    def spelt(self, text: str, label: str | None) -> str:
+    def join_record(self, text: str, label: str | None) -> str:
         """Return a record as one text. A free label comes first, so that a cut takes the text's end."""
         return text if self.joint is None else f"{label or ''}{self.joint}{text}"
 
@@ -90,7 +90,7 @@ def prompter(
     return Prompter(tokenizer, around, heads, text_tokens, joint)
 
 
-def parsed(text: str, joint: str) -> tuple[str, str] | None:
+def split_record(text: str, joint: str) -> tuple[str, str] | None:
     """Split a record that was written as one text into text and free label; None where one of them is missing.
 
     >>> parsed("comedy | a film to laugh at", " | ")

@@ -14,14 +14,14 @@ from palimpsest.prediction.contexts import Contexts, head_of
 from palimpsest.prediction.decoding import Batches, BatchWriter, MeteredWriting, Rules, WrittenSoFar
 from palimpsest.prediction.mechanism import EXACT, Rounding, wave_event
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.query import Kept, Meter, bounds_persons, registered
-from palimpsest.privacy.rows import PrivateRow, by_person
+from palimpsest.privacy.query import Kept, Meter, bounds_persons, register_query
+from palimpsest.privacy.rows import PrivateRow, group_by_person
 from palimpsest.progress import counter
 from palimpsest.shards import Posts
 
 
 @bounds_persons
-@registered
+@register_query
 @dataclass(frozen=True, kw_only=True)
 class WriteWave(MeteredWriting):
     """Text written from the batches `first` to `last`, r private tokens each, all batches side by side.
@@ -60,7 +60,7 @@ class WriteWave(MeteredWriting):
 
     def __post_init__(self) -> None:
         if self.rounding.error:
-            validate.in_range(1, self.rounding.batches, batches=len(self.labels) or 1)
+            validate.require_in_range(1, self.rounding.batches, batches=len(self.labels) or 1)
 
     @property
     def stores_answer(self) -> bool:
@@ -89,29 +89,29 @@ class WriteWave(MeteredWriting):
     def run_steps(self, rows: Sequence[PrivateRow], noise: NoiseSource, meter: Meter) -> list[dict[str, Any]]:
         """Return what each batch wrote; a stopped attempt's examples are kept, its unfinished ones are dropped."""
         kept = Kept(self.checkpoints, meter)
-        written = self._earlier(kept, meter.begun)
+        written = self._load_earlier(kept, meter.begun)
         if not written:
             return []
         writer = BatchWriter(self._batches(rows), self.rules, written, noise)
         total = self.steps * len(written)
         shown = counter(name=self.name, total=total, private=self.reference, unit="token")
-        while active := [batch for batch, own in enumerate(written) if own.going(self.rules)]:
+        while active := [batch for batch, own in enumerate(written) if own.may_continue(self.rules)]:
             if max(written[batch].used for batch in active) >= meter.begun:
                 kept.save([{"examples": own.examples, "drawn": own.drawn} for own in written])
                 meter.begin(min(self.stride, meter.limit - meter.begun))
             writer.step(active)
             shown(sum(own.used for own in written))
-        return [self.told(*pair) for pair in zip(self.labels, written, strict=True)]
+        return [self.summarise_batch(*pair) for pair in zip(self.labels, written, strict=True)]
 
     def _batches(self, rows: Sequence[PrivateRow]) -> Batches:
         labels = self.labels
         texts: list[list[str]] = [[] for _ in labels]
         counts: list[list[int]] = [[] for _ in labels]
-        for unit in by_person(rows):
+        for unit in group_by_person(rows):
             batch, own = self.cells.of(unit) or (-1, [])
             if self.first <= batch < self.last:
                 cell = batch - self.first
-                texts[cell] += [self.prompter.spelt(row.text, row.label) for row in own]
+                texts[cell] += [self.prompter.join_record(row.text, row.label) for row in own]
                 counts[cell] += [len(own)] * len(own)
         bounds = [0, *accumulate(map(len, texts))]
         pairs = zip(labels, texts, strict=True)
@@ -122,7 +122,7 @@ class WriteWave(MeteredWriting):
         persons = torch.tensor([count for own in counts for count in own], dtype=torch.long, device=self.model.device)
         return Batches(private, public, bounds, persons, head_of(self.model), self.shape.rows)
 
-    def _earlier(self, kept: Kept, begun: int) -> list[WrittenSoFar]:
+    def _load_earlier(self, kept: Kept, begun: int) -> list[WrittenSoFar]:
         """Return what an earlier attempt wrote, every batch as if it had drawn all that the meter counted."""
         earlier = kept.load()
         if earlier is None:

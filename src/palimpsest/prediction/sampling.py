@@ -45,10 +45,10 @@ class Sampling:
     rounding: float = 0.0
 
     def __post_init__(self) -> None:
-        validate.in_range(0.0, 1.0, charged_rate=self.charged_rate)
-        validate.in_range(0.0, self.charged_rate, rate=self.rate)
-        validate.positive(prompts=self.prompts, top_k=self.top_k, rows=self.rows, longest=self.longest)
-        validate.in_range(0.0, math.inf, rounding=self.rounding)
+        validate.require_in_range(0.0, 1.0, charged_rate=self.charged_rate)
+        validate.require_in_range(0.0, self.charged_rate, rate=self.rate)
+        validate.require_positive(prompts=self.prompts, top_k=self.top_k, rows=self.rows, longest=self.longest)
+        validate.require_in_range(0.0, math.inf, rounding=self.rounding)
 
     @property
     def steps(self) -> int:

@@ -55,7 +55,7 @@ class _Profile(NamedTuple):
     epsilon_at: Callable[[float], float]
 
 
-def primary(event: dpa.DpEvent) -> str:
+def primary_accountant(event: dpa.DpEvent) -> str:
     """The accountant that states the epsilon of `event`: the tightest one that takes all of its parts.
 
     "pld" without any part known by its rho alone, which no privacy-loss distribution takes; "zcdp" where each part has
@@ -96,15 +96,15 @@ def epsilon(event: dpa.DpEvent, delta: float, accountant: str | None = None) -> 
     >>> round(epsilon(training, 1e-5), 3), round(epsilon(training, 1e-5, "rdp"), 3)
     (1.515, 1.712)
     """
-    validate.in_range(0.0, 1.0, delta=delta)
-    chosen = primary(event) if accountant is None else accountant
-    validate.one_of(tuple(NAMES), accountant=chosen)
+    validate.require_in_range(0.0, 1.0, delta=delta)
+    chosen = primary_accountant(event) if accountant is None else accountant
+    validate.require_one_of(tuple(NAMES), accountant=chosen)
     return _epsilon(json.dumps(events.to_json(event)), delta, chosen) if is_private(event) else math.inf
 
 
 def delta(event: dpa.DpEvent, at_epsilon: float) -> float:
     """The delta of `event` at `at_epsilon`, by its primary accountant."""
-    return float(_profile(event, primary(event)).delta_at(at_epsilon)) if is_private(event) else 1.0
+    return float(_profile(event, primary_accountant(event)).delta_at(at_epsilon)) if is_private(event) else 1.0
 
 
 def is_private(event: dpa.DpEvent) -> bool:
@@ -187,7 +187,7 @@ def _pld(body: str, grid: float) -> Losses:
     """Of an event in its JSON form, on a grid of losses; a coarser one gives a larger epsilon, sooner."""
     parts = list(leaves(events.from_json(json.loads(body)))) or [(dpa.NoOpDpEvent(), 1)]
     laws: list[tuple[tuple[Law, Law], int]] = [
-        (_laws(json.dumps(events.to_json(leaf)), grid), count) for leaf, count in map(_summed, parts)
+        (_laws(json.dumps(events.to_json(leaf)), grid), count) for leaf, count in map(_merge_gaussians, parts)
     ]
     removing, adding = ([(both[way], count) for both, count in laws] for way in (0, 1))
     same = all(both[0] is both[1] for both, _ in laws)
@@ -195,9 +195,9 @@ def _pld(body: str, grid: float) -> Losses:
 
 
 @functools.lru_cache(maxsize=64)
-def _replaced(body: str, grid: float) -> Losses:
+def _replaced_losses(body: str, grid: float) -> Losses:
     """As `_pld`, of one unit replaced by another, of parts that `replaced_epsilon` takes."""
-    parts = map(_summed, leaves(events.from_json(json.loads(body))))
+    parts = map(_merge_gaussians, leaves(events.from_json(json.loads(body))))
     return Losses((Way([_replaced_law(leaf, count, grid) for leaf, count in parts], grid),))
 
 
@@ -207,7 +207,7 @@ def _replaced_law(leaf: dpa.DpEvent, count: int, grid: float) -> tuple[Law, int]
     return law, 2 * count if isinstance(leaf, DiscreteGaussianDpEvent) else count
 
 
-def _summed(part: tuple[dpa.DpEvent, int]) -> tuple[dpa.DpEvent, int]:
+def _merge_gaussians(part: tuple[dpa.DpEvent, int]) -> tuple[dpa.DpEvent, int]:
     """Gaussian queries asked one after the other are one of less noise, exactly."""
     leaf, count = part
     one = isinstance(leaf, dpa.GaussianDpEvent)
@@ -260,7 +260,7 @@ def grid_error(event: dpa.DpEvent, at_delta: float) -> float:
     more than a step times sqrt(n log(1 / delta) / 2) with a probability below delta (Hoeffding 1963). Infinity with a
     choice of bounded range, whose pair of laws is the worst of all intervals.
     """
-    parts = [_summed(part) for part in leaves(event)]
+    parts = [_merge_gaussians(part) for part in leaves(event)]
     if any(isinstance(leaf, BoundedRangeDpEvent) for leaf, _ in parts):
         return math.inf
     return _GRID * math.sqrt(0.5 * sum(count for _, count in parts) * math.log(1.0 / at_delta))
@@ -339,8 +339,8 @@ def calibrate_noise(make_event: Callable[[float], dpa.DpEvent], target: float, a
     Raises:
         ValueError: no noise meets the target, or the target is above `MOST_TARGET`.
     """
-    validate.positive(target=target, at_delta=at_delta)
-    validate.in_range(0.0, MOST_TARGET, target=target)
+    validate.require_positive(target=target, at_delta=at_delta)
+    validate.require_in_range(0.0, MOST_TARGET, target=target)
 
     def excess(of: Callable[[dpa.DpEvent, float], float], noise: float) -> float:
         """In logarithms, so that it is nearly a straight line over that of the noise."""
@@ -352,7 +352,7 @@ def calibrate_noise(make_event: Callable[[float], dpa.DpEvent], target: float, a
         aim += renyi - planned_epsilon(most, at_delta)  # what Renyi bounds say too much of the fixed part
         if aim < renyi:
             raise ValueError(f"no noise multiplier meets epsilon {target!r}: the fixed part of the plan passes it")
-    noise = _root(functools.partial(excess, _coarse), _bracket(make_event, aim, at_delta))
+    noise = _root(functools.partial(excess, _coarse_epsilon), _bracket(make_event, aim, at_delta))
     if last_word(noise) < -_SLACK:  # the coarse grid said far too much, as of very many mechanisms
         noise = _root(last_word, noise)
     while last_word(noise) > 0:
@@ -399,13 +399,13 @@ def planned_epsilon(event: dpa.DpEvent, at_delta: float) -> float:
     It is worked out on two coarser grids of losses, which may only say more. Where the two differ, as of very many
     mechanisms, it is `epsilon`.
     """
-    quick = _coarse(event, at_delta, PLANNED_GRID)
-    return quick if _coarse(event, at_delta) <= quick * (1.0 + _SLACK) else epsilon(event, at_delta)
+    quick = _coarse_epsilon(event, at_delta, PLANNED_GRID)
+    return quick if _coarse_epsilon(event, at_delta) <= quick * (1.0 + _SLACK) else epsilon(event, at_delta)
 
 
-def _coarse(event: dpa.DpEvent, at_delta: float, grid: float = _COARSE_GRID) -> float:
+def _coarse_epsilon(event: dpa.DpEvent, at_delta: float, grid: float = _COARSE_GRID) -> float:
     """As `epsilon`, on this grid of losses where the event has them."""
-    if primary(event) != "pld" or not is_private(event):
+    if primary_accountant(event) != "pld" or not is_private(event):
         return epsilon(event, at_delta)
     return float(_pld(json.dumps(events.to_json(event)), grid).epsilon(at_delta))
 
@@ -445,7 +445,7 @@ def gdp_sigma(target: float, at_delta: float, rounds: int = 1, sensitivity: floa
     >>> round(gdp_sigma(1.0, 1 / (8396 * math.log(8396)), rounds=10), 4)
     11.5998
     """
-    validate.positive(target=target, at_delta=at_delta, rounds=rounds, sensitivity=sensitivity)
+    validate.require_positive(target=target, at_delta=at_delta, rounds=rounds, sensitivity=sensitivity)
     mu = scipy.optimize.brentq(lambda m: gdp_delta(m, target) - at_delta, 1e-9, 1e3, xtol=1e-14, rtol=1e-14)
     return sensitivity * math.sqrt(rounds) / float(mu)
 
@@ -510,7 +510,7 @@ def trade_off(event: dpa.DpEvent, points: int = 41) -> tuple[list[float], list[f
     alpha = np.concatenate([[0.0], np.geomspace(1e-4, 1.0, points - 1)])
     if not is_private(event):
         return alpha.tolist(), np.zeros(points).tolist()
-    profile = _profile(event, primary(event))
+    profile = _profile(event, primary_accountant(event))
     beta = np.zeros(points)
     for e in np.linspace(0.0, min(_MOST_EPSILON, max(1.0, 2.0 * profile.epsilon_at(1e-6))), 200):
         d = profile.delta_at(e)
@@ -532,7 +532,11 @@ def group_epsilon(event: dpa.DpEvent, size: int, at_delta: float, own_delta: flo
         return gdp_epsilon(size * math.sqrt(2.0 * total_rho(event)), at_delta)
     by_rho = own_delta == 0 and all(_has_rho(leaf) for leaf, _ in parts)
     whole = zcdp_epsilon(size**2 * total_rho(event), at_delta) if by_rho else math.inf
-    return whole if primary(event) == "zcdp" and by_rho else min(whole, _chained(event, size, at_delta, own_delta))
+    return (
+        whole
+        if primary_accountant(event) == "zcdp" and by_rho
+        else min(whole, _epsilon_by_chain(event, size, at_delta, own_delta))
+    )
 
 
 def replaced_epsilon(event: dpa.DpEvent, at_delta: float) -> float:
@@ -551,7 +555,7 @@ def replaced_epsilon(event: dpa.DpEvent, at_delta: float) -> float:
     """
     if not is_private(event) or not all(_knows_replacing(leaf) for leaf, _ in leaves(event)):
         return math.inf
-    return _replaced(json.dumps(events.to_json(event)), _GRID).epsilon(at_delta)
+    return _replaced_losses(json.dumps(events.to_json(event)), _GRID).epsilon(at_delta)
 
 
 def _knows_replacing(leaf: dpa.DpEvent) -> bool:
@@ -559,7 +563,7 @@ def _knows_replacing(leaf: dpa.DpEvent) -> bool:
     return isinstance(inner, dpa.GaussianDpEvent) or isinstance(leaf, DiscreteGaussianDpEvent)
 
 
-def _chained(event: dpa.DpEvent, size: int, at_delta: float, own_delta: float) -> float:
+def _epsilon_by_chain(event: dpa.DpEvent, size: int, at_delta: float, own_delta: float) -> float:
     """The epsilon of a group, from the profile of one unit.
 
     P(S) <= e^eps Q(S) + delta(eps) for neighbours P and Q and any eps. So along a chain of k neighbours, with an eps of
@@ -569,7 +573,7 @@ def _chained(event: dpa.DpEvent, size: int, at_delta: float, own_delta: float) -
     of the group is convex in e^eps, so what lies between two chains is proved as well.
     """
     slopes, deltas = _lines(json.dumps(events.to_json(event)))
-    lines = slopes, _both_ways(slopes, np.minimum(1.0, deltas + own_delta))
+    lines = slopes, _extend_below_zero(slopes, np.minimum(1.0, deltas + own_delta))
     low, high = -_MOST_EPSILON, 0.0  # logarithms of P_k(S): the smaller, the more epsilon and the less delta
     few, many = _chain(*lines, size, low), _chain(*lines, size, high)
     if few.delta > at_delta:
@@ -611,21 +615,23 @@ def _lines(body: str) -> tuple[np.ndarray, np.ndarray]:
     At the tiny deltas that groups need RDP may be below privacy-loss distributions cut off on a grid.
     """
     event = events.from_json(json.loads(body))
-    profiles = [_profile(event, accountant) for accountant in {primary(event), "rdp"}]
+    profiles = [_profile(event, accountant) for accountant in {primary_accountant(event), "rdp"}]
     end = min(_MOST_EPSILON, min(float(profile.epsilon_at(_LEAST_DELTA)) for profile in profiles))
     half = np.linspace(0.0, end, _LINES)
-    deltas = np.minimum.reduce([_at_each(event, accountant, half) for accountant in {primary(event), "rdp"}])
+    deltas = np.minimum.reduce(
+        [_deltas_at(event, accountant, half) for accountant in {primary_accountant(event), "rdp"}]
+    )
     return np.concatenate([-half[:0:-1], half]), np.concatenate([deltas[:0:-1], deltas])
 
 
-def _at_each(event: dpa.DpEvent, accountant: str, at: np.ndarray) -> np.ndarray:
+def _deltas_at(event: dpa.DpEvent, accountant: str, at: np.ndarray) -> np.ndarray:
     if accountant == "pld":
         return pld(event, PLANNED_GRID).deltas(at)
     profile = _profile(event, accountant)
     return np.array([profile.delta_at(one) for one in at.tolist()])
 
 
-def _both_ways(slopes: np.ndarray, deltas: np.ndarray) -> np.ndarray:
+def _extend_below_zero(slopes: np.ndarray, deltas: np.ndarray) -> np.ndarray:
     """Of an epsilon below 0: what the other order of neighbours says of all that is not in S."""
     return np.where(slopes < 0, -np.expm1(np.minimum(slopes, 0.0)) + np.exp(np.minimum(slopes, 0.0)) * deltas, deltas)
 

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, TypeAlias
 from dp_accounting.dp_event import DpEvent, NonPrivateDpEvent
 
 from palimpsest import validate
-from palimpsest.privacy.events import BoundedRangeDpEvent
-from palimpsest.privacy.gumbel import gumbel_scale
+from palimpsest.privacy.events import BoundedRangeDpEvent, gumbel_scale
 from palimpsest.privacy.mechanisms import gumbel_top_k
-from palimpsest.privacy.query import Stored, bounds_persons, registered
-from palimpsest.privacy.rows import PrivateRow, one_each
+from palimpsest.privacy.query import Stored, bounds_persons, register_query
+from palimpsest.privacy.rows import PrivateRow, select_one_each
 
 if TYPE_CHECKING:
     from palimpsest.privacy.entropy import NoiseSource  # heavy, and a plan needs none of it
@@ -26,7 +25,7 @@ def choice_event(rho: float) -> DpEvent:
 
 
 @bounds_persons
-@registered
+@register_query
 @dataclass(frozen=True, eq=False)
 class Choice(Stored):
     """A choice of the classifier that is right on most units. Only its index is released, no score.
@@ -57,8 +56,8 @@ class Choice(Stored):
     def __post_init__(self) -> None:
         """Refuse an invalid cost and a choice among no classifiers."""
         if self.rho != math.inf:
-            validate.positive(rho=self.rho)
-        validate.in_range(1, math.inf, number_of_classifiers=len(self.classifiers))
+            validate.require_positive(rho=self.rho)
+        validate.require_in_range(1, math.inf, number_of_classifiers=len(self.classifiers))
 
     @property
     def subject(self) -> object:
@@ -70,13 +69,13 @@ class Choice(Stored):
 
     def run(self, rows: Sequence[PrivateRow], noise: "NoiseSource") -> int:
         """Return the index of the chosen classifier. The noise comes from OpenDP's own source."""
-        own = one_each(rows)
+        own = select_one_each(rows)
         texts = [row.text for row in own]
-        scores = [_right(classify(texts), own) for classify in self.classifiers]
+        scores = [_count_correct(classify(texts), own) for classify in self.classifiers]
         scale = gumbel_scale(1, self.rho)
         return gumbel_top_k(scores, 1, scale)[0] if scale > 0 else scores.index(max(scores))
 
 
-def _right(given: Sequence[str], rows: Sequence[PrivateRow]) -> int:
+def _count_correct(given: Sequence[str], rows: Sequence[PrivateRow]) -> int:
     """Return how many rows are given their own label."""
     return sum(label == row.label for label, row in zip(given, rows, strict=True))

@@ -33,7 +33,7 @@ _SPARE = 64  # bits of precision beyond those of the cell
 _DOUBT = 32  # of these bits that mpmath may get wrong, though it should round outwards to the last bit
 
 
-def _compiled(**options: Any) -> Callable[[_Function], _Function]:
+def _compile_cached(**options: Any) -> Callable[[_Function], _Function]:
     """Return Numba's compiler. It caches its output beside this file or in the user's cache until the file changes,
     because compiling takes seconds in each process. Where neither can be written, each process compiles."""
 
@@ -46,7 +46,7 @@ def _compiled(**options: Any) -> Callable[[_Function], _Function]:
     return compiled
 
 
-@_compiled(nogil=True)
+@_compile_cached(nogil=True)
 def uniforms(words: np.ndarray) -> np.ndarray:
     """Make odd multiples of 2^-53 in (0, 1), (n,) float64, from bits 12 to 63 of each of (n,) uint64."""
     values = np.empty(words.size)
@@ -79,7 +79,7 @@ def whole_normals(words: np.ndarray, std: float, more: Callable[[int], np.ndarra
     return points
 
 
-@_compiled(nogil=True, fastmath={"contract"})
+@_compile_cached(nogil=True, fastmath={"contract"})
 def settle(words: np.ndarray, width: int, std: float, points: np.ndarray, open_cells: np.ndarray) -> None:
     """Decide in double precision what can be decided, and say what is open.
 
@@ -151,12 +151,12 @@ def refine(cells: Iterator[tuple[int, int, int]], octant: int, std: float) -> tu
             each lies in the one before it.
         octant: a word whose bits 0 to 2 choose the octant.
     """
-    cosine, sine = next(pair for pair in (decided(*cell, std) for cell in cells) if pair is not None)
+    cosine, sine = next(pair for pair in (decide_cell(*cell, std) for cell in cells) if pair is not None)
     first, second = (sine, cosine) if octant & 1 else (cosine, sine)
     return first if octant & 2 else -first, second if octant & 4 else -second
 
 
-def decided(radial: int, angular: int, bits: int, std: float) -> tuple[int, int] | None:
+def decide_cell(radial: int, angular: int, bits: int, std: float) -> tuple[int, int] | None:
     """round(s R cos(pi t / 4)) and round(s R sin(pi t / 4)) where they are the same on a whole cell; None elsewhere.
 
     Guarantee: interval arithmetic (mpmath) with `_SPARE` bits more than the cell has. It rounds outwards; the intervals
@@ -191,7 +191,7 @@ def cells(pair: list[int], more: Callable[[int], np.ndarray], width: int) -> Ite
         pair = more(2).tolist()
 
 
-@_compiled(nogil=True)
+@_compile_cached(nogil=True)
 def add_on_grid(values: np.ndarray, steps: np.ndarray, grid: float) -> None:
     """Round (n,) float32 or float64 `values` to multiples of `grid`, a power of two, and add (n,) `steps` of it.
 

@@ -64,10 +64,10 @@ def add_gaussian(values: torch.Tensor, std: float, grid: float, words: Words) ->
         DeviceNoiseError: this device and the processor disagree.
     """
     require_agreement(values.device)
-    add_under(values, std / grid, grid, words(_KEY_WORDS).tobytes(), words)
+    add_keyed_noise(values, std / grid, grid, words(_KEY_WORDS).tobytes(), words)
 
 
-def expected(values: np.ndarray, steps: float, grid: float, key: bytes, words: Words) -> np.ndarray:
+def compute_expected(values: np.ndarray, steps: float, grid: float, key: bytes, words: Words) -> np.ndarray:
     """Compute on the CPU what a device must make of (n,) `values` with noise of `steps` grid steps under `key`."""
     drawn = _keystream(key, 0, -(-values.size // (2 * _PAIRS)))
     points = circle.whole_normals(np.concatenate([drawn[0::2], drawn[1::2]]), steps, words)
@@ -90,16 +90,16 @@ def require_agreement(device: torch.device) -> None:
     for steps, dtype in ((1.5 * 2.0**24, np.float32), (1.7 * 2.0**38, np.float64)):
         values = bits.normal(size=_TRIED).astype(dtype)
         here, state = torch.from_numpy(values.copy()).to(device), bits.bit_generator.state
-        add_under(here, steps, _TRIED_GRID, key, words)
+        add_keyed_noise(here, steps, _TRIED_GRID, key, words)
         bits.bit_generator.state = state
-        if not np.array_equal(here.cpu().numpy(), expected(values, steps, _TRIED_GRID, key, words)):
+        if not np.array_equal(here.cpu().numpy(), compute_expected(values, steps, _TRIED_GRID, key, words)):
             raise DeviceNoiseError(
                 f"The noise that {device} draws is not what the processor draws from the same key.",
                 "Train on another device, or with other versions of torch and triton. Nothing was released.",
             )
 
 
-def add_under(values: torch.Tensor, steps: float, grid: float, key: bytes, words: Words) -> None:
+def add_keyed_noise(values: torch.Tensor, steps: float, grid: float, key: bytes, words: Words) -> None:
     """Add noise to `values` in place on their device, with the result that `expected` computes."""
     blocks = -(-values.numel() // (2 * _PAIRS))
     open_pairs = torch.empty(blocks * _PAIRS, dtype=torch.int8, device=values.device)
@@ -205,14 +205,14 @@ def _word(low, high):
 
 @triton.jit
 def _add_pair(values, open_pairs, pair, there, radial, angular, steps, grid, fineness, size):
-    first, second, is_open = settled(radial, angular, steps)
+    first, second, is_open = settle_words(radial, angular, steps)
     tl.store(open_pairs + pair, is_open.to(tl.int8), mask=there)
     _add_on_grid(values, 2 * pair, first, is_open, grid, fineness, size)
     _add_on_grid(values, 2 * pair + 1, second, is_open, grid, fineness, size)
 
 
 @triton.jit
-def settled(radial, angular, std):
+def settle_words(radial, angular, std):
     """`circle.settle` of words of `circle.WIDTH` bits: two numbers each, and whether they are open."""
     v = _middle(radial)
     bits = v.to(tl.int64, bitcast=True)

@@ -13,11 +13,11 @@ import numpy as np
 from dp_accounting.dp_event import DpEvent, NonPrivateDpEvent, ZCDpEvent
 
 from palimpsest import validate
-from palimpsest.privacy.gumbel import gumbel_scale
-from palimpsest.privacy.means import Encode, embedded, encode_ahead
+from palimpsest.privacy.events import gumbel_scale
+from palimpsest.privacy.means import Encode, embed_texts, encode_ahead
 from palimpsest.privacy.mechanisms import gumbel_top_k
-from palimpsest.privacy.query import Stored, bounds_persons, mark_of, registered
-from palimpsest.privacy.rows import PrivateRow, one_each
+from palimpsest.privacy.query import Stored, bounds_persons, mark_of, register_query
+from palimpsest.privacy.rows import PrivateRow, select_one_each
 
 if TYPE_CHECKING:
     from palimpsest.privacy.entropy import NoiseSource  # heavy, and a plan needs none of it
@@ -32,7 +32,7 @@ def picks_event(rho: float) -> DpEvent:
 
 
 @bounds_persons
-@registered
+@register_query
 @dataclass(frozen=True, eq=False)
 class DepthPicks(Stored):
     """Public candidates picked for each label among those that lie deepest in the cloud of its records.
@@ -72,7 +72,7 @@ class DepthPicks(Stored):
     def __post_init__(self) -> None:
         """Refuse an invalid cost and negative counts."""
         if self.rho != math.inf:
-            validate.positive(rho=self.rho)
+            validate.require_positive(rho=self.rho)
         if min(self.picks.values(), default=0) < 0:
             raise ValueError("picks must not be negative")
 
@@ -86,7 +86,7 @@ class DepthPicks(Stored):
 
     def prepare(self, rows: Sequence[PrivateRow]) -> None:
         """Encode the rows that count, for an encoder that keeps what it encoded."""
-        encode_ahead(self.encode, [row.text for row in one_each(rows) if (row.label or "") in self.picks])
+        encode_ahead(self.encode, [row.text for row in select_one_each(rows) if (row.label or "") in self.picks])
 
     def run(self, rows: Sequence[PrivateRow], noise: "NoiseSource") -> dict[str, list[int]]:
         """Return label -> indices of the candidates picked, in the order they were picked.
@@ -96,20 +96,20 @@ class DepthPicks(Stored):
         Raises:
             ModelError: the encoder fails, or does not return one vector per text of the candidates' length.
         """
-        from palimpsest.privacy.nearest import on_grid
+        from palimpsest.privacy.nearest import round_to_grid
 
-        usable = np.flatnonzero(on_grid(self.candidates).any(axis=1))
+        usable = np.flatnonzero(round_to_grid(self.candidates).any(axis=1))
         texts: dict[str, list[str]] = {label: [] for label in self.picks}
-        for row in one_each(rows):
+        for row in select_one_each(rows):
             texts.get(row.label or "", []).append(row.text)
-        return {label: self._picked(own, usable, self.picks[label]) for label, own in texts.items()}
+        return {label: self._pick_candidates(own, usable, self.picks[label]) for label, own in texts.items()}
 
-    def _picked(self, texts: Sequence[str], usable: np.ndarray, wanted: int) -> list[int]:
+    def _pick_candidates(self, texts: Sequence[str], usable: np.ndarray, wanted: int) -> list[int]:
         most = min(wanted, len(usable))
         if most == 0:
             return []
         dimensions = self.candidates.shape[1]
-        vectors = embedded(self.encode, texts, dimensions) if texts else np.empty((0, dimensions))
+        vectors = embed_texts(self.encode, texts, dimensions) if texts else np.empty((0, dimensions))
         deep = depths(vectors, self.candidates[usable], self.directions)
         scale = gumbel_scale(most, self.rho)
         best = gumbel_top_k(deep.tolist(), most, scale) if scale > 0 else np.argsort(-deep, kind="stable")[:most]
@@ -137,9 +137,9 @@ def depths(rows: np.ndarray, candidates: np.ndarray, directions: np.ndarray) -> 
         candidates: shape (m, d), likewise.
         directions: shape (u, d), likewise; without any, every depth is n.
     """
-    from palimpsest.privacy.nearest import on_grid
+    from palimpsest.privacy.nearest import round_to_grid
 
-    own, points, lines = (on_grid(part).astype(np.float64) for part in (rows, candidates, directions))
+    own, points, lines = (round_to_grid(part).astype(np.float64) for part in (rows, candidates, directions))
     own = own[own.any(axis=1)]
     least = np.full(len(points), len(own), dtype=np.int64)
     for start in range(0, len(lines), _AT_ONCE):

@@ -84,7 +84,7 @@ class NoiseSource:
         Raises:
             ValueError: for an `std` below 0 or beyond 2^50, from where on 64-bit whole numbers would not do.
         """
-        validate.in_range(0.0, _MOST_STD, std=std)
+        validate.require_in_range(0.0, _MOST_STD, std=std)
         steps = np.empty(size, dtype=np.int64)
         for start in range(0, size, _CHUNK):
             part = steps[start : start + _CHUNK]
@@ -174,5 +174,5 @@ def grid_of(std: float) -> float:
         ValueError: beyond 2^-900 and 2^900. Float64 holds neither the step of a far smaller one nor its inverse, and
             what is divided by the step would be cut off where the noise is not.
     """
-    validate.in_range(LEAST_STD, 1.0 / LEAST_STD, std=std)
+    validate.require_in_range(LEAST_STD, 1.0 / LEAST_STD, std=std)
     return math.ldexp(1.0, math.frexp(std)[1] - 1 - GRID_BITS)

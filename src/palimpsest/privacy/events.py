@@ -1,7 +1,4 @@
-"""Privacy events: `dp_accounting`'s own, two that it lacks, their JSON form, and the composition of queries.
-
-Queries of disjoint parts of a data set compose in parallel inside one scheme, one after the other otherwise.
-"""
+"""Privacy events: `dp_accounting`'s own, those it lacks, their JSON form, and picks by Gumbel noise."""
 
 import json
 import math
@@ -11,6 +8,8 @@ from typing import Any, TypeAlias
 
 import attr
 import dp_accounting.dp_event as dpa
+
+from palimpsest import validate
 
 Cell: TypeAlias = tuple[str, str]  # (scheme, cell); a scheme says which cell all rows of a unit of privacy lie in
 Term: TypeAlias = tuple[dpa.DpEvent, Cell | None]  # None: asked of the whole data set
@@ -74,7 +73,7 @@ def from_json(body: Mapping[str, Any]) -> dpa.DpEvent:
     return cls(*[_parse(body[field.name]) for field in attr.fields(cls)])
 
 
-def as_written(body: Any) -> dpa.DpEvent:
+def parse_strictly(body: Any) -> dpa.DpEvent:
     """Read strictly the event that `to_json` described.
 
     Raises:
@@ -142,7 +141,7 @@ def _parse(field: Any) -> Any:
     return field
 
 
-def composed(terms: Iterable[Term]) -> dpa.DpEvent:
+def compose_terms(terms: Iterable[Term]) -> dpa.DpEvent:
     """Return the effect of all of these queries on any one unit of privacy, as one event.
 
     Guarantee: the event covers every unit, a record or a person with all their rows. Among its parts are, as often as
@@ -150,7 +149,7 @@ def composed(terms: Iterable[Term]) -> dpa.DpEvent:
     whole data set. A person whose rows lay in several cells would not be covered.
     """
     counts = worst_counts(terms)
-    return dpa.ComposedDpEvent([_repeated(json.loads(body), count) for body, count in counts.items()])
+    return dpa.ComposedDpEvent([_repeat_event(json.loads(body), count) for body, count in counts.items()])
 
 
 def worst_counts(terms: Iterable[Term]) -> Counter[str]:
@@ -172,6 +171,29 @@ def worst_counts(terms: Iterable[Term]) -> Counter[str]:
     return whole
 
 
-def _repeated(body: Mapping[str, Any], count: int) -> dpa.DpEvent:
+def _repeat_event(body: Mapping[str, Any], count: int) -> dpa.DpEvent:
     event = from_json(body)
     return event if count == 1 else dpa.SelfComposedDpEvent(event, count)
+
+
+_MARGIN = 1.0 + 2.0**-40  # of a scale, so that rounding never makes it cost more than rho
+
+
+def gumbel_scale(picks: int, rho: float) -> float:
+    """Return the scale at which `picks` picks cost at most `rho`; 0 where rho is infinite.
+
+    >>> round(gumbel_scale(200, 0.25), 6)
+    10.0
+
+    Raises:
+        ValueError: if rho is not positive or there is no pick.
+    """
+    validate.require_positive(picks=picks)
+    if not rho > 0:
+        raise ValueError(f"rho must be > 0, got {rho!r}")
+    return math.sqrt(picks / (8.0 * rho)) * _MARGIN
+
+
+def gumbel_rho(picks: int, scale: float) -> float:
+    """Return the rho of picks at this scale: picks / (8 scale^2); infinite at 0, where the exact best come out."""
+    return picks / (8.0 * scale**2) if scale > 0 else math.inf

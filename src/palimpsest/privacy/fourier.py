@@ -78,16 +78,16 @@ def epsilon(event: dpa.DpEvent, at_delta: float) -> Bracket | None:
     >>> [round(end, 3) for end in epsilon(dpa.SelfComposedDpEvent(step, 1000), 1e-5)]
     [1.513, 1.518]
     """
-    validate.in_range(0.0, 1.0, at_delta=at_delta)
-    validate.positive(at_delta=at_delta)
+    validate.require_in_range(0.0, 1.0, at_delta=at_delta)
+    validate.require_positive(at_delta=at_delta)
     if not is_private(event):
         return Bracket(math.inf, math.inf)
-    if not all(_known(leaf) for leaf, _ in leaves(event)):
+    if not all(_is_supported(leaf) for leaf, _ in leaves(event)):
         return None
     return _epsilon(json.dumps(events.to_json(event)), at_delta)
 
 
-def _known(leaf: dpa.DpEvent) -> bool:
+def _is_supported(leaf: dpa.DpEvent) -> bool:
     if isinstance(leaf, dpa.PoissonSampledDpEvent):
         return isinstance(leaf.event, dpa.GaussianDpEvent)
     if isinstance(leaf, DiscreteGaussianDpEvent):
@@ -104,7 +104,7 @@ def _epsilon(body: str, at_delta: float) -> Bracket | None:
     ways = [[(_loss(leaf, adding), count) for leaf, count in parts] for adding in directions]
     if not all(_tail(way, -math.log(at_delta), 1.0) <= _MOST_EPSILON for way in ways):
         return None
-    ends = [_composed(way, at_delta) for way in ways]
+    ends = [_bracket_epsilon(way, at_delta) for way in ways]
     return Bracket(max(low for low, _ in ends), max(high for _, high in ends))
 
 
@@ -187,7 +187,7 @@ def _laplace(scale: float) -> _Loss:
 # --- composition -----------------------------------------------------------------------------------------------------
 
 
-def _composed(parts: _Parts, at_delta: float) -> Bracket:
+def _bracket_epsilon(parts: _Parts, at_delta: float) -> Bracket:
     """Both ends in one direction."""
     total, given = sum(count for _, count in parts), _SHARE * at_delta / 2.0
     above, below = (_tail(parts, math.log((total + 1) / given), sign) for sign in (1.0, -1.0))
@@ -200,10 +200,10 @@ def _composed(parts: _Parts, at_delta: float) -> Bracket:
     error = width * per_width
     half = max(above, below) + error + 0.5 * total * width
     bins = scipy.fft.next_fast_len(max(16, math.ceil(2.0 * half / width)), real=True)
-    values, masses = _transformed(parts, width, bins)
+    values, masses = _sum_losses(parts, width, bins)
     slack = 2.0 * given + total * _ROUNDING
-    high = _inverse(values, masses, width, at_delta - slack) + error
-    low = _inverse(values, masses, width, at_delta + slack) - error
+    high = _invert_delta(values, masses, width, at_delta - slack) + error
+    low = _invert_delta(values, masses, width, at_delta + slack) - error
     return Bracket(max(0.0, low), max(0.0, high))
 
 
@@ -219,7 +219,7 @@ def _log_moments(loss: _Loss, powers: np.ndarray) -> np.ndarray:
     return np.array([scipy.special.logsumexp(power * loss.nodes + loss.log_weights) for power in powers])
 
 
-def _transformed(parts: _Parts, width: float, bins: int) -> tuple[np.ndarray, np.ndarray]:
+def _sum_losses(parts: _Parts, width: float, bins: int) -> tuple[np.ndarray, np.ndarray]:
     """The binned sum: ascending values (bins,) and their probabilities (bins,)."""
     index = np.arange(bins) - bins // 2
     spectrum, shift = np.ones(bins // 2 + 1, dtype=np.complex128), 0.0
@@ -232,7 +232,7 @@ def _transformed(parts: _Parts, width: float, bins: int) -> tuple[np.ndarray, np
     return index * width + shift, np.roll(scipy.fft.irfft(spectrum, bins), bins // 2)
 
 
-def _inverse(values: np.ndarray, masses: np.ndarray, width: float, at_delta: float) -> float:
+def _invert_delta(values: np.ndarray, masses: np.ndarray, width: float, at_delta: float) -> float:
     """The epsilon at which the sum over losses y > eps of (1 - e^(eps - y)) P(y) is `at_delta`; the losses are `width`
     apart."""
     if at_delta <= 0.0:

@@ -46,7 +46,7 @@ def needs_delta(event: dpa.DpEvent, own_delta: float = 0.0) -> bool:
     return own_delta > 0 or any(type(leaf) is not dpa.GaussianDpEvent for leaf, _ in accounting.leaves(event))
 
 
-def covering(event: dpa.DpEvent, own_delta: float, beside: float) -> Share:
+def cover_charge(event: dpa.DpEvent, own_delta: float, beside: float) -> Share:
     """Return the least Gaussian that covers a whole charge beside a delta of `beside`; infinite where none is found.
 
     Guarantee: delta(epsilon) + own_delta <= t + (1 - t) delta_G(epsilon; mu) for every epsilon >= 0 and both orders of
@@ -63,11 +63,11 @@ def covering(event: dpa.DpEvent, own_delta: float, beside: float) -> Share:
         return Share(math.sqrt(sum(count / leaf.noise_multiplier**2 for leaf, count in accounting.leaves(event))), 0.0)
     if beside <= 0 or not accounting.is_private(event):
         return Share(math.inf, own_delta)
-    return _numeric(json.dumps(events.to_json(event)), own_delta, beside)
+    return _search_share(json.dumps(events.to_json(event)), own_delta, beside)
 
 
 @lru_cache(maxsize=1024)
-def _numeric(body: str, own_delta: float, beside: float) -> Share:
+def _search_share(body: str, own_delta: float, beside: float) -> Share:
     mus = (least_mu(profile, own_delta, beside) for profile in _profiles(body))
     return Share(next((mu for mu in mus if mu < math.inf), math.inf), own_delta + beside)
 
@@ -76,10 +76,10 @@ def _numeric(body: str, own_delta: float, beside: float) -> Share:
 def _profiles(body: str) -> tuple[Profile, Profile]:
     """Return two profiles of an event in its JSON form; either one proves a cover."""
     event = events.from_json(json.loads(body))
-    return _remembered(tightest(event)), _remembered(bounds(event, "rdp"))
+    return _memoise_profile(tightest_profile(event)), _memoise_profile(bounds(event, "rdp"))
 
 
-def _remembered(profile: Profile) -> Profile:
+def _memoise_profile(profile: Profile) -> Profile:
     """Compute a profile only once on each grid: the covers of one event meet few grids and many shares."""
     kept: dict[bytes, np.ndarray] = {}
 
@@ -101,23 +101,23 @@ def covers(share: Share, event: dpa.DpEvent, own_delta: float) -> bool:
     if mu == math.inf:
         return True
     if not needs_delta(event, own_delta) or beside <= 0 or not accounting.is_private(event):
-        return mu >= covering(event, own_delta, beside).mu
+        return mu >= cover_charge(event, own_delta, beside).mu
     return _is_covered(json.dumps(events.to_json(event)), own_delta, beside, mu)
 
 
 @lru_cache(maxsize=4096)
 def _is_covered(body: str, own_delta: float, beside: float, mu: float) -> bool:
     mu = max(mu, math.ulp(0.0))  # no event that needs a delta is covered by the Gaussian that tells nothing
-    grids = (_needed(profile, own_delta, beside) for profile in _profiles(body))
+    grids = (_required_deltas(profile, own_delta, beside) for profile in _profiles(body))
     return any(bool(np.all(accounting.gdp_deltas(mu, upper) >= needed)) for needed, upper in filter(None, grids))
 
 
-def tightest(event: dpa.DpEvent) -> Profile:
+def tightest_profile(event: dpa.DpEvent) -> Profile:
     """Return the least bound at each epsilon, by the event's accountant and by its losses where it has them.
 
     For choices of bounded range, rho gives the tighter bound far from epsilon 0 and the losses near it.
     """
-    own = accounting.primary(event)
+    own = accounting.primary_accountant(event)
     profiles = [bounds(event, own)]
     if own != "pld" and accounting.has_losses(event):
         profiles.append(bounds(event, "pld"))
@@ -126,7 +126,7 @@ def tightest(event: dpa.DpEvent) -> Profile:
 
 def least_mu(profile: Profile, own_delta: float, beside: float) -> float:
     """Return the mu of the least Gaussian that covers a profile, which never rises; see `covering`."""
-    found = _needed(profile, own_delta, beside)
+    found = _required_deltas(profile, own_delta, beside)
     if found is None:
         return math.inf
     needed, upper = found
@@ -139,7 +139,7 @@ def least_mu(profile: Profile, own_delta: float, beside: float) -> float:
     return mu if mu < _MOST_MU else math.inf
 
 
-def _needed(profile: Profile, own_delta: float, beside: float) -> tuple[np.ndarray, np.ndarray] | None:
+def _required_deltas(profile: Profile, own_delta: float, beside: float) -> tuple[np.ndarray, np.ndarray] | None:
     """Return the deltas that a Gaussian must reach and their epsilons; None where the profile never ends."""
     end = _end(profile, beside)
     if not math.isfinite(end):
@@ -175,10 +175,10 @@ def _renyi_deltas(orders: np.ndarray, divergences: np.ndarray, kl: float, at: np
     fixed = (orders - 1.0) * (divergences + np.log1p(-1.0 / orders)) - np.log(orders)
     least = [float(np.min(fixed - (orders - 1.0) * one)) for one in at]
     deltas = np.minimum(np.exp(np.minimum(least, 0.0)), math.sqrt(kl / 2.0))
-    return _below_chords(np.expm1(at), deltas) if len(at) > 1 else deltas
+    return _convex_minorant(np.expm1(at), deltas) if len(at) > 1 else deltas
 
 
-def _below_chords(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def _convex_minorant(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Return the greatest convex function below these points: delta is convex in exp(epsilon), so it bounds."""
     hull: list[tuple[float, float]] = []
     for point in zip(x.tolist(), y.tolist(), strict=True):

@@ -24,8 +24,8 @@ def covering_std(multiplier: float, sensitivity: float, values: int) -> float:
             result that is too small for float64 would be 0, which stands for no noise.
     """
     room = multiplier * math.sqrt(values) * 2.0**-GRID_BITS
-    validate.in_range(0.0, 0.5, **{"noise multiplier * sqrt(values) * 2^-24": room})
+    validate.require_in_range(0.0, 0.5, **{"noise multiplier * sqrt(values) * 2^-24": room})
     std = multiplier * sensitivity / (1.0 - room) * (1.0 + 2.0**-48)
     if multiplier:
-        validate.in_range(LEAST_STD, 1.0 / LEAST_STD, std=std)
+        validate.require_in_range(LEAST_STD, 1.0 / LEAST_STD, std=std)
     return std

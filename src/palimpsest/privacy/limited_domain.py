@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from dp_accounting.dp_event import DpEvent, NonPrivateDpEvent, ZCDpEvent
 
 from palimpsest import validate
-from palimpsest.privacy.gumbel import gumbel_rho
+from palimpsest.privacy.events import gumbel_rho
 from palimpsest.privacy.mechanisms import gumbel_top_k
 
 _SCALES = 2.0**-20, 2.0**40  # in between rho is finite and the bottom fits into 64 bits
@@ -69,12 +69,12 @@ class LimitedDomain:
     delta: float
 
     def __post_init__(self) -> None:
-        validate.in_range(1, _MOST_BINS, domain=self.domain)
-        validate.in_range(1, self.domain, picks=self.picks)
+        validate.require_in_range(1, _MOST_BINS, domain=self.domain)
+        validate.require_in_range(1, self.domain, picks=self.picks)
         if self.scale != 0:
-            validate.in_range(*_SCALES, scale=self.scale)
-            validate.positive(delta=self.delta)
-            validate.in_range(0.0, 1.0, delta=self.delta)
+            validate.require_in_range(*_SCALES, scale=self.scale)
+            validate.require_positive(delta=self.delta)
+            validate.require_in_range(0.0, 1.0, delta=self.delta)
 
     def event(self) -> DpEvent:
         return ZCDpEvent(gumbel_rho(self.picks, self.scale)) if self.scale > 0 else NonPrivateDpEvent()
@@ -91,14 +91,14 @@ class LimitedDomain:
 
     def pick(self, counts: Sequence[int]) -> list[int]:
         """Return the indices of the bins picked by their private counts, largest noisy count first; perhaps none."""
-        leading, scores = self.scored(counts)
+        leading, scores = self.score_bins(counts)
         if self.scale == 0:
             return leading[: self.picks]
         order = gumbel_top_k(scores, min(self.picks, len(scores)), self.scale)
         above = order[: order.index(len(leading))] if len(leading) in order else order
         return [leading[place] for place in above]
 
-    def scored(self, counts: Sequence[int]) -> tuple[list[int], list[int]]:
+    def score_bins(self, counts: Sequence[int]) -> tuple[list[int], list[int]]:
         """Return the bins that can be picked, their counts and, last, the bottom's: private, before noise is added."""
         order = sorted(range(len(counts)), key=lambda index: (-counts[index], index))
         leading, rest = order[: self.domain], order[self.domain :]
@@ -119,6 +119,6 @@ def gap(scale: float, delta: float) -> float:
 
 def delta_for(total: float, rounds: int) -> float:
     """Return the delta of each call, so that `rounds` times it, added up or multiplied, never passes `total`."""
-    validate.positive(total=total)
-    validate.in_range(1, math.inf, rounds=rounds)
+    validate.require_positive(total=total)
+    validate.require_in_range(1, math.inf, rounds=rounds)
     return total / rounds * (1.0 - _ROUNDED_OFF)

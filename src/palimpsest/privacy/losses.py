@@ -84,23 +84,23 @@ class Way:
         wanted = at_delta - self._infinite
         if wanted <= 0:
             return math.inf if self._infinite > 0 else self._end
-        chosen = self._best_for(math.log(wanted))
-        found = self._inverse(chosen, wanted)
-        while (better := self._best_at(found)) < chosen - _NEAR:  # Chernoff's bound was far off, as of few atoms
-            chosen, found = better, min(found, self._inverse(better, wanted))
+        chosen = self._best_tilt_for(math.log(wanted))
+        found = self._invert(chosen, wanted)
+        while (better := self._best_tilt_at(found)) < chosen - _NEAR:  # Chernoff's bound was far off, as of few atoms
+            chosen, found = better, min(found, self._invert(better, wanted))
         return found
 
-    def _inverse(self, chosen: int, wanted: float) -> float:
+    def _invert(self, chosen: int, wanted: float) -> float:
         """An epsilon whose delta is proved by one tilt, infinite losses apart."""
-        first, size = self._tilted(chosen).first, len(self._tilted(chosen).apart)
+        first, size = self._get_tilted(chosen).first, len(self._get_tilted(chosen).apart)
         at = (first + np.arange(size)) * self.grid
-        low = int((self._under(chosen, at) > wanted).sum())  # it falls
+        low = int((self._bounds_by_tilt(chosen, at) > wanted).sum())  # it falls
         if low == 0:
             return max(0.0, float(at[0]))
         ends = float(at[low - 1]), float(at[low]) if low < size else self._end
 
         def excess(epsilon: float) -> float:
-            return float(self._under(chosen, np.array([epsilon]))[0]) - wanted
+            return float(self._bounds_by_tilt(chosen, np.array([epsilon]))[0]) - wanted
 
         if excess(ends[1]) > 0:
             return self._end
@@ -109,15 +109,15 @@ class Way:
 
     def deltas(self, at: np.ndarray) -> np.ndarray:
         """Upper bounds at each epsilon, in any order."""
-        chosen = np.array([self._best_at(one) for one in at.tolist()], dtype=int)
+        chosen = np.array([self._best_tilt_at(one) for one in at.tolist()], dtype=int)
         found = np.zeros(len(at))
         for tilt in np.unique(chosen):
-            found[chosen == tilt] = self._under(int(tilt), at[chosen == tilt])
+            found[chosen == tilt] = self._bounds_by_tilt(int(tilt), at[chosen == tilt])
         return np.minimum(1.0, np.where(at >= self._end, 0.0, found) + self._infinite)
 
-    def _under(self, chosen: int, at: np.ndarray) -> np.ndarray:
+    def _bounds_by_tilt(self, chosen: int, at: np.ndarray) -> np.ndarray:
         """Upper bounds by one tilt, infinite losses apart."""
-        tilt, one = _TILTS[chosen], self._tilted(chosen)
+        tilt, one = _TILTS[chosen], self._get_tilted(chosen)
         place = np.maximum(0, np.ceil(at / self.grid).astype(np.int64) - one.first)
         rest = np.maximum(0.0, (one.first + place) * self.grid - at)
         inside, place = place < len(one.apart), np.minimum(place, len(one.apart) - 1)
@@ -160,25 +160,25 @@ class Way:
         """log E e^(order Y), of finite losses."""
         return math.fsum(count * _log_moment(law, order * self.grid) for law, count in self.parts)
 
-    def _best_for(self, log_delta: float) -> int:
+    def _best_tilt_for(self, log_delta: float) -> int:
         """The tilt whose Chernoff bound is the least epsilon for a delta."""
-        return _lowest(lambda place: (self._log_moment(place + 1) - log_delta) / float(_TILTS[place + 1])) + 1
+        return _find_lowest(lambda place: (self._log_moment(place + 1) - log_delta) / float(_TILTS[place + 1])) + 1
 
-    def _best_at(self, epsilon: float) -> int:
+    def _best_tilt_at(self, epsilon: float) -> int:
         """The tilt whose Chernoff bound is the least delta at an epsilon."""
-        return _lowest(lambda place: self._log_moment(place) - float(_TILTS[place]) * epsilon)
+        return _find_lowest(lambda place: self._log_moment(place) - float(_TILTS[place]) * epsilon)
 
-    def _tilted(self, chosen: int) -> _Tilted:
+    def _get_tilted(self, chosen: int) -> _Tilted:
         if chosen not in self._last:
             self._last.clear()
-            self._last[chosen] = self._composed(chosen)
+            self._last[chosen] = self._compose(chosen)
         return self._last[chosen]
 
-    def _composed(self, chosen: int) -> _Tilted:
+    def _compose(self, chosen: int) -> _Tilted:
         tilt, step = float(_TILTS[chosen]), self.grid
-        tilted = [(_tilted(law, tilt * step), count) for law, count in self.parts]
+        tilted = [(_tilt_masses(law, tilt * step), count) for law, count in self.parts]
         first, last = self._window(chosen, tilted)
-        masses, wrong = convolved(tilted, first - self._bottom, last - first + 1)
+        masses, wrong = convolve_parts(tilted, first - self._bottom, last - first + 1)
         wrong += 2.0 * math.exp(-_OUTSIDE)
         fall, further = math.exp(-tilt * step), math.exp(-(tilt + 1.0) * step)
         weights = scipy.signal.lfilter([1.0], [1.0, -further], masses[::-1])  # from above
@@ -216,7 +216,7 @@ class Losses:
         return np.maximum.reduce([way.deltas(at) for way in self.ways])
 
 
-def _lowest(bound: Callable[[int], float]) -> int:
+def _find_lowest(bound: Callable[[int], float]) -> int:
     """Where a bound is least, over the places of `_TILTS` but the last: it falls, then rises."""
     return bisect.bisect_left(range(len(_TILTS) - 2), True, key=lambda place: bound(place + 1) >= bound(place))
 
@@ -228,7 +228,7 @@ def _log_moment(law: Law, order: float) -> float:
     return order * (law.first + end) + math.log(float((law.masses * np.exp(order * (places - end))).sum()))
 
 
-def _tilted(law: Law, order: float) -> np.ndarray:
+def _tilt_masses(law: Law, order: float) -> np.ndarray:
     end = len(law.masses) - 1
     weighted = law.masses * np.exp(order * (np.arange(end + 1.0) - end))
     return np.asarray(weighted / weighted.sum())
@@ -240,7 +240,7 @@ def _variance(masses: np.ndarray) -> float:
     return float((masses * (places - (masses * places).sum()) ** 2).sum())
 
 
-def convolved(parts: Sequence[tuple[np.ndarray, int]], first: int, size: int) -> tuple[np.ndarray, float]:
+def convolve_parts(parts: Sequence[tuple[np.ndarray, int]], first: int, size: int) -> tuple[np.ndarray, float]:
     """The law of the sum from place `first` on, (size,), and the most that rounding makes of it, summed over all."""
     if sum(count for _, count in parts) == 1:
         return parts[0][0][first : first + size], 0.0

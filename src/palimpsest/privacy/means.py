@@ -10,8 +10,8 @@ from dp_accounting.dp_event import DpEvent, GaussianDpEvent, NonPrivateDpEvent
 
 from palimpsest import validate
 from palimpsest.errors import ModelError
-from palimpsest.privacy.query import Stored, bounds_persons, mark_of, registered
-from palimpsest.privacy.rows import PrivateRow, by_person
+from palimpsest.privacy.query import Stored, bounds_persons, mark_of, register_query
+from palimpsest.privacy.rows import PrivateRow, group_by_person
 from palimpsest.progress import track
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _PARTS_AHEAD, _LEAST_AHEAD = 32, 64  # parts that texts are encoded in ahead, an
 
 
 @bounds_persons
-@registered
+@register_query
 @dataclass(frozen=True)
 class ClassMeans(Stored):
     """The sum of the units' embeddings per class, each at most of length 1 over all classes, with Gaussian noise.
@@ -69,9 +69,9 @@ class ClassMeans(Stored):
 
     def __post_init__(self) -> None:
         """Refuse numbers that the arithmetic does not hold for, and a label named twice: a record would count twice."""
-        validate.in_range(1, _MOST_DIMENSIONS, dimensions=self.dimensions)
-        validate.in_range(0.0, _MOST_SIGMA, sigma=self.sigma)
-        validate.positive(batch=self.batch)
+        validate.require_in_range(1, _MOST_DIMENSIONS, dimensions=self.dimensions)
+        validate.require_in_range(0.0, _MOST_SIGMA, sigma=self.sigma)
+        validate.require_positive(batch=self.batch)
         if len(set(self.labels)) < len(self.labels):
             raise ValueError("labels must differ from each other")
 
@@ -94,9 +94,9 @@ class ClassMeans(Stored):
             ModelError: the encoder fails, or does not return one vector of d numbers per text.
         """
         position: dict[str | None, int] = {label: index for index, label in enumerate(self.labels)}
-        units = by_person([row for row in rows if row.label in position])
+        units = group_by_person([row for row in rows if row.label in position])
         steps = np.zeros((len(self.labels), self.dimensions), dtype=np.int64)
-        for some in _packed(sorted(units, key=lambda own: max(len(row.text) for row in own)), self.batch):
+        for some in _pack_units(sorted(units, key=lambda own: max(len(row.text) for row in own)), self.batch):
             part = [row for own in some for row in own]
             owners = [index for index, own in enumerate(some) for _ in own]
             steps += class_steps(self._embed(part), [position[row.label] for row in part], len(self.labels), owners)
@@ -106,10 +106,10 @@ class ClassMeans(Stored):
     def _embed(self, rows: Sequence[PrivateRow]) -> np.ndarray:
         texts = [row.text for row in rows]
         parts = (texts[start : start + self.batch] for start in range(0, len(texts), self.batch))
-        return np.concatenate([embedded(self.encode, part, self.dimensions) for part in parts])
+        return np.concatenate([embed_texts(self.encode, part, self.dimensions) for part in parts])
 
 
-def _packed(units: Sequence[list[PrivateRow]], most: int) -> Iterator[list[list[PrivateRow]]]:
+def _pack_units(units: Sequence[list[PrivateRow]], most: int) -> Iterator[list[list[PrivateRow]]]:
     """Yield the units in order, in groups of whole units with at most `most` rows; a larger unit comes by itself."""
     held: list[list[PrivateRow]] = []
     size = 0
@@ -135,10 +135,10 @@ def encode_ahead(encode: Encode, texts: Sequence[str]) -> None:
     size = max(_LEAST_AHEAD, math.ceil(len(in_order) / _PARTS_AHEAD))
     starts = range(0, len(in_order), size)
     for start in track(starts, name="encode", total=len(starts), private=True):
-        embedded(encode, in_order[start : start + size])
+        embed_texts(encode, in_order[start : start + size])
 
 
-def embedded(encode: Encode, texts: Sequence[str], dimensions: int | None = None) -> np.ndarray:
+def embed_texts(encode: Encode, texts: Sequence[str], dimensions: int | None = None) -> np.ndarray:
     """Return the vectors of private texts, (n, d) floats, where d is `dimensions` if that is given.
 
     Raises:
@@ -187,11 +187,11 @@ def class_steps(
     sums = np.zeros((len(kinds), vectors.shape[1]), dtype=np.int64)  # of each unit and class that occur together
     np.add.at(sums, places, whole)
     steps = np.zeros((count, vectors.shape[1]), dtype=np.int64)
-    np.add.at(steps, kinds % count, _shortened(sums, kinds // count))
+    np.add.at(steps, kinds % count, _clip_lengths(sums, kinds // count))
     return steps
 
 
-def _shortened(sums: np.ndarray, units: np.ndarray) -> np.ndarray:
+def _clip_lengths(sums: np.ndarray, units: np.ndarray) -> np.ndarray:
     """Return each unit's sums, (its classes, d), shortened unless their length over all its classes is at most GRID."""
     squares = np.square(sums.astype(np.float64)).sum(axis=1)
     lengths = np.sqrt(np.bincount(units, weights=squares))

@@ -16,7 +16,7 @@ def discrete_gaussian(counts: Sequence[int], sigma: float) -> list[int]:
     Raises:
         ValueError: if sigma is not positive.
     """
-    validate.positive(sigma=sigma)
+    validate.require_positive(sigma=sigma)
     return list(_gaussian(float(sigma))([int(count) for count in counts]))
 
 
@@ -33,8 +33,8 @@ def gumbel_top_k(scores: Sequence[int], k: int, scale: float) -> list[int]:
     Raises:
         ValueError: if scale is not positive or k is not between 1 and the number of scores.
     """
-    validate.positive(scale=scale)
-    validate.in_range(1, len(scores), k=k)
+    validate.require_positive(scale=scale)
+    validate.require_in_range(1, len(scores), k=k)
     return list(_top_k(k, float(scale))([int(score) for score in scores]))
 
 

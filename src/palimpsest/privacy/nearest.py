@@ -17,7 +17,7 @@ import torch
 from palimpsest import validate
 from palimpsest.errors import ModelError
 from palimpsest.privacy.means import unit_rows
-from palimpsest.shards import each
+from palimpsest.shards import map_items
 
 STEPS = 2**12  # per unit length: a product of two has 24 bits, as many as a float32 holds
 _MOST_DIMENSIONS = 2**20  # up to here a float64 norm is exact to far less than one step of a squared length, 2^-24
@@ -29,7 +29,7 @@ _NONE = -(2**62)  # a key below that of every candidate
 _CPU = torch.device("cpu")
 
 
-def on_grid(vectors: np.ndarray) -> np.ndarray:
+def round_to_grid(vectors: np.ndarray) -> np.ndarray:
     """Bring each vector to length 1 and round it towards zero to whole multiples of 2^-12: float32 (n, d).
 
     No result is longer than 1, exactly: its squared length is a whole number of 2^-24, and that of the vector it is cut
@@ -42,7 +42,7 @@ def on_grid(vectors: np.ndarray) -> np.ndarray:
     [[2457.0, 3276.0], [0.0, 0.0], [0.0, 0.0]]
     """
     count, dimensions = vectors.shape
-    validate.in_range(1, _MOST_DIMENSIONS, dimensions=dimensions)
+    validate.require_in_range(1, _MOST_DIMENSIONS, dimensions=dimensions)
     result = np.empty((count, dimensions), dtype=np.float32)
     step = max(1, _IN_CACHE // dimensions)
     for start in range(0, count, step):
@@ -52,7 +52,7 @@ def on_grid(vectors: np.ndarray) -> np.ndarray:
     return result
 
 
-def nearest(
+def find_nearest(
     rows: np.ndarray,
     candidates: np.ndarray,
     k: int = 1,
@@ -77,14 +77,14 @@ def nearest(
         ModelError: the device multiplies with less than the 24 bits of a float32.
     """
     rows_at_once, candidates_at_once = blocks or (_ON_CPU if device.type == "cpu" else _ON_DEVICE)
-    validate.positive(k=k, rows_at_once=rows_at_once, candidates_at_once=candidates_at_once)
-    grid = on_grid(candidates)
+    validate.require_positive(k=k, rows_at_once=rows_at_once, candidates_at_once=candidates_at_once)
+    grid = round_to_grid(candidates)
     places = np.flatnonzero(grid.any(axis=1))
     if not len(rows) or not places.size:
         return np.full((len(rows), k), -1, dtype=np.int64)
     search = _Search(torch.from_numpy(grid[places]).to(device), places, k, candidates_at_once)
     parts = (rows[start : start + rows_at_once] for start in range(0, len(rows), rows_at_once))
-    return np.concatenate(list(each(search, parts) if len(rows) * places.size >= _WORTH else map(search, parts)))
+    return np.concatenate(list(map_items(search, parts) if len(rows) * places.size >= _WORTH else map(search, parts)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,16 +105,16 @@ class _Search:
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
         """Return the indices of the nearest candidates: int64 (n, k), -1 for none."""
-        part = on_grid(rows)
+        part = round_to_grid(rows)
         own = torch.from_numpy(part).to(self.usable.device)
-        with _all_bits():
+        with _use_full_precision():
             require_exact(own.device)
-            scored = _scored(own, self.usable, self.at_once)
-            best = (_nearest_one(own, scored) if self.k == 1 else _nearest_few(own, scored, self.k)).cpu().numpy()
+            scored = _score_blocks(own, self.usable, self.at_once)
+            best = (_search_one(own, scored) if self.k == 1 else _search_few(own, scored, self.k)).cpu().numpy()
         return np.where(part.any(axis=1, keepdims=True) & (best >= 0), self.places[best], -1)
 
 
-def _scored(rows: torch.Tensor, candidates: torch.Tensor, at_once: int) -> Iterator[tuple[int, torch.Tensor]]:
+def _score_blocks(rows: torch.Tensor, candidates: torch.Tensor, at_once: int) -> Iterator[tuple[int, torch.Tensor]]:
     """Yield the index of a block's first candidate and the block's products (n, b), to be used before the next."""
     buffer = torch.empty(len(rows) * min(at_once, len(candidates)), device=rows.device)
     for start in range(0, len(candidates), at_once):
@@ -124,7 +124,7 @@ def _scored(rows: torch.Tensor, candidates: torch.Tensor, at_once: int) -> Itera
         yield start, products
 
 
-def _nearest_one(rows: torch.Tensor, scored: Iterator[tuple[int, torch.Tensor]]) -> torch.Tensor:
+def _search_one(rows: torch.Tensor, scored: Iterator[tuple[int, torch.Tensor]]) -> torch.Tensor:
     best = torch.full((len(rows),), -torch.inf, device=rows.device)
     places = torch.full((len(rows),), -1, dtype=torch.int64, device=rows.device)
     for start, products in scored:
@@ -136,14 +136,14 @@ def _nearest_one(rows: torch.Tensor, scored: Iterator[tuple[int, torch.Tensor]])
     return places[:, None]
 
 
-def _nearest_few(rows: torch.Tensor, scored: Iterator[tuple[int, torch.Tensor]], k: int) -> torch.Tensor:
+def _search_few(rows: torch.Tensor, scored: Iterator[tuple[int, torch.Tensor]], k: int) -> torch.Tensor:
     keys = torch.full((len(rows), k), _NONE, device=rows.device)  # int64, largest first
     for start, products in scored:
-        keys = _merged(keys, start, products)
+        keys = _merge_keys(keys, start, products)
     return torch.where(keys == _NONE, -1, _PLACES - 1 - (keys & (_PLACES - 1)))
 
 
-def _merged(keys: torch.Tensor, start: int, products: torch.Tensor) -> torch.Tensor:
+def _merge_keys(keys: torch.Tensor, start: int, products: torch.Tensor) -> torch.Tensor:
     """Merge the keys so far with those of a block and keep the largest; no two keys are equal, so all sorts agree."""
     least = (keys[:, -1:] >> 31).float() / STEPS**2  # a later candidate must be nearer, not as near
     row, place = (products > least).nonzero(as_tuple=True)
@@ -159,7 +159,7 @@ def _merged(keys: torch.Tensor, start: int, products: torch.Tensor) -> torch.Ten
 
 def _multiply(rows: torch.Tensor, candidates: torch.Tensor, products: torch.Tensor) -> None:
     """Write rows @ candidates.T into `products`."""
-    if _by_numpy(rows):
+    if _uses_numpy(rows):
         np.matmul(rows.numpy(), candidates.numpy().T, out=products.numpy())
     else:
         torch.mm(rows, candidates.T, out=products)
@@ -167,16 +167,16 @@ def _multiply(rows: torch.Tensor, candidates: torch.Tensor, products: torch.Tens
 
 def _first_largest(products: torch.Tensor) -> torch.Tensor:
     """Return the first index of each row's largest value: int64 (n,)."""
-    return torch.from_numpy(products.numpy().argmax(axis=1)) if _by_numpy(products) else products.argmax(dim=1)
+    return torch.from_numpy(products.numpy().argmax(axis=1)) if _uses_numpy(products) else products.argmax(dim=1)
 
 
-def _by_numpy(tensor: torch.Tensor) -> bool:
+def _uses_numpy(tensor: torch.Tensor) -> bool:
     """Return whether to use NumPy: on the CPU, as measured, its products were no slower, its argmax 8 times faster."""
     return tensor.device.type == "cpu"
 
 
 @contextmanager
-def _all_bits() -> Iterator[None]:
+def _use_full_precision() -> Iterator[None]:
     """Switch off TF32 on a GPU, whatever the process has set."""
     before = torch.backends.cuda.matmul.fp32_precision
     torch.backends.cuda.matmul.fp32_precision = "ieee"
@@ -192,7 +192,9 @@ def require_exact(device: torch.device) -> None:
     Raises:
         ModelError: the device multiplies with less than the 24 bits of a float32.
     """
-    grid = on_grid(np.random.default_rng(0).normal(size=(64, 384)) ** 9)  # some coordinates need all their 12 bits
+    grid = round_to_grid(
+        np.random.default_rng(0).normal(size=(64, 384)) ** 9
+    )  # some coordinates need all their 12 bits
     steps = (grid * STEPS).astype(np.int64)
     vectors, products = torch.from_numpy(grid).to(device), torch.empty((64, 64), device=device)
     _multiply(vectors, vectors, products)

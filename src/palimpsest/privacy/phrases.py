@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
 
-from palimpsest.privacy.query import bounds_persons, registered
+from palimpsest.privacy.query import bounds_persons, register_query
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.thresholded import Key, Thresholded
 from palimpsest.records.phrases import PublicWords
 
 
 @bounds_persons
-@registered
+@register_query
 @dataclass(frozen=True, eq=False)
 class KeyPhrases(Thresholded):
     """The phrases that many units have under a label, each with a noisy count: a vocabulary nobody had to list.

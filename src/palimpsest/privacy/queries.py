@@ -9,15 +9,15 @@ from dp_accounting.dp_event import DpEvent, NonPrivateDpEvent
 
 from palimpsest.privacy.events import DiscreteGaussianDpEvent
 from palimpsest.privacy.mechanisms import discrete_gaussian
-from palimpsest.privacy.query import Stored, bounds_persons, registered
-from palimpsest.privacy.rows import PrivateRow, one_each
+from palimpsest.privacy.query import Stored, bounds_persons, register_query
+from palimpsest.privacy.rows import PrivateRow, select_one_each
 
 if TYPE_CHECKING:
     from palimpsest.privacy.entropy import NoiseSource  # heavy, and a plan needs none of it
 
 
 @bounds_persons
-@registered
+@register_query
 @dataclass(frozen=True)
 class LabelHistogram(Stored):
     """The number of units, records or persons, that carry each public label, with discrete Gaussian noise.
@@ -51,7 +51,7 @@ class LabelHistogram(Stored):
 
     def run(self, rows: Sequence[PrivateRow], noise: "NoiseSource") -> dict[str, int]:
         """Return label -> noisy count, which may be negative. The noise comes from OpenDP's own source."""
-        seen = Counter(row.label for row in one_each(rows))
+        seen = Counter(row.label for row in select_one_each(rows))
         counts = [seen[label] for label in self.labels]
         noisy = discrete_gaussian(counts, self.sigma) if self.sigma > 0 else counts
         return dict(zip(self.labels, noisy, strict=True))

@@ -111,7 +111,7 @@ _REGISTER: set[type] = set()
 _PERSONS: set[type] = set()
 
 
-def registered(query: QueryClass) -> QueryClass:
+def register_query(query: QueryClass) -> QueryClass:
     """Class decorator: admit a query to the private view.
 
     Raises:

@@ -20,9 +20,9 @@ from palimpsest.files import read_json
 from palimpsest.privacy import accounting, assumptions, events, fourier
 from palimpsest.privacy.accounting import NAMES
 from palimpsest.privacy.ledger.records import PURPOSES, STATES, UNITS, Asset, Charge
-from palimpsest.privacy.ledger.rules import composed
+from palimpsest.privacy.ledger.rules import compose_charges
 from palimpsest.privacy.planned import ADJACENCY
-from palimpsest.privacy.versions import withdrawn_among
+from palimpsest.privacy.versions import find_withdrawn
 from palimpsest.workspace import INTERNAL, Zone
 
 GROUPS = (1, 2, 5, 10)  # units of privacy: records of one person, or persons where the person is the unit
@@ -39,7 +39,7 @@ _KEPT = ("ledger_head", "seconds", "weights")  # these stay in the workspace: th
 _OPTIONAL = ("plan", "weights")  # only a model's receipt has weights, and not every query notes its plan
 
 
-def _that(holds: Callable[[Any], bool]) -> AfterValidator:
+def _require_that(holds: Callable[[Any], bool]) -> AfterValidator:
     def checked(value: Any) -> Any:
         if not holds(value):
             raise ValueError
@@ -61,8 +61,8 @@ Word = Annotated[str, Field(min_length=1)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 Epsilon = Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
-Event = Annotated[dpa.DpEvent, PlainValidator(events.as_written), PlainSerializer(events.to_json)]
-Purpose = Annotated[str, _that(PURPOSES.__contains__)]
+Event = Annotated[dpa.DpEvent, PlainValidator(events.parse_strictly), PlainSerializer(events.to_json)]
+Purpose = Annotated[str, _require_that(PURPOSES.__contains__)]
 
 
 class _Strict:
@@ -96,7 +96,7 @@ class QueryLine(_Strict):
     partition: tuple[str, str] | None
     versions: Mapping[Word, Count]
     charge: Word
-    state: Annotated[str, _that(STATES.__contains__)]
+    state: Annotated[str, _require_that(STATES.__contains__)]
 
     @property
     def cell(self) -> tuple[str, str] | None:
@@ -162,9 +162,9 @@ class Receipt(_Strict):
     delta: Share
     epsilon: Epsilon
     epsilon_rdp: Epsilon
-    accountant: Annotated[str, _that(NAMES.__contains__)]
-    unit: Annotated[str, _that(UNITS.__contains__)]
-    adjacency: Annotated[str, _that(ADJACENCY.__eq__)]
+    accountant: Annotated[str, _require_that(NAMES.__contains__)]
+    unit: Annotated[str, _require_that(UNITS.__contains__)]
+    adjacency: Annotated[str, _require_that(ADJACENCY.__eq__)]
     queries: tuple[QueryLine, ...]
     group: tuple[Group, ...]
     curve: Curve
@@ -172,9 +172,9 @@ class Receipt(_Strict):
     noise_fixed: bool
     run: Count
     seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
-    plan: Annotated[Mapping[str, Any], _that(_is_simple)] | None = None
+    plan: Annotated[Mapping[str, Any], _require_that(_is_simple)] | None = None
     weights: Word | None = None
-    assumptions: Annotated[tuple[str, ...], _that(_are_known)] = ()
+    assumptions: Annotated[tuple[str, ...], _require_that(_are_known)] = ()
 
     @classmethod
     def from_json(cls, body: Any, *, published: bool = False, name: str = "A receipt") -> "Receipt":
@@ -192,7 +192,7 @@ class Receipt(_Strict):
             return _RECEIPT.validate_json(json.dumps(body))
         except ValueError as error:
             raise LedgerError(
-                f"{name} is not a whole receipt: {_told(error)}.",
+                f"{name} is not a whole receipt: {_describe_error(error)}.",
                 "It was changed by hand, or another version wrote it. Make it again with `palimpsest run`.",
             ) from None
 
@@ -236,7 +236,7 @@ class Receipt(_Strict):
         """The curve of the whole run: the curve of its events, less the deltas that no event carries."""
         return Curve(self.curve.alpha, tuple(max(0.0, beta - self.own_delta) for beta in self.curve.beta))
 
-    def second(self) -> fourier.Bracket | None:
+    def recompute_epsilon(self) -> fourier.Bracket | None:
         """Recompute both ends of epsilon by the Fourier accountant from the receipt's own events.
 
         None where it does not take a mechanism, or its ends are too far apart to say anything. However far apart, they
@@ -248,7 +248,7 @@ class Receipt(_Strict):
         if self.own_delta >= self.delta:
             return fourier.Bracket(math.inf, math.inf)
         terms = [(line.event, line.cell) for line in self.queries]  # disjoint parts compose in parallel
-        bracket = fourier.epsilon(events.composed(terms), self.delta - self.own_delta)
+        bracket = fourier.epsilon(events.compose_terms(terms), self.delta - self.own_delta)
         if bracket is None or math.isinf(bracket.high):
             return None
         wide = bracket.high - bracket.low > _WIDE * bracket.high + _WIDE_BESIDE
@@ -282,7 +282,7 @@ class Receipt(_Strict):
         if self.accountant != "pld":
             return 0.0
         terms = [(line.event, line.cell) for line in self.queries]
-        return accounting.grid_error(events.composed(terms), max(self.delta - self.own_delta, math.ulp(0.0)))
+        return accounting.grid_error(events.compose_terms(terms), max(self.delta - self.own_delta, math.ulp(0.0)))
 
     def problems(self, asset: Asset, charges: Sequence[Charge]) -> list[str]:
         """List what does not hold in the receipt, one sentence each: its terms, charges, epsilons and what they imply.
@@ -296,20 +296,20 @@ class Receipt(_Strict):
         own = [ledgered[line.charge] for line in self.queries if line.charge in ledgered]
         if not own or len(own) < len(self.queries):
             return ["the ledger does not know a charge of it"]
-        wrong = [*_other_terms(self, stated(asset, own)), *_other_lines(self, own)]
+        wrong = [*_other_terms(self, stated_fields(asset, own)), *_other_lines(self, own)]
         if len(self.charges) < len(self.queries):
             wrong.append("it names a charge twice")
         runs = {(charge.run_key, charge.run) for charge in own}
         beside = {c.id for c in charges if (c.run_key, c.run) in runs and c.state == "committed"}
         if beside != self.charges:
             wrong.append("it does not list every charge of its runs")
-        return [*wrong, *_other_epsilons(self, asset, own), *_withdrawn(own)]
+        return [*wrong, *_other_epsilons(self, asset, own), *_describe_withdrawn(own)]
 
 
 _RECEIPT = TypeAdapter(Receipt)
 
 
-def stated(asset: Asset, own: Sequence[Charge]) -> dict[str, Any]:
+def stated_fields(asset: Asset, own: Sequence[Charge]) -> dict[str, Any]:
     """Return the receipt's fields, epsilons apart, that follow from the asset and the charges, the run's own last."""
     last = own[-1]
     return {
@@ -322,13 +322,13 @@ def stated(asset: Asset, own: Sequence[Charge]) -> dict[str, Any]:
         "unit": asset.unit,
         "adjacency": asset.adjacency,
         "noise_fixed": any(charge.noise_fixed for charge in own),
-        "accountant": accounting.primary(composed(own)),
+        "accountant": accounting.primary_accountant(compose_charges(own)),
     }
 
 
-def _withdrawn(own: Iterable[Charge]) -> Iterator[str]:
+def _describe_withdrawn(own: Iterable[Charge]) -> Iterator[str]:
     """Yield the versions that were withdrawn since: they cost something else than they were charged."""
-    found = dict.fromkeys(one for charge in own for one in withdrawn_among(charge.versions))
+    found = dict.fromkeys(one for charge in own for one in find_withdrawn(charge.versions))
     yield from (f"version {one.version} of {one.part} was withdrawn: {one.why}" for one in found)
 
 
@@ -351,7 +351,7 @@ def _other_lines(receipt: Receipt, own: Sequence[Charge]) -> Iterator[str]:
 
 
 def _other_epsilons(receipt: Receipt, asset: Asset, own: Sequence[Charge]) -> Iterator[str]:
-    event, beside = composed(own), sum(charge.own_delta for charge in own)
+    event, beside = compose_charges(own), sum(charge.own_delta for charge in own)
     if not accounting.is_private(event):
         if receipt.purpose == "release":
             yield "it is marked for release and adds no noise"
@@ -359,20 +359,20 @@ def _other_epsilons(receipt: Receipt, asset: Asset, own: Sequence[Charge]) -> It
     if beside >= asset.delta:
         yield "the deltas that no event carries leave nothing of delta"
         return
-    for field, accountant in (("epsilon", accounting.primary(event)), ("epsilon_rdp", "rdp")):
+    for field, accountant in (("epsilon", accounting.primary_accountant(event)), ("epsilon_rdp", "rdp")):
         again = accounting.epsilon(event, asset.delta - beside, accountant)
-        if not close(again, getattr(receipt, field)):
+        if not is_close(again, getattr(receipt, field)):
             yield f"{field} is {again:.6f} by the charges; the receipt says {getattr(receipt, field)}"
     groups = [accounting.group_epsilon(event, row.k, asset.delta, beside) for row in receipt.group]
-    if not all(map(close, groups, (row.epsilon for row in receipt.group))):
+    if not all(map(is_close, groups, (row.epsilon for row in receipt.group))):
         yield "the epsilons of its groups are others"
     alpha, beta = accounting.trade_off(event)
-    if not (equal(alpha, receipt.curve.alpha) and equal(beta, receipt.curve.beta)):
+    if not (are_close(alpha, receipt.curve.alpha) and are_close(beta, receipt.curve.beta)):
         yield "its trade-off curve is another"
     limit = -math.inf if receipt.epsilon_target is None else receipt.epsilon_target * (1 + _ROUNDING)
     if receipt.epsilon is None or receipt.epsilon > limit:
         yield "its proved epsilon is above its target"
-    yield from receipt.agreement(receipt.second())
+    yield from receipt.agreement(receipt.recompute_epsilon())
 
 
 def read_receipt(path: Path) -> Receipt:
@@ -391,12 +391,12 @@ def read_receipt(path: Path) -> Receipt:
     return Receipt.from_json(body, name=f"The file {path.name!r}")
 
 
-def equal(values: Sequence[float], said: Sequence[float]) -> bool:
+def are_close(values: Sequence[float], said: Sequence[float]) -> bool:
     """Return whether two lists are equal within rounding."""
-    return len(values) == len(said) and all(map(close, values, said))
+    return len(values) == len(said) and all(map(is_close, values, said))
 
 
-def close(value: float, said: float | None) -> bool:
+def is_close(value: float, said: float | None) -> bool:
     """Return whether two numbers are equal within rounding; JSON holds no infinity, so None stands for it."""
     return math.isinf(value) if said is None else math.isclose(value, said, rel_tol=_ROUNDING, abs_tol=1e-12)
 
@@ -415,7 +415,7 @@ def _check_names(body: Any, published: bool) -> None:
             raise ValueError(f"field {name} has another form than it may have")
 
 
-def _told(error: ValueError) -> str:
+def _describe_error(error: ValueError) -> str:
     """Describe an error by the name of the field and not by what it holds."""
     if not isinstance(error, ValidationError):
         return str(error)

@@ -25,7 +25,7 @@ class PrivateRow:
         return "PrivateRow(...)"
 
 
-def by_person(rows: Sequence[AnyRow]) -> list[list[AnyRow]]:
+def group_by_person(rows: Sequence[AnyRow]) -> list[list[AnyRow]]:
     """Return the rows of each unit of privacy, in order of its first row: a person's rows together, and a record
     without a person by itself.
 
@@ -37,7 +37,7 @@ def by_person(rows: Sequence[AnyRow]) -> list[list[AnyRow]]:
     return list(units.values())
 
 
-def one_each(rows: Sequence[AnyRow]) -> Sequence[AnyRow]:
+def select_one_each(rows: Sequence[AnyRow]) -> Sequence[AnyRow]:
     """Return one row of each unit: a record itself, or the row of a person with the smallest keyed hash.
 
     Guarantee: which row stands for a person is a function of that person's rows and of the secret key behind the
@@ -45,10 +45,10 @@ def one_each(rows: Sequence[AnyRow]) -> Sequence[AnyRow]:
     """
     if all(row.person is None for row in rows):
         return rows  # no copy, however many rows there are
-    return [own[0] if len(own) == 1 else min(own, key=_rank) for own in by_person(rows)]
+    return [own[0] if len(own) == 1 else min(own, key=_rank) for own in group_by_person(rows)]
 
 
-def in_order(unit: Sequence[AnyRow]) -> list[AnyRow]:
+def sort_unit(unit: Sequence[AnyRow]) -> list[AnyRow]:
     """Sort the rows of one unit by their keyed hashes, an order that no file and no other unit influences."""
     return list(unit) if len(unit) == 1 else sorted(unit, key=_rank)
 

@@ -11,9 +11,9 @@ from palimpsest.privacy import accounting
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Asset, Charge, Closed, Run, require_unit
-from palimpsest.privacy.ledger.rules import composed, never
+from palimpsest.privacy.ledger.rules import compose_charges, resume_never
 from palimpsest.privacy.planned import PlannedQuery
-from palimpsest.privacy.receipt import GROUPS, Curve, Group, QueryLine, Receipt, stated
+from palimpsest.privacy.receipt import GROUPS, Curve, Group, QueryLine, Receipt, stated_fields
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.view import PrivateView
 from palimpsest.records.keyed import fingerprint
@@ -35,7 +35,7 @@ def metered(
     planned: Sequence[PlannedQuery],
     rows: Callable[[], Sequence[PrivateRow]],
     noise: NoiseSource,
-    resumable: Callable[[Charge], bool] = never,
+    resumable: Callable[[Charge], bool] = resume_never,
     witnesses: Collection[str] = (),
     again: Container[str] = (),
     team: str | None = None,
@@ -65,11 +65,11 @@ def metered(
             query has begun then.
     """
     require_unit(ledger.asset(schema.asset), schema)
-    with ledger.alone(schema.asset, run.key):
-        goes_on = never if noise.fixed else resumable
+    with ledger.lock_run(schema.asset, run.key):
+        goes_on = resume_never if noise.fixed else resumable
         reservation = ledger.reserve(schema.asset, run, planned, goes_on, witnesses, again, team, invented=invented)
         try:
-            own = verified(rows(), run, ledger.asset(schema.asset).key)
+            own = verify_rows(rows(), run, ledger.asset(schema.asset).key)
             view = PrivateView(own, schema, ledger, reservation, noise, provenance)
             yield Session(reservation, time.monotonic(), view)
             ledger.commit(reservation)
@@ -78,7 +78,7 @@ def metered(
             raise
 
 
-def replayed(
+def replay_run(
     ledger: Ledger, schema: PublicSchema, run: Run, planned: Sequence[PlannedQuery], provenance: str
 ) -> Session | None:
     """Replay a committed run from its stored answers; None where some are missing.
@@ -86,14 +86,14 @@ def replayed(
     Guarantee: its view has no rows and its charges can begin nothing, so every answer is one that was paid for, onto
     the subject that it was asked about.
     """
-    reservation = ledger.answered(schema.asset, run, planned)
+    reservation = ledger.find_answered(schema.asset, run, planned)
     if reservation is None:
         return None
     view = PrivateView((), schema, ledger, reservation, NoiseSource(), provenance)
     return Session(reservation, time.monotonic(), view)
 
 
-def verified(rows: Sequence[PrivateRow], run: Run, key: bytes) -> Sequence[PrivateRow]:
+def verify_rows(rows: Sequence[PrivateRow], run: Run, key: bytes) -> Sequence[PrivateRow]:
     """Return the rows that were read, if by the asset's key they are those that the run is identified by.
 
     Raises:
@@ -159,19 +159,19 @@ def receipt(
     books = ledger.books()
     charges = {charge.id: charge for charge in books.charges(asset.name)}
     own = [charges[key] for key in (*before, *(charge.id for charge in session.reservation.charges))]
-    event = composed(own)
+    event = compose_charges(own)
     beside = sum(charge.own_delta for charge in own)
     delta = asset.delta - beside
     alpha, beta = accounting.trade_off(event)
     return Receipt(
-        **stated(asset, own),
+        **stated_fields(asset, own),
         variant=own[-1].variant,
         method=method,
-        epsilon_target=_finite(target),
-        epsilon=_finite(accounting.epsilon(event, delta)),
-        epsilon_rdp=_finite(accounting.epsilon(event, delta, "rdp")),
+        epsilon_target=_finite_or_none(target),
+        epsilon=_finite_or_none(accounting.epsilon(event, delta)),
+        epsilon_rdp=_finite_or_none(accounting.epsilon(event, delta, "rdp")),
         queries=tuple(map(QueryLine.of, own)),
-        group=tuple(Group(k, _finite(accounting.group_epsilon(event, k, asset.delta, beside))) for k in GROUPS),
+        group=tuple(Group(k, _finite_or_none(accounting.group_epsilon(event, k, asset.delta, beside))) for k in GROUPS),
         curve=Curve(tuple(alpha), tuple(beta)),
         ledger_head=books.head,
         seconds=round(time.monotonic() - session.started, 1),
@@ -179,5 +179,5 @@ def receipt(
     )
 
 
-def _finite(epsilon: float) -> float | None:
+def _finite_or_none(epsilon: float) -> float | None:
     return epsilon if math.isfinite(epsilon) else None

@@ -10,8 +10,8 @@ import numpy as np
 from dp_accounting.dp_event import DpEvent, GaussianDpEvent, NonPrivateDpEvent
 
 from palimpsest import validate
-from palimpsest.privacy.query import Stored, bounds_persons, registered
-from palimpsest.privacy.rows import PrivateRow, by_person, in_order
+from palimpsest.privacy.query import Stored, bounds_persons, register_query
+from palimpsest.privacy.rows import PrivateRow, group_by_person, sort_unit
 from palimpsest.privacy.thresholded import MOST_SIGMA, ROUNDED_OFF, Key, Thresholded
 from palimpsest.records.statements import Attribute, Values, statements
 
@@ -25,7 +25,7 @@ MOST_CELLS = 2**20  # combinations of values, over all labels, that noise is dra
 
 
 @bounds_persons
-@registered
+@register_query
 @dataclass(frozen=True)
 class StatementPhrases(Thresholded):
     """The values of open attributes that many units state, each with a noisy count: a vocabulary nobody had to list.
@@ -57,16 +57,16 @@ class StatementPhrases(Thresholded):
     @property
     def changed(self) -> int:
         """The most counts that one unit changes, c."""
-        return self.most * len(_open(self.attributes))
+        return self.most * len(_open_places(self.attributes))
 
     def keys(self, unit: Sequence[PrivateRow]) -> set[Key]:
         """Return the (index of the attribute, value) pairs that count."""
-        told = _first(self.most, _told(unit, self.attributes, self.labels))
-        return {(place, values[place]) for _, values in told for place in _open(self.attributes)}
+        told = _take_distinct(self.most, _stated_values(unit, self.attributes, self.labels))
+        return {(place, values[place]) for _, values in told for place in _open_places(self.attributes)}
 
 
 @bounds_persons
-@registered
+@register_query
 @dataclass(frozen=True)
 class StatementCounts(Stored):
     """The number of units that state each combination of values, in all and by label: two noisy tables, one release.
@@ -101,10 +101,10 @@ class StatementCounts(Stored):
 
     def __post_init__(self) -> None:
         """Refuse numbers that the argument does not hold for, and names that would count a statement twice."""
-        validate.positive(most=self.most)
-        validate.in_range(0.0, MOST_SIGMA, sigma=self.sigma)
-        validate.in_range(0.0, 0.99, label_share=self.label_share)
-        validate.in_range(0, MOST_CELLS, cells=math.prod(self.shape))
+        validate.require_positive(most=self.most)
+        validate.require_in_range(0.0, MOST_SIGMA, sigma=self.sigma)
+        validate.require_in_range(0.0, 0.99, label_share=self.label_share)
+        validate.require_in_range(0, MOST_CELLS, cells=math.prod(self.shape))
         for names in (self.labels, *self.values):
             if len(set(names)) < len(names):
                 raise ValueError("labels, and the values of an attribute, must differ from each other")
@@ -131,22 +131,22 @@ class StatementCounts(Stored):
 
     def run(self, rows: Sequence[PrivateRow], noise: "NoiseSource") -> list[list[int]]:
         """Return noisy counts, each table in one list, the last attribute running fastest; that by label is second."""
-        cells, by_label = self._counted(rows)
+        cells, by_label = self._count_cells(rows)
         tables = zip((cells.reshape(-1), by_label.reshape(-1)), self.stds, strict=True)
         return [(table + noise.whole_normal(table.size, std)).tolist() for table, std in tables]
 
-    def _counted(self, rows: Sequence[PrivateRow]) -> tuple[np.ndarray, np.ndarray]:
+    def _count_cells(self, rows: Sequence[PrivateRow]) -> tuple[np.ndarray, np.ndarray]:
         """Return both tables before their noise, private: int64, of `shape` without its labels, and with them."""
         places = [{value: place for place, value in enumerate(own)} for own in (self.labels, *self.values)]
         by_label = np.zeros(self.shape if self.label_share else 0, dtype=np.int64)
         cells = np.zeros(self.shape[1:], dtype=np.int64)
-        for unit in by_person(rows):
+        for unit in group_by_person(rows):
             known = (
                 tuple(place[value] for place, value in zip(places, (label, *values), strict=True))
-                for label, values in _told(unit, self.attributes, self.labels)
+                for label, values in _stated_values(unit, self.attributes, self.labels)
                 if all(value in place for place, value in zip(places[1:], values, strict=True))
             )
-            own = _first(self.most, known)
+            own = _take_distinct(self.most, known)
             for cell in own if self.label_share else ():
                 by_label[cell] += 1
             for cell in {cell[1:] for cell in own}:
@@ -154,17 +154,19 @@ class StatementCounts(Stored):
         return cells, by_label
 
 
-def _open(attributes: Sequence[Attribute]) -> list[int]:
+def _open_places(attributes: Sequence[Attribute]) -> list[int]:
     return [place for place, attribute in enumerate(attributes) if attribute.pattern is not None]
 
 
-def _told(unit: Sequence[PrivateRow], attributes: Sequence[Attribute], labels: Sequence[str]) -> Iterator[Told]:
+def _stated_values(
+    unit: Sequence[PrivateRow], attributes: Sequence[Attribute], labels: Sequence[str]
+) -> Iterator[Told]:
     """Yield what a unit states, from its own rows only: label and values of each statement, some perhaps twice."""
-    for row in in_order(unit):
+    for row in sort_unit(unit):
         if (label := row.label or "") in labels:
             yield from ((label, statement.values) for statement in statements(row.text, attributes))
 
 
-def _first(most: int, told: Iterator[One]) -> list[One]:
+def _take_distinct(most: int, told: Iterator[One]) -> list[One]:
     """Return the first `most` distinct ones."""
     return list(islice(dict.fromkeys(told), most))

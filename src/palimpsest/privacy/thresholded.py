@@ -11,7 +11,7 @@ from dp_accounting.dp_event import DpEvent, GaussianDpEvent, NonPrivateDpEvent
 
 from palimpsest import validate
 from palimpsest.privacy.query import Stored
-from palimpsest.privacy.rows import PrivateRow, by_person
+from palimpsest.privacy.rows import PrivateRow, group_by_person
 
 if TYPE_CHECKING:
     from palimpsest.privacy.entropy import NoiseSource  # heavy, and a plan needs none of it
@@ -52,11 +52,11 @@ class Thresholded(Stored):
 
     def __post_init__(self) -> None:
         """Refuse numbers that the argument does not hold for."""
-        validate.positive(most=self.most)
-        validate.in_range(0.0, MOST_SIGMA, sigma=self.sigma)
+        validate.require_positive(most=self.most)
+        validate.require_in_range(0.0, MOST_SIGMA, sigma=self.sigma)
         if self.sigma > 0:
-            validate.positive(delta=self.delta)
-            validate.in_range(0.0, 0.5, delta=self.delta)
+            validate.require_positive(delta=self.delta)
+            validate.require_in_range(0.0, 0.5, delta=self.delta)
 
     def event(self) -> DpEvent:
         return GaussianDpEvent(self.sigma) if self.sigma > 0 else NonPrivateDpEvent()
@@ -87,7 +87,7 @@ class Thresholded(Stored):
 
     def run(self, rows: Sequence[PrivateRow], noise: "NoiseSource") -> list[tuple[int, str, int]]:
         """Return (index, words, noisy count) of each key that comes out, the largest count first."""
-        counts = Counter(key for unit in by_person(rows) for key in self.keys(unit))
+        counts = Counter(key for unit in group_by_person(rows) for key in self.keys(unit))
         keys = sorted(counts)
         noisy = np.array([counts[key] for key in keys], dtype=np.int64) + noise.whole_normal(len(keys), self.std)
         least = self.threshold if self.sigma > 0 else 1

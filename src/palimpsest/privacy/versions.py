@@ -76,13 +76,13 @@ class Withdrawn:
 WITHDRAWN: tuple[Withdrawn, ...] = ()
 
 
-def withdrawn_among(versions: Versions) -> list[Withdrawn]:
+def find_withdrawn(versions: Versions) -> list[Withdrawn]:
     """Returns the withdrawn versions among these."""
     return [one for one in WITHDRAWN if one.concerns(versions)]
 
 
 def true_cost(event: DpEvent, versions: Versions) -> DpEvent:
     """Returns what a charge of these versions really cost: its event, unless a version of it was withdrawn."""
-    for one in withdrawn_among(versions):
+    for one in find_withdrawn(versions):
         event = one.cost(event)
     return event

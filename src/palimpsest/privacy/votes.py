@@ -14,10 +14,10 @@ from palimpsest.devices import exact_device
 from palimpsest.errors import LedgerError
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.limited_domain import LimitedDomain
-from palimpsest.privacy.means import Encode, embedded, encode_ahead
-from palimpsest.privacy.nearest import nearest
-from palimpsest.privacy.query import Kept, Meter, Stored, bounds_persons, mark_of, plain_digest, registered
-from palimpsest.privacy.rows import PrivateRow, by_person, one_each
+from palimpsest.privacy.means import Encode, embed_texts, encode_ahead
+from palimpsest.privacy.nearest import find_nearest
+from palimpsest.privacy.query import Kept, Meter, Stored, bounds_persons, mark_of, plain_digest, register_query
+from palimpsest.privacy.rows import PrivateRow, group_by_person, select_one_each
 from palimpsest.records.schema import PublicSchema
 
 _MOST_SIGMA = 2.0**20  # up to here noise in votes fits into 64 bits, whatever the number of neighbours
@@ -122,9 +122,9 @@ class Ballot:
     parts: int = 1
 
     def __post_init__(self) -> None:
-        validate.in_range(1, _MOST_NEIGHBOURS, neighbours=self.neighbours)
-        validate.in_range(1, _PARTS, parts=self.parts)
-        validate.in_range(0.0, _MOST_SIGMA, sigma=self.sigma)
+        validate.require_in_range(1, _MOST_NEIGHBOURS, neighbours=self.neighbours)
+        validate.require_in_range(1, _PARTS, parts=self.parts)
+        validate.require_in_range(0.0, _MOST_SIGMA, sigma=self.sigma)
 
     @property
     def noisy(self) -> bool:
@@ -146,20 +146,20 @@ class Ballot:
     def held(self, rows: Mapping[str, Voters], slate: Slate, noise: NoiseSource) -> Counts:
         """Return the noisy counts of one vote. `rows` holds the voters by label."""
         counts = _votes(rows, slate, self.neighbours, self.parts)
-        return {label: self._noisy(own, noise) for label, own in counts.items()}
+        return {label: self._add_noise(own, noise) for label, own in counts.items()}
 
-    def _noisy(self, counts: np.ndarray, noise: NoiseSource) -> list[float]:
+    def _add_noise(self, counts: np.ndarray, noise: NoiseSource) -> list[float]:
         """Turn counts in parts, int64, into noisy counts in votes, which are int where a part is a vote."""
         noisy = counts + noise.whole_normal(len(counts), self.std * self.parts)
         return (noisy / self.parts if self.parts > 1 else noisy).tolist()
 
     def vectors(self, rows: Sequence[PrivateRow], labels: Sequence[str]) -> dict[str, Voters]:
         """Return the voters by label; rows of other labels are left out."""
-        return _by_label(self.encode, self.units(rows), labels)
+        return _embed_by_label(self.encode, self.units(rows), labels)
 
     def units(self, rows: Sequence[PrivateRow]) -> list[list[PrivateRow]]:
         """Return the rows that may vote by unit: all of them."""
-        return by_person(rows)
+        return group_by_person(rows)
 
 
 @dataclass(frozen=True)
@@ -205,15 +205,15 @@ class DomainBallot:
 
     def vectors(self, rows: Sequence[PrivateRow], labels: Sequence[str]) -> dict[str, Voters]:
         """Return the voters by label, one row of each unit; rows of other labels are left out."""
-        return _by_label(self.encode, self.units(rows), labels)
+        return _embed_by_label(self.encode, self.units(rows), labels)
 
     def units(self, rows: Sequence[PrivateRow]) -> list[list[PrivateRow]]:
         """Return the rows that may vote by unit: one each."""
-        return [[row] for row in one_each(rows)]
+        return [[row] for row in select_one_each(rows)]
 
 
 @bounds_persons
-@registered
+@register_query
 @dataclass(frozen=True)
 class Vote(Stored):
     """One noisy vote over a fixed slate: `vote_select`, for the candidates of any method.
@@ -247,7 +247,7 @@ class Vote(Stored):
 
 
 @bounds_persons
-@registered
+@register_query
 @dataclass(frozen=True)
 class VoteRounds:
     """T votes, each over candidates made from the noisy answers of earlier votes.
@@ -352,24 +352,24 @@ def _votes(rows: Mapping[str, Voters], slate: Slate, neighbours: int, parts: int
     for (label, candidates), end in zip(slate.vectors.items(), ends, strict=True):
         if label in rows and len(candidates):
             # (rows, neighbours), -1 for none; the device does not show in the result
-            chosen = nearest(rows[label].vectors, candidates, neighbours, exact_device())
+            chosen = find_nearest(rows[label].vectors, candidates, neighbours, exact_device())
             row, turn = np.nonzero(chosen >= 0)
             units.append(rows[label].units[row])
             places.append(chosen[row, turn] + (end - len(candidates)))
     counts = np.zeros(ends[-1] if len(ends) else 0, dtype=np.int64)
     if units:
-        owners, at, given = _shared(np.concatenate(units), np.concatenate(places), len(counts))
-        np.add.at(counts, at, _shortened(owners, given, neighbours, parts))
+        owners, at, given = _count_pairs(np.concatenate(units), np.concatenate(places), len(counts))
+        np.add.at(counts, at, _clip_votes(owners, given, neighbours, parts))
     return dict(zip(slate.vectors, np.split(counts, ends), strict=False))  # behind the last end is nothing
 
 
-def _shared(units: np.ndarray, places: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _count_pairs(units: np.ndarray, places: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return each pair of unit and candidate that occur together, and how many votes the unit gives the candidate."""
     pairs, given = np.unique(units * count + places, return_counts=True)
     return pairs // count, pairs % count, given
 
 
-def _shortened(owners: np.ndarray, given: np.ndarray, neighbours: int, parts: int) -> np.ndarray:
+def _clip_votes(owners: np.ndarray, given: np.ndarray, neighbours: int, parts: int) -> np.ndarray:
     """Return votes in whole parts, a unit's shortened unless their squared length is at most `neighbours`."""
     squares = np.bincount(owners, weights=given**2)  # whole numbers, exact in float64
     shares = np.where(squares > neighbours, np.sqrt(neighbours / np.maximum(squares, 1.0)) * _MARGIN, 1.0)
@@ -381,7 +381,7 @@ def _encode_ahead(ballot: Ballot | DomainBallot, rows: Sequence[PrivateRow], lab
     encode_ahead(ballot.encode, [row.text for row in own if (row.label or "") in labels])
 
 
-def _by_label(encode: Encode, units: Sequence[Sequence[PrivateRow]], labels: Sequence[str]) -> dict[str, Voters]:
+def _embed_by_label(encode: Encode, units: Sequence[Sequence[PrivateRow]], labels: Sequence[str]) -> dict[str, Voters]:
     texts: dict[str, list[str]] = {label: [] for label in labels}
     owners: dict[str, list[int]] = {label: [] for label in labels}
     for unit, rows in enumerate(units):
@@ -390,7 +390,7 @@ def _by_label(encode: Encode, units: Sequence[Sequence[PrivateRow]], labels: Seq
                 texts[row.label or ""].append(row.text)
                 owners[row.label or ""].append(unit)
     return {
-        label: Voters(embedded(encode, own), np.array(owners[label], dtype=np.int64))
+        label: Voters(embed_texts(encode, own), np.array(owners[label], dtype=np.int64))
         for label, own in texts.items()
         if own
     }

@@ -9,7 +9,7 @@ import numpy as np
 from dp_accounting.dp_event import DpEvent, NonPrivateDpEvent
 
 from palimpsest import validate
-from palimpsest.privacy.query import bounds_persons, registered
+from palimpsest.privacy.query import bounds_persons, register_query
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.records.record import Record
 
@@ -47,7 +47,7 @@ class WordSets:
         sizes = {len(own) for own in self.words}
         if len(sizes) != 1 or self.similarity.shape != (len(self.words), *sizes, *sizes):
             raise ValueError(f"sets of sizes {sorted(sizes)} do not fit similarities of {self.similarity.shape!r}")
-        validate.in_range(2, _MOST_WORDS, size=self.size)
+        validate.require_in_range(2, _MOST_WORDS, size=self.size)
         if not (np.isfinite(self.similarity).all() and 0 <= self.similarity.min() <= self.similarity.max() <= 1):
             raise ValueError("similarity must be between 0 and 1")
         if len({word for own in self.words for word in own}) < len(self.words) * self.size:
@@ -59,7 +59,7 @@ class WordSets:
 
 
 @bounds_persons  # its event claims nothing, neither for a person nor for a record
-@registered
+@register_query
 @dataclass(frozen=True, eq=False)
 class ReplacedWords:
     """The private rows with each word replaced by a draw from its set of public words (CusText, Chen et al. 2023).
@@ -91,7 +91,7 @@ class ReplacedWords:
     name: str = "replaced_words"
 
     def __post_init__(self) -> None:
-        validate.positive(token_epsilon=self.token_epsilon)
+        validate.require_positive(token_epsilon=self.token_epsilon)
 
     @property
     def subject(self) -> object:
@@ -106,9 +106,9 @@ class ReplacedWords:
         """Return one row for each private row, in their order, with its label."""
         places = {word: index for index, word in enumerate(word for own in self.sets.words for word in own)}
         bounds = np.cumsum(laws(self.sets.similarity, self.token_epsilon), axis=2)  # (sets, k, k)
-        return [Record(self._replaced(row.text, places, bounds, noise), row.label) for row in rows]
+        return [Record(self._replace_words(row.text, places, bounds, noise), row.label) for row in rows]
 
-    def _replaced(self, text: str, places: dict[str, int], bounds: np.ndarray, noise: "NoiseSource") -> str:
+    def _replace_words(self, text: str, places: dict[str, int], bounds: np.ndarray, noise: "NoiseSource") -> str:
         known = [places[word] for word in words_of(text) if word in places]
         group, member = np.divmod(np.array(known, dtype=np.intp), self.sets.size)
         drawn = noise.integers(len(known), PARTS)

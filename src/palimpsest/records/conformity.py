@@ -21,7 +21,7 @@ _DEEPEST = 64  # mappings and lists within each other: far below what Python's s
 
 def schema_problem(schema: Mapping[str, Any]) -> str | None:
     """Return what keeps a mapping from being the JSON schema (draft 2020-12) of a record; None where nothing does."""
-    if _deeper(schema, _DEEPEST):
+    if _is_deeper(schema, _DEEPEST):
         return f"is nested too deeply: more than {_DEEPEST} mappings and lists within each other"
     if not _is_json(schema):
         return "holds what JSON has not: quote dates and keys that are numbers"
@@ -33,7 +33,7 @@ def schema_problem(schema: Mapping[str, Any]) -> str | None:
         return f"is no JSON schema at {error.json_path}: {error.message}"
     if schema.get("type") != "object" or not schema.get("properties"):
         return "needs `type: object` and `properties`"
-    return _unresolved(schema)
+    return _reference_problem(schema)
 
 
 def conforms(schema: Mapping[str, Any]) -> Callable[[Any], bool]:
@@ -55,7 +55,7 @@ def _is_json(schema: Mapping[str, Any]) -> bool:
     return False
 
 
-def _deeper(value: Any, most: int) -> bool:
+def _is_deeper(value: Any, most: int) -> bool:
     """Return whether more than `most` mappings and lists are nested, without a recursive call for each."""
     level = [value]
     for _ in range(most + 1):
@@ -67,7 +67,7 @@ def _members(value: Any) -> Iterable[Any]:
     return value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
 
 
-def _unresolved(schema: Mapping[str, Any]) -> str | None:
+def _reference_problem(schema: Mapping[str, Any]) -> str | None:
     """Return what is wrong with a reference. Only schemas have them: a value under `const` or `examples` is data."""
     root = DRAFT202012.create_resource(schema)
     waiting, seen = [(Registry().resolver_with_root(root), root)], set[int]()

@@ -40,7 +40,7 @@ def marks(texts: Iterable[str]) -> set[int]:
     return {hash(said) for said in map(wording, texts) if said}
 
 
-def guessable(
+def find_guessable(
     texts: Sequence[str],
     persons: Sequence[str] | np.ndarray | None = None,
     asked: np.ndarray | None = None,
@@ -71,21 +71,21 @@ def guessable(
     Returns:
         Booleans of shape (N,).
     """
-    validate.positive(similarity=similarity, shingle=shingle)
-    validate.in_range(0, 1, similarity=similarity)
+    validate.require_positive(similarity=similarity, shingle=shingle)
+    validate.require_in_range(0, 1, similarity=similarity)
     wanted = np.ones(len(texts), dtype=bool) if asked is None else np.asarray(asked, dtype=bool)
     units: Iterable[str | bytes | int] = range(len(texts)) if persons is None else persons
     owners: defaultdict[Wording, set[str | bytes | int]] = defaultdict(set)
     for text, unit in compress(zip(texts, units, strict=True), wanted):
-        owners[_shingled(text, shingle)].add(unit)
+        owners[_shingle_text(text, shingle)].add(unit)
     watched, of_each, shared = Watched(list(owners), similarity), list(owners.values()), set()
     for text, unit in zip(track(texts, name="near-duplicates", total=len(texts), private=True), units, strict=True):
-        for place in watched.near(_shingled(text, shingle)):
+        for place in watched.find_near(_shingle_text(text, shingle)):
             shared |= of_each[place] - {unit}
     return wanted & np.fromiter((unit not in shared for unit in units), dtype=bool)
 
 
-def _shingled(text: str, size: int) -> Wording:
+def _shingle_text(text: str, size: int) -> Wording:
     return shingles_of(wording(text).split(" "), size)
 
 
@@ -103,17 +103,17 @@ class Watched:
         self._rarity = Counter(element for members in sets for element in members)
         self._index: dict[Shingle, list[int]] = defaultdict(list)
         for place, members in enumerate(sets):
-            for element in self._first(members, _prefix(len(members), similarity)):
+            for element in self._pick_rarest(members, _prefix(len(members), similarity)):
                 self._index[element].append(place)
 
-    def near(self, members: Wording) -> list[int]:
+    def find_near(self, members: Wording) -> list[int]:
         """Return the indices of all watched sets whose similarity to this one is large enough."""
         known = [element for element in members if element in self._rarity]
-        first = self._first(known, _prefix(len(members), self._similarity) - (len(members) - len(known)))
+        first = self._pick_rarest(known, _prefix(len(members), self._similarity) - (len(members) - len(known)))
         candidates = {other for element in first for other in self._index.get(element, ())}
         return [other for other in candidates if jaccard(self._sets[other], members) >= self._similarity]
 
-    def _first(self, members: Iterable[Shingle], count: int) -> list[Shingle]:
+    def _pick_rarest(self, members: Iterable[Shingle], count: int) -> list[Shingle]:
         if count < 1:
             return []
         return sorted(members, key=lambda element: (self._rarity[element], element))[:count]

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from palimpsest.errors import DataError
 from palimpsest.records.faults import Bad, Kind, Place, RecordError, stop
-from palimpsest.records.structured import unique
+from palimpsest.records.structured import unique_members
 
 
 @dataclass(frozen=True)
@@ -100,14 +100,14 @@ def cells(path: Path, wanted: Sequence[Wanted], bad: Bad = stop) -> Cells:
         DataError: the file is missing, unreadable, empty, damaged, or malformed at a row.
     """
     reader = _format(path).cells
-    if reader is not _json_lines and any(each.column is None for each in wanted):
+    if reader is not _read_json_lines and any(each.column is None for each in wanted):
         raise DataError(
             f"{path.name!r} is not JSONL, and only there is a row a record.",
             "Write one JSON object per line, or name the column that holds each record's JSON text.",
         )
-    with _explained(path.name):
+    with _explain_failures(path.name):
         _check_regular(path)
-        with _opened(path) as stream:
+        with _open_stream(path) as stream:
             yield from reader(stream, path.name, wanted, bad)
 
 
@@ -120,9 +120,9 @@ def names(path: Path) -> list[str]:
         DataError: as for `cells`.
     """
     known = _format(path)
-    with _explained(path.name):
+    with _explain_failures(path.name):
         _check_regular(path)
-        with _opened(path) as stream:
+        with _open_stream(path) as stream:
             return list(known.names(stream, path.name))
 
 
@@ -149,12 +149,12 @@ def _check_regular(path: Path) -> None:
         raise DataError(f"{path.name!r} is not a regular file.", "Name one data file.")
 
 
-def _opened(path: Path) -> Any:
+def _open_stream(path: Path) -> Any:
     return gzip.open(path, "rb") if _is_gzipped(path) else path.open("rb")
 
 
 @contextmanager
-def _explained(name: str) -> Iterator[None]:
+def _explain_failures(name: str) -> Iterator[None]:
     failure = None
     try:
         yield
@@ -165,7 +165,7 @@ def _explained(name: str) -> Iterator[None]:
         raise failure
 
 
-def _delimited(stream: BinaryIO, name: str, wanted: Sequence[Wanted], bad: Bad, *, delimiter: str) -> Cells:
+def _read_delimited(stream: BinaryIO, name: str, wanted: Sequence[Wanted], bad: Bad, *, delimiter: str) -> Cells:
     rows = _rows(stream, name, delimiter)
     header = _header(rows, name)
     if all(header.count(str(each.column)) == 0 for each in wanted):
@@ -252,7 +252,7 @@ def _place(header: Sequence[str], column: str | None, name: str) -> int:
     return header.index(column)
 
 
-def _json_lines(stream: BinaryIO, name: str, wanted: Sequence[Wanted], bad: Bad) -> Cells:
+def _read_json_lines(stream: BinaryIO, name: str, wanted: Sequence[Wanted], bad: Bad) -> Cells:
     seen: set[str] | None = None
     for place, row in _objects(stream, name, bad):
         seen = (seen or set()) | {each.column for each in wanted if each.column in row}
@@ -292,11 +292,11 @@ def _lacks(row: dict[str, Any], wanted: Wanted) -> bool:
 
 def _parsed_json(line: str) -> Any:
     with suppress(ValueError, RecursionError):
-        return json.loads(line, object_pairs_hook=unique)
+        return json.loads(line, object_pairs_hook=unique_members)
     return _BROKEN
 
 
-def _parquet(stream: BinaryIO, name: str, wanted: Sequence[Wanted], _: Bad) -> Cells:
+def _read_parquet(stream: BinaryIO, name: str, wanted: Sequence[Wanted], _: Bad) -> Cells:
     file = _parquet_file(stream)
     header = file.schema_arrow.names
     columns_of = [header[_place(header, each.column, name)] for each in wanted]
@@ -348,13 +348,13 @@ def _values(column: pa.Array) -> list[Any]:
     else:
         binary = _BYTES.get(column.type)
         column = column if binary is None else column.cast(binary)
-    values = _told(column)
+    values = _to_values(column)
     if binary is None:
         return values
     return [None if raw is None else raw.decode("utf-8", "surrogateescape") for raw in values]
 
 
-def _told(column: pa.Array) -> list[Any]:
+def _to_values(column: pa.Array) -> list[Any]:
     """Return the cells as Python values; a cell that has none is no text and no number, and is refused by itself."""
     with suppress(*_NO_VALUE):
         return list(column.to_pylist())
@@ -368,8 +368,8 @@ def _cell(cell: pa.Scalar) -> Any:
 
 
 _FORMATS: dict[str, _Format] = {
-    ".csv": _Format(partial(_delimited, delimiter=","), partial(_delimited_names, delimiter=",")),
-    ".tsv": _Format(partial(_delimited, delimiter="\t"), partial(_delimited_names, delimiter="\t")),
-    ".jsonl": _Format(_json_lines, _json_names),
-    ".parquet": _Format(_parquet, _parquet_names),
+    ".csv": _Format(partial(_read_delimited, delimiter=","), partial(_delimited_names, delimiter=",")),
+    ".tsv": _Format(partial(_read_delimited, delimiter="\t"), partial(_delimited_names, delimiter="\t")),
+    ".jsonl": _Format(_read_json_lines, _json_names),
+    ".parquet": _Format(_read_parquet, _parquet_names),
 }

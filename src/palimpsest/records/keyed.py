@@ -53,11 +53,11 @@ def digest(key: bytes, purpose: str, *parts: str | bytes | None, size: int = 32)
         raise ValueError(f"key must have {_KEY_BYTES} bytes, got {len(key)}")
     state = hashlib.blake2b(digest_size=size, key=key, person=purpose.encode())
     for part in parts:
-        state.update(_framed(part))
+        state.update(_frame_part(part))
     return state.digest()
 
 
-def _framed(part: str | bytes | None) -> bytes:
+def _frame_part(part: str | bytes | None) -> bytes:
     if part is None:
         return b"\0"
     data = part.encode() if isinstance(part, str) else part

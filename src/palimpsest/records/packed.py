@@ -19,7 +19,7 @@ _AT_ONCE = 1 << 14  # rows that are turned into arrays, or back, together
 class _Made(Sequence[Row]):
     """A sequence whose items are made anew each time; it equals any sequence of equal items."""
 
-    def _one(self, place: int) -> Row:
+    def _get_row(self, place: int) -> Row:
         raise NotImplementedError
 
     @overload
@@ -28,8 +28,8 @@ class _Made(Sequence[Row]):
     def __getitem__(self, place: slice) -> list[Row]: ...
     def __getitem__(self, place: int | slice) -> Row | list[Row]:
         if isinstance(place, slice):
-            return [self._one(each) for each in range(len(self))[place]]
-        return self._one(range(len(self))[place])
+            return [self._get_row(each) for each in range(len(self))[place]]
+        return self._get_row(range(len(self))[place])
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Sequence):
@@ -50,9 +50,9 @@ class Packed(_Made[Row], Generic[Row]):
     def of(cls, kind: type[Row], rows: Iterable[Row]) -> "Packed[Row]":
         """Pack rows of a dataclass of strings and booleans as they come."""
         types = {each.name: pa.bool_() if each.type is bool else pa.string() for each in fields(cast(Any, kind))}
-        return cls(kind, as_table(pa.schema(types), rows))
+        return cls(kind, make_table(pa.schema(types), rows))
 
-    def to(self, kind: type[Other]) -> "Packed[Other]":
+    def convert(self, kind: type[Other]) -> "Packed[Other]":
         """Return the same rows as another dataclass, whose attributes these have too."""
         return Packed(kind, self._table.select([each.name for each in fields(cast(Any, kind))]))
 
@@ -63,7 +63,7 @@ class Packed(_Made[Row], Generic[Row]):
         for batch in self._table.to_batches(_AT_ONCE):
             yield from map(self._kind, *(column.to_pylist() for column in batch.columns))
 
-    def _one(self, place: int) -> Row:
+    def _get_row(self, place: int) -> Row:
         return self._kind(*(column[place].as_py() for column in self._table.columns))
 
 
@@ -79,7 +79,7 @@ class Chosen(_Made[Row]):
     def __iter__(self) -> Iterator[Row]:
         return compress(self._rows, self._mask)
 
-    def _one(self, place: int) -> Row:
+    def _get_row(self, place: int) -> Row:
         return self._rows[int(np.flatnonzero(self._mask)[place])]
 
 
@@ -95,18 +95,18 @@ class Mapped(_Made[Row]):
     def __iter__(self) -> Iterator[Row]:
         return map(self._make, *self._sequences)
 
-    def _one(self, place: int) -> Row:
+    def _get_row(self, place: int) -> Row:
         return self._make(*(each[place] for each in self._sequences))
 
 
-def drawn(rows: int, most: int, seed: int) -> np.ndarray:
+def draw_mask(rows: int, most: int, seed: int) -> np.ndarray:
     """Draw a mask of `most` of so many rows, without replacement; all where there are no more: bool (rows,)."""
     mask = np.zeros(rows, dtype=bool)
     mask[np.random.default_rng(seed).permutation(rows)[:most]] = True
     return mask
 
 
-def as_table(schema: pa.Schema, rows: Iterable[Any]) -> pa.Table:
+def make_table(schema: pa.Schema, rows: Iterable[Any]) -> pa.Table:
     """Make a table of the attributes of rows that a schema names, some rows at a time."""
     remaining, parts = iter(rows), [schema.empty_table()]
     while some := list(islice(remaining, _AT_ONCE)):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from palimpsest.records.record import Record
 
 
-def picked(records: Sequence[Record], count: int, *, by_label: bool, seed: int | None) -> list[Record]:
+def pick_rows(records: Sequence[Record], count: int, *, by_label: bool, seed: int | None) -> list[Record]:
     """Draw `count` rows of each label, or of all, without replacement; they stay in their order within a label."""
     draw = random.Random(seed)
     labels = list(dict.fromkeys(record.label for record in records)) if by_label else [None]

@@ -79,30 +79,30 @@ def preprocess(
             rows asked about whose units have no near-duplicate in another unit.
         public: marks of the public file's texts (`duplicates.marks`), for a warning.
     """
-    kept = _kept(rows, schema, key)
+    kept = _select_kept(rows, schema, key)
     owners = None if schema.unit_column is None else persons(kept, key)
     rate = audit_rate(audit_size, schema.n_units)
     cut = test_rate if test_rows is None else 0.0
     audited = np.fromiter((assign(row, key, rate, cut).audit for row in kept), dtype=bool, count=len(kept))
     split = split_rows(kept, key, rate, cut, guessable(Mapped(attrgetter("text"), kept), owners, audited))
     if test_rows is not None:
-        split = replace(split, test=Mapped(_tested, test_rows))
+        split = replace(split, test=Mapped(_make_test_row, test_rows))
     return Preprocessed(split, _report(rows, kept, split, schema, key, batch_size, public))
 
 
-def _tested(row: RawRow) -> SplitRow:
+def _make_test_row(row: RawRow) -> SplitRow:
     return SplitRow(row.text, row.label)
 
 
-def _kept(rows: Sequence[RawRow], schema: PublicSchema, key: bytes) -> Sequence[RawRow]:
+def _select_kept(rows: Sequence[RawRow], schema: PublicSchema, key: bytes) -> Sequence[RawRow]:
     """Return the rows that are split; where the unit of privacy is one record, they name nobody."""
     if schema.unit_column is None:
-        return Mapped(_unnamed, rows)
+        return Mapped(_drop_unit, rows)
     named = np.fromiter((row.unit is not None for row in rows), dtype=bool)
     return cap_rows(Chosen(rows, named), key, schema.max_rows_per_unit)
 
 
-def _unnamed(row: RawRow) -> RawRow:
+def _drop_unit(row: RawRow) -> RawRow:
     return row if row.unit is None else replace(row, unit=None)
 
 
@@ -123,7 +123,7 @@ def _report(
     odd = [
         *_odd_rows(counts, schema),
         *odd_sizes(counts["read"], counts["persons"], schema),
-        *_small(counts["train_units"], schema, batch_size),
+        *_odd_training(counts["train_units"], schema, batch_size),
         *odd_labels(labels),
         *odd_public(counts["public"]),
     ]
@@ -158,7 +158,7 @@ def _counts(
         "members": _units([row for row in split.train if row.guess]),
         "nonmembers": _units([row for row in split.holdout if row.guess]),
         "unlabelled": sum(not (row.label or "").strip() for row in rows) if schema.free_label else 0,
-        "invalid": 0 if schema.json_schema is None else _invalid(rows, schema.json_schema),
+        "invalid": 0 if schema.json_schema is None else _count_invalid(rows, schema.json_schema),
     }
 
 
@@ -168,7 +168,7 @@ def _units(rows: Sequence[SplitRow]) -> int:
     return len(rows) - len(named) + len(np.unique(named))
 
 
-def _invalid(rows: Sequence[RawRow], json_schema: Mapping[str, Any]) -> int:
+def _count_invalid(rows: Sequence[RawRow], json_schema: Mapping[str, Any]) -> int:
     """Count the records that do not conform to the public JSON schema; a text that was cut does not conform."""
     valid = conforms(json_schema)
     return sum(not valid(members_of(row.text)) for row in rows)
@@ -190,15 +190,15 @@ def _odd_rows(counts: dict[str, int], schema: PublicSchema) -> Iterator[Oddity]:
 
 def odd_sizes(rows: int, persons: int, schema: PublicSchema) -> Iterator[Oddity]:
     """Yield sizes that are far from the declared ones, by which noise and sampling rates were chosen."""
-    if _far(rows, schema.n_public):
+    if _is_far(rows, schema.n_public):
         told = "The number of rows is far from dataset.n_public, which noise and sampling rates follow from."
         yield Oddity(f"{rows} rows were read; n_public says {schema.n_public}.", told)
-    if schema.n_persons is not None and _far(persons, schema.n_persons):
+    if schema.n_persons is not None and _is_far(persons, schema.n_persons):
         told = "The number of persons is far from dataset.unit.persons, which noise and delta follow from."
         yield Oddity(f"Rows of {persons} persons were read; unit.persons says {schema.n_persons}.", told)
 
 
-def _small(train_units: int, schema: PublicSchema, batch_size: int) -> Iterator[Oddity]:
+def _odd_training(train_units: int, schema: PublicSchema, batch_size: int) -> Iterator[Oddity]:
     if train_units < batch_size:
         units = f"training {'rows' if schema.unit == 'record' else 'persons'}"
         counted = f"{train_units} {units} are fewer than one batch of {batch_size}."
@@ -221,5 +221,5 @@ def odd_public(shared: int) -> Iterator[Oddity]:
         yield Oddity(f"{shared} rows {told}", f"Some rows {told}")
 
 
-def _far(count: int, declared: int) -> bool:
+def _is_far(count: int, declared: int) -> bool:
     return not 1 / _DECLARED_FACTOR <= count / declared <= _DECLARED_FACTOR

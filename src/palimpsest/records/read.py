@@ -1,20 +1,22 @@
-"""Reading private (or public) rows from CSV, TSV, JSONL and Parquet, one row at a time."""
+"""Reading private (or public) rows from CSV, TSV, JSONL and Parquet, or finding every fault of a file."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from palimpsest import validate
 from palimpsest.errors import DataError
-from palimpsest.records import attributes
-from palimpsest.records.faults import Bad, Kind, Place, RecordError, stop
+from palimpsest.records import schema
+from palimpsest.records.duplicates import marks
+from palimpsest.records.faults import NOTES, Bad, Kind, Place, RecordError, stop
 from palimpsest.records.formats import Wanted, cells
+from palimpsest.records.keyed import BEGINNING, likeness
 from palimpsest.records.packed import Packed
 from palimpsest.records.private import RawRow
-from palimpsest.records.structured import WHOLE_ROW, canonical, plain
+from palimpsest.records.structured import WHOLE_ROW, canonical_text, plain_text
 
 
 @dataclass(frozen=True)
@@ -37,10 +39,10 @@ class ColumnNames:
     plain: bool = False
     nobody: bool = False
 
-    def wanted(self, free_labels: bool) -> list[Wanted]:
+    def wanted_columns(self, free_labels: bool) -> list[Wanted]:
         """Return the columns that are set: text, then label, then unit. A free label may be missing."""
         whole = self.keys is not None and self.text == WHOLE_ROW
-        labels = [Wanted(name, free_labels) for name in attributes.names(self.label)]
+        labels = [Wanted(name, free_labels) for name in schema.names(self.label)]
         others = [*labels, Wanted(self.unit, self.nobody)]
         return [Wanted(None if whole else self.text), *(other for other in others if other.column is not None)]
 
@@ -74,7 +76,7 @@ def read_rows(
     return rows
 
 
-def nobody(path: Path | str, column: str) -> DataError:
+def nobody_error(path: Path | str, column: str) -> DataError:
     """Return the error for a file in which no row names a person: any query of it would ask about nobody."""
     return DataError(
         f"No row of {Path(path).name!r} names a person in column {column!r}.",
@@ -113,11 +115,11 @@ def iter_rows(
     Raises:
         DataError: the file cannot be used; the message names the file, the column and the row's place.
     """
-    validate.positive(max_length=max_length)
+    validate.require_positive(max_length=max_length)
     path = Path(path)
     rule = _Rule(path.name, columns, max_length, None if labels is None else frozenset(labels))
     any_row = False
-    for place, values in cells(path, columns.wanted(labels is None), bad):
+    for place, values in cells(path, columns.wanted_columns(labels is None), bad):
         any_row, row = True, rule.read(place, values)
         if isinstance(row, RecordError):
             bad(row)
@@ -145,7 +147,7 @@ class _Rule:
 
     def row(self, place: Place, text: Any, *others: Any) -> RawRow:
         rest = iter(others)
-        label = self._label([next(rest) for _ in attributes.names(self.columns.label)], place)
+        label = self._label([next(rest) for _ in schema.names(self.columns.label)], place)
         unit = self._unit(next(rest), place) if self.columns.unit is not None else None
         whole = self._text(text if self.columns.keys is None else self._record(text, place), place)
         kept = self._clean(whole[: self.max_length], place, self.columns.text)
@@ -171,11 +173,11 @@ class _Rule:
     def _record(self, value: Any, place: Place) -> str | None:
         """Return the canonical text of a JSON object; in a public file also plain text."""
         keys = self.columns.keys or ()
-        beside = plain(value, keys) if self.columns.plain else None
+        beside = plain_text(value, keys) if self.columns.plain else None
         if value is None or beside is not None:
             return beside
         with suppress(ValueError):
-            return canonical(value, keys)
+            return canonical_text(value, keys)
         raise self._error(
             Kind.RECORD,
             place,
@@ -185,9 +187,9 @@ class _Rule:
         )
 
     def _label(self, values: Sequence[Any], place: Place) -> str | None:
-        columns = attributes.names(self.columns.label)
+        columns = schema.names(self.columns.label)
         named = [self._name(value, place, column) for value, column in zip(values, columns, strict=True)]
-        label = attributes.whole(named)
+        label = schema.join_cells(named)
         if columns and self.labels is not None and label not in self.labels:
             raise self._error(
                 Kind.LABEL,
@@ -239,3 +241,73 @@ def is_unicode(value: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+class Found(NamedTuple):
+    """A fault: its kind, the record's number, the line that it begins on, and the column."""
+
+    kind: Kind
+    row: int
+    line: int | None
+    column: str | None
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The findings of a pass through a file. All of it follows from the rows, so it is only for their owner.
+
+    Attributes:
+        faults: in the order of the file, to its end or to where it is broken: a quote, a carriage return.
+        rows: how many rows can be read.
+        persons: how many different persons these name.
+        nobody: whether one of them names no person.
+        labels: the labels that these have.
+        likeness: the hash by which the rows are recognised, see `keyed.likeness`; None without a key, or without rows.
+        marks: the marks of the texts, see `duplicates.marks`.
+    """
+
+    faults: tuple[Found, ...]
+    rows: int
+    persons: int
+    nobody: bool
+    labels: frozenset[str]
+    likeness: str | None = None
+    marks: frozenset[int] = frozenset()
+
+
+def check(
+    path: Path, columns: ColumnNames, max_length: int, labels: Sequence[str] | None, key: bytes | None = None
+) -> Checked:
+    """Read a file as a run would, going on after every fault that leaves the rest readable.
+
+    Args:
+        path, columns, max_length, labels: as `iter_rows` has them.
+        key: the key for the likeness of the rows; None leaves that out.
+
+    Raises:
+        DataError: the file as a whole cannot be read, or has no row.
+    """
+    faults: list[Found] = []
+    rows = 0
+    persons: set[str | None] = set()
+    seen: set[str | None] = set()
+    texts: list[str] = []
+    said: set[int] = set()
+
+    def bad(fault: RecordError) -> bool:
+        faults.append(Found(fault.kind, fault.place.row, fault.place.line, fault.column))
+        return fault.kind not in NOTES
+
+    try:
+        for row in iter_rows(path, columns, max_length, labels, bad):
+            rows += 1
+            persons.add(row.unit)
+            seen.add(row.label)
+            said |= marks([row.text])
+            if key is not None:
+                texts.append(row.text[:BEGINNING])
+    except RecordError as broken:  # what follows a broken quote or line is no record any more
+        bad(broken)
+    alike = likeness(texts, key) if key is not None and texts else None
+    labelled = frozenset(filter(None, seen))
+    return Checked(tuple(faults), rows, len(persons - {None}), None in persons, labelled, alike, frozenset(said))

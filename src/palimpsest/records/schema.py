@@ -1,8 +1,9 @@
-"""The public facts about a private data set. Nothing here is ever read out of the rows."""
+"""The public facts about a private data set and its labels. Nothing here is ever read out of the data."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 
@@ -77,3 +78,118 @@ def default_delta(n_units: int) -> float:
     '2.35e-05'
     """
     return 1.0 / (n_units * math.log(n_units))
+
+
+_SEPARATOR = "; "  # no label of a data set with several columns holds it: `dataset.labels` is refused then
+
+
+def join_parts(parts: Sequence[str]) -> str:
+    """Join the names, or the labels, of all attributes to one.
+
+    >>> joined(["Restaurants", "5.0"]), joined(["refund"])
+    ('Restaurants; 5.0', 'refund')
+    """
+    return _SEPARATOR.join(parts)
+
+
+def names(column: str | None) -> tuple[str, ...]:
+    """Return the label columns of a data set; none where there is no label.
+
+    >>> names("category; stars"), names("team"), names(None)
+    (('category', 'stars'), ('team',), ())
+    """
+    return () if column is None else tuple(column.split(_SEPARATOR))
+
+
+def parts(label: str | None, column: str | None) -> tuple[str | None, ...]:
+    """Return the label of each column of `column`, None where the record has none; one column's label stays whole.
+
+    >>> parts("Restaurants; 5.0", "category; stars"), parts("refund; late", "team"), parts(None, "category; stars")
+    (('Restaurants', '5.0'), ('refund; late',), (None, None))
+    """
+    columns = names(column)
+    if label is None or len(columns) < 2:
+        return (label,) * len(columns)
+    return tuple(label.split(_SEPARATOR))
+
+
+def join_cells(found: Sequence[str | None]) -> str | None:
+    """Return a record's label from its cells in all label columns; None where one is empty or there are no columns.
+
+    >>> whole(["Restaurants", "5.0"]), whole(["Restaurants", None]), whole([])
+    ('Restaurants; 5.0', None, None)
+    """
+    named = [label for label in found if label is not None]
+    return join_parts(named) if named and len(named) == len(found) else None
+
+
+def values(labels: Sequence[str], column: str | None) -> dict[str, tuple[str, ...]]:
+    """Return for several columns: column -> its labels in the order of the public list; empty for fewer than two.
+
+    >>> values(["Arts; 1", "Arts; 2", "Bars; 1"], "category; stars")
+    {'category': ('Arts', 'Bars'), 'stars': ('1', '2')}
+    """
+    columns = names(column)
+    if len(columns) < 2:
+        return {}
+    apart = zip(*(label.split(_SEPARATOR) for label in labels), strict=True)
+    return {name: tuple(dict.fromkeys(own)) for name, own in zip(columns, apart, strict=True)}
+
+
+def combine_labels(lists: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """Make the public list of joined labels, label -> description, from the list of each column: every combination.
+
+    It has all combinations, whichever of them private rows have, so the list tells nothing of the rows.
+
+    >>> combined([{"Arts": "art", "Bars": "a bar"}, {"1": "bad"}])
+    {'Arts; 1': 'art; bad', 'Bars; 1': 'a bar; bad'}
+    """
+    chosen = product(*(each.items() for each in lists))
+    return {join_parts([name for name, _ in one]): join_parts([words or name for name, words in one]) for one in chosen}
+
+
+def join_columns(section: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the section `dataset` with a list of label columns as one name, and a list of labels for each as one list.
+
+    >>> as_one({"label": ["kind", "stars"], "labels": {"stars": {"1": "bad"}, "kind": {"bar": ""}}})
+    {'label': 'kind; stars', 'labels': {'bar; 1': 'bar; bad'}}
+    """
+    label, labels = section.get("label"), section.get("labels")
+    column = join_parts([str(name) for name in label]) if isinstance(label, list | tuple) else label
+    own = names(column) if isinstance(column, str) else ()
+    if (
+        len(own) > 1
+        and isinstance(labels, Mapping)
+        and set(labels) == set(own)
+        and all(map(_is_label_list, labels.values()))
+    ):
+        labels = combine_labels([labels[name] for name in own])
+    return {**section} | {key: value for key, value in {"label": column, "labels": labels}.items() if key in section}
+
+
+def _is_label_list(labels: Any) -> bool:
+    return isinstance(labels, Mapping) and all(isinstance(name, str) for name in labels)
+
+
+def problem(labels: Sequence[str], column: str | None) -> str | None:
+    """Return what is wrong with several label columns and their public list; None where nothing is.
+
+    >>> problem(["Arts; 1", "Bars"], "category; stars")
+    "label 'Bars' has 1 part, and there are 2 label columns: labels are joined by '; ', which none may hold"
+    """
+    columns = names(column)
+    if len(columns) < 2:
+        return None
+    if len(set(columns)) < len(columns) or "" in columns:
+        return f"label names {list(columns)}: each column is named once"
+    if not labels:
+        return f"label names {list(columns)}, and there are no `labels`: only with public lists may there be several"
+    for label in labels:
+        found = label.split(_SEPARATOR)
+        if len(found) != len(columns) or "" in found:
+            count = f"{len(found)} part{'s' * (len(found) != 1)}"
+            return (
+                f"label {label!r} has {count}, and there are {len(columns)} label columns: labels are joined by "
+                f"{_SEPARATOR!r}, which none may hold"
+            )
+    return None

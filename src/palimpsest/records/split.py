@@ -50,8 +50,8 @@ class Split:
 
 def audit_rate(size: int, n_units: int) -> float:
     """Return the public probability of entering an audit subset of about `size` of `n_units` units."""
-    validate.positive(n_units=n_units)
-    validate.in_range(0, n_units, size=size)
+    validate.require_positive(n_units=n_units)
+    validate.require_in_range(0, n_units, size=size)
     return size / n_units
 
 
@@ -100,7 +100,7 @@ def split_rows(rows: Sequence[RawRow], key: bytes, audit_rate: float, test_rate:
         guessable: (len(rows),) bool, made without sight of the fair coins; False for the rows of a unit that has a
             near-duplicate in another one, and wherever no coin is flipped.
     """
-    validate.in_range(0, 1, audit_rate=audit_rate, test_rate=test_rate)
+    validate.require_in_range(0, 1, audit_rate=audit_rate, test_rate=test_rate)
     if np.shape(guessable) != (len(rows),):
         raise ValueError(f"guessable must have shape {(len(rows),)}, got {np.shape(guessable)}")
     if len({row.unit is None for row in rows}) > 1:
@@ -124,7 +124,7 @@ def _split_row(key: bytes, row: RawRow, guess: np.bool_) -> SplitRow:
 
 def persons(rows: Iterable[RawRow], key: bytes) -> np.ndarray:
     """Return a keyed digest of the person behind each row, which every row names: 32 bytes each, dtype S32, (N,)."""
-    return np.fromiter((digest(key, "person", _named(row)) for row in rows), dtype="S32")
+    return np.fromiter((digest(key, "person", _require_unit(row)) for row in rows), dtype="S32")
 
 
 def count_units(rows: Sequence[RawRow], key: bytes) -> int:
@@ -143,7 +143,7 @@ def cap_rows(rows: Sequence[RawRow], key: bytes, max_rows: int) -> Sequence[RawR
 
     Every row names its person; `max_rows` is public.
     """
-    validate.positive(max_rows=max_rows)
+    validate.require_positive(max_rows=max_rows)
     owners = persons(rows, key)
     # The person is part of the hash: a phrase that many people wrote is then kept by some, not by all or none.
     ranks = np.fromiter((digest(key, "unit", row.unit, row.text, row.label) for row in rows), dtype="S32")
@@ -161,10 +161,10 @@ def person_id(row: RawRow, key: bytes) -> str:
     are not recognised across data sets. Without the key it is an unrelated random word. It is itself a key for what is
     drawn only from one person's rows (`privacy.rows.one_each`).
     """
-    return digest(key, "person", _named(row)).hex()
+    return digest(key, "person", _require_unit(row)).hex()
 
 
-def _named(row: RawRow) -> str:
+def _require_unit(row: RawRow) -> str:
     if row.unit is None:
         raise ValueError("a row without a unit belongs to nobody: drop it first")
     return row.unit

@@ -103,7 +103,7 @@ def statements(text: str, attributes: Sequence[Attribute]) -> list[Statement]:
     return told
 
 
-def restated(text: str, attributes: Sequence[Attribute], changes: Sequence[tuple[Statement, Values]]) -> str:
+def restate_text(text: str, attributes: Sequence[Attribute], changes: Sequence[tuple[Statement, Values]]) -> str:
     """Change the statements of a text to other values, each in the form of the value it replaces.
 
     >>> place = Attribute("place", {"hall": ["hall"], "roof": ["roof", "top"]})

@@ -11,7 +11,7 @@ WHOLE_ROW = "*"  # stands for the text column where the row itself is the record
 PLAIN = "text"  # the column of plain text beside records, and of records in a table
 
 
-def parsed(text: str) -> Any:
+def parse_value(text: str) -> Any:
     """Parse the whole text as one JSON value.
 
     Stricter than Python: a key that occurs twice, NaN, an infinity and half a surrogate pair are refused, as other
@@ -24,13 +24,13 @@ def parsed(text: str) -> Any:
     {'year': 1998}
     """
     with suppress(ValueError, RecursionError):
-        value = json.loads(text, object_pairs_hook=unique)
-        _dumped(value).encode()
+        value = json.loads(text, object_pairs_hook=unique_members)
+        _dump_json(value).encode()
         return value
     raise ValueError("not a JSON value")
 
 
-def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the members of an object; ValueError where a key occurs twice."""
     members = dict(pairs)
     if len(members) != len(pairs):
@@ -38,7 +38,7 @@ def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
-def canonical(value: Any, keys: Sequence[str]) -> str:
+def canonical_text(value: Any, keys: Sequence[str]) -> str:
     """Return a record's canonical text: the members under `keys`, in that order; missing members are left out.
 
     Args:
@@ -54,11 +54,11 @@ def canonical(value: Any, keys: Sequence[str]) -> str:
     members = members_of(value) if isinstance(value, str) else value
     if isinstance(members, Mapping):
         with suppress(TypeError, ValueError, RecursionError):
-            return _dumped({key: members[key] for key in keys if key in members})
+            return _dump_json({key: members[key] for key in keys if key in members})
     raise ValueError("not a JSON object")
 
 
-def plain(value: Any, keys: Sequence[str]) -> str | None:
+def plain_text(value: Any, keys: Sequence[str]) -> str | None:
     """Return the plain text that a public file may hold instead of a record; None where the value is not one.
 
     Args:
@@ -78,7 +78,7 @@ def form_of(schema: Mapping[str, Any]) -> str:
     >>> form_of({"properties": {"title": {"type": "string"}, "year": {"examples": [1998]}, "cast": cast}})
     '{"title": "...", "year": 1998, "cast": [0]}'
     """
-    return _dumped({key: _stand_in(inner) for key, inner in schema["properties"].items()})
+    return _dump_json({key: _stand_in(inner) for key, inner in schema["properties"].items()})
 
 
 def _stand_in(schema: Any) -> Any:
@@ -102,7 +102,7 @@ def _stand_in(schema: Any) -> Any:
 def members_of(text: str) -> dict[str, Any] | None:
     """Return the members of a text that is a JSON object; None where it is none."""
     with suppress(ValueError):
-        value = parsed(text)
+        value = parse_value(text)
         return value if isinstance(value, dict) else None
     return None
 
@@ -127,5 +127,5 @@ def _strings(value: Any) -> Iterator[str]:
             yield from _strings(item)
 
 
-def _dumped(value: Any) -> str:
+def _dump_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False)

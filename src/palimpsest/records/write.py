@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 
 from palimpsest.errors import DataError
 from palimpsest.files import atomic_path
-from palimpsest.records import attributes
-from palimpsest.records.packed import Packed, as_table, drawn
+from palimpsest.records import schema as attributes
+from palimpsest.records.packed import Packed, draw_mask, make_table
 from palimpsest.records.private import SplitRow
 from palimpsest.records.record import Record
-from palimpsest.records.structured import PLAIN, WHOLE_ROW, members_of, parsed
+from palimpsest.records.structured import PLAIN, WHOLE_ROW, members_of, parse_value
 
 _ROW_GROUP, _AT_ONCE = 1 << 20, 1 << 16  # rows that are written, and read, together
 _TEXT = pa.field("text", pa.string())
@@ -38,8 +38,8 @@ def write_synthetic(
     every text as it was drawn, in the column `text`, so that audits see all.
     """
     rows = list(records)
-    lines, table = _beside(base_path, ".jsonl"), _beside(base_path, ".parquet")
-    columns: dict[str, list[str | None]] = {_stored(text_column): [row.text for row in rows]}
+    lines, table = _add_suffix(base_path, ".jsonl"), _add_suffix(base_path, ".parquet")
+    columns: dict[str, list[str | None]] = {_stored_name(text_column): [row.text for row in rows]}
     apart = [attributes.parts(row.label, label_column) for row in rows]
     columns |= {name: [one[place] for one in apart] for place, name in enumerate(attributes.names(label_column))}
     strings = pa.schema([(name, pa.string()) for name in columns])
@@ -49,12 +49,12 @@ def write_synthetic(
     return lines, table
 
 
-def _beside(base_path: Path | str, suffix: str) -> Path:
+def _add_suffix(base_path: Path | str, suffix: str) -> Path:
     # Not with_suffix: a variant may be called "dp0.5".
     return Path(f"{base_path}{suffix}")
 
 
-def _stored(text_column: str) -> str:
+def _stored_name(text_column: str) -> str:
     """Return the text's column in a table."""
     return PLAIN if text_column == WHOLE_ROW else text_column
 
@@ -92,15 +92,15 @@ def differences(base_path: Path | str, columns: Sequence[str], whole: bool) -> t
     Returns:
         The counts, and a sentence for the first line that differs from its row's.
     """
-    path = _beside(base_path, ".parquet")
+    path = _add_suffix(base_path, ".parquet")
     if _names(path) != [*columns]:
         return Counts(0, 0), [f"{path.name} has not the declared columns, {', '.join(columns)}"]
     table = _read_table(path, pa.schema([(name, pa.string()) for name in columns]))
     wanted = map(json.dumps, _lines({name: table[name].to_pylist() for name in columns}, whole))
-    lines, number = _beside(base_path, ".jsonl"), 0
+    lines, number = _add_suffix(base_path, ".jsonl"), 0
     with lines.open(encoding="utf-8", newline="\n") as stream:
         for number, (line, row) in enumerate(zip_longest(stream, wanted), 1):
-            if line is None or row is None or json.dumps(parsed(line)) != row:
+            if line is None or row is None or json.dumps(parse_value(line)) != row:
                 problem = f"line {number} of {lines.name} is not the row that {path.name} has there"
                 return Counts(table.num_rows, number), [problem]
     return Counts(table.num_rows, number), []
@@ -122,7 +122,7 @@ def write_split(path: Path | str, rows: Iterable[SplitRow]) -> None:
 
 
 def _row_group(rows: Iterator[SplitRow]) -> pa.Table:
-    return as_table(_SPLIT_SCHEMA, islice(rows, _ROW_GROUP)).combine_chunks()
+    return make_table(_SPLIT_SCHEMA, islice(rows, _ROW_GROUP)).combine_chunks()
 
 
 def read_split(path: Path | str) -> Packed[SplitRow]:
@@ -136,13 +136,13 @@ def read_split(path: Path | str) -> Packed[SplitRow]:
 
 def read_guessed(path: Path | str) -> Packed[SplitRow]:
     """Read the rows of a private split that an attack may guess about; errors are those of `read_split`."""
-    return Packed(SplitRow, _chosen(path, lambda part, _: part["guess"]))
+    return Packed(SplitRow, _read_masked(path, lambda part, _: part["guess"]))
 
 
 def read_drawn(path: Path | str, most: int, seed: int) -> Packed[SplitRow]:
     """Read at most `most` rows of a private split, drawn by a seed, in order; errors are those of `read_split`."""
-    mask = drawn(_count(path), most, seed)
-    return Packed(SplitRow, _chosen(path, lambda part, start: pa.array(mask[start : start + len(part)])))
+    mask = draw_mask(_count(path), most, seed)
+    return Packed(SplitRow, _read_masked(path, lambda part, start: pa.array(mask[start : start + len(part)])))
 
 
 def split_texts(path: Path | str) -> Iterator[str]:
@@ -175,10 +175,10 @@ def read_synthetic(base_path: Path | str, text_column: str, label_column: str | 
     Raises:
         DataError: the file is missing, damaged or has other columns.
     """
-    columns = [_stored(text_column), *attributes.names(label_column)]
-    table = _read_table(_beside(base_path, ".parquet"), pa.schema([(name, pa.string()) for name in columns]))
+    columns = [_stored_name(text_column), *attributes.names(label_column)]
+    table = _read_table(_add_suffix(base_path, ".parquet"), pa.schema([(name, pa.string()) for name in columns]))
     rows = zip(*(table[name].to_pylist() for name in columns), strict=True)
-    return [Record(text, attributes.whole(labels)) for text, *labels in rows]
+    return [Record(text, attributes.join_cells(labels)) for text, *labels in rows]
 
 
 def write_rounds(path: Path | str, rounds: Iterable[Iterable[Record]]) -> None:
@@ -219,7 +219,7 @@ def _read_table(path: Path | str, schema: pa.Schema) -> pa.Table:
     return pa.concat_tables([schema.empty_table(), *_parts(path, schema)])
 
 
-def _chosen(path: Path | str, mask: Callable[[pa.Table, int], pa.Array]) -> pa.Table:
+def _read_masked(path: Path | str, mask: Callable[[pa.Table, int], pa.Array]) -> pa.Table:
     """Read only the rows of a private split that `mask` chooses, given some rows and the index of their first."""
     kept, start = [_SPLIT_SCHEMA.empty_table()], 0
     for part in _parts(path, _SPLIT_SCHEMA):

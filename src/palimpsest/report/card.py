@@ -13,11 +13,11 @@ from palimpsest.privacy.ledger.summary import LedgerSummary
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.records.record import Record
 from palimpsest.report.claims import public_claims
-from palimpsest.report.conclusion import public_conclusions
 from palimpsest.report.formats import at_most
-from palimpsest.report.page import rendered
+from palimpsest.report.page import render_page
 from palimpsest.report.sections import budget, pipeline, promise, utility
 from palimpsest.report.statement import PRIVATE
+from palimpsest.report.summary import public_conclusions
 from palimpsest.report.tradeoff import read_tradeoff
 from palimpsest.report.unit import Unit
 from palimpsest.workspace import PUBLISHABLE
@@ -69,7 +69,7 @@ def render_card(
     if scores is not None and scores.get("zone") != PUBLISHABLE:
         raise DataError("The scores are not publishable.", "Leave them out of the card.")
     releases = [release for release in statement["releases"] if release["variant"] in variants]
-    unit = Unit.stated(statement)
+    unit = Unit.from_statement(statement)
     curves = {release["variant"]: read_tradeoff(receipts[release["variant"]]) for release in releases}
     drawn = [
         *promise.figures(releases, curves, unit),
@@ -77,7 +77,7 @@ def render_card(
         budget.figure(ledger),
         pipeline.figure(stages),
     ]
-    return rendered(
+    return render_page(
         "card.html.j2",
         drawn,
         statement=statement,

@@ -1,15 +1,81 @@
-"""Shared parts of all charts: looks, scales, and tooltips.
+"""Shared parts of all charts: colours, scales, and tooltips."""
 
-Every series differs in shape or dash as well as in colour, and nothing that is drawn in text has a fixed colour, so
-that the page's theme (light, dark, print) decides it.
-"""
-
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import cycle
 from typing import Any, TypeVar
 
 import altair as alt
 
-from palimpsest.report.theme import DASHES, GREY, SHAPES, colors, looks
+from palimpsest.workspace import PUBLIC_LM, PUBLIC_ONLY, REAL, Zone
+
+Value = TypeVar("Value")
+
+BLUE, ORANGE, GREEN, PURPLE, GREY, _PINK = "#2b83d6", "#d66a0a", "#12946f", "#a05fd0", "#7d8590", "#d8508c"
+_BROWN = "#9c6b4a"
+
+SERIES = (BLUE, ORANGE, PURPLE, _PINK)
+BASELINES = {REAL: GREEN, PUBLIC_ONLY: GREY, PUBLIC_LM: _BROWN}
+SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
+DASHES = ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2], [12, 3])  # the count shares no factor with the number of colours
+ZONES = {Zone.PRIVATE: ORANGE, Zone.DP: BLUE, Zone.PUBLIC: GREEN}
+CORPORA = {"all train": PURPLE, "train": ORANGE, "holdout": BLUE, "public": GREY}
+
+
+def assign_looks(names: Iterable[str], values: Iterable[Value]) -> dict[str, Value]:
+    """Return name -> its value, starting again when the values run out.
+
+    >>> looks(["a", "b", "c"], ("x", "y"))
+    {'a': 'x', 'b': 'y', 'c': 'x'}
+    """
+    return dict(zip(names, cycle(values), strict=False))
+
+
+def colors(names: list[str]) -> dict[str, str]:
+    """Return variant or method -> its colour; baselines keep theirs in every figure.
+
+    >>> colors(["dp3", "real"]) == {"dp3": BLUE, "real": GREEN}
+    True
+    """
+    known = assign_looks([name for name in names if name not in BASELINES], SERIES) | BASELINES
+    return {name: known[name] for name in names}
+
+
+_SANS = 'system-ui, -apple-system, "Segoe UI", Roboto, "Liberation Sans", "DejaVu Sans", sans-serif'
+
+# Text and lines take the page's own colours, so that dark mode and print need no second drawing.
+PAGE_CONFIG = {
+    "background": "transparent",
+    "font": _SANS,
+    "view": {"stroke": None},
+    "axis": {
+        "labelColor": "var(--soft)",
+        "titleColor": "var(--soft)",
+        "titleFontWeight": "normal",
+        "titleFontSize": 12,
+        "titlePadding": 8,
+        "labelFontSize": 11.5,
+        "labelPadding": 5,
+        "gridColor": "var(--line)",
+        "domainColor": "var(--rule)",
+        "tickColor": "var(--rule)",
+        "domain": False,
+        "ticks": False,
+    },
+    "axisX": {"domain": True, "grid": False},
+    "axisQuantitative": {"tickCount": 6},
+    "legend": {
+        "labelColor": "var(--ink)",
+        "titleColor": "var(--soft)",
+        "labelFontSize": 12,
+        "symbolSize": 90,
+        "symbolStrokeWidth": 2,
+        "columnPadding": 18,
+        "offset": 12,
+    },
+    "text": {"color": "var(--ink)"},
+    "rule": {"color": "var(--soft)"},
+}
+
 
 Channel = TypeVar("Channel")
 Rows = list[dict[str, Any]]
@@ -51,28 +117,28 @@ def tips(*fields: str) -> list[alt.Tooltip]:
     return [alt.Tooltip(field, format=".3g") if field.endswith(":Q") else alt.Tooltip(field) for field in fields]
 
 
-def keyed(channel: Callable[..., Channel], column: str, values: Mapping[Any, Any], **more: Any) -> Channel:
+def make_channel(channel: Callable[..., Channel], column: str, values: Mapping[Any, Any], **more: Any) -> Channel:
     """Return a channel (colour, shape, dash) that tells the values of a column apart: value -> how it looks."""
     scale = alt.Scale(domain=list(values), range=list(values.values()))
     return channel(f"{column}:N", title=None, scale=scale, **more)
 
 
-def by_color(rows: Rows, column: str = "variant") -> alt.Color:
+def color_channel(rows: Rows, column: str = "variant") -> alt.Color:
     """Return a colour for each variant, the same in every chart."""
-    return keyed(alt.Color, column, colors(names(rows, column)), legend=alt.Legend(symbolOpacity=1))
+    return make_channel(alt.Color, column, colors(names(rows, column)), legend=alt.Legend(symbolOpacity=1))
 
 
-def by_shape(rows: Rows, column: str = "variant") -> alt.Shape:
+def shape_channel(rows: Rows, column: str = "variant") -> alt.Shape:
     """Return a shape for each variant."""
-    return keyed(alt.Shape, column, looks(names(rows, column), SHAPES))
+    return make_channel(alt.Shape, column, assign_looks(names(rows, column), SHAPES))
 
 
-def by_dash(rows: Rows, column: str = "variant") -> alt.StrokeDash:
+def dash_channel(rows: Rows, column: str = "variant") -> alt.StrokeDash:
     """Return a dash for each variant, the first one solid."""
-    return keyed(alt.StrokeDash, column, looks(names(rows, column), DASHES))
+    return make_channel(alt.StrokeDash, column, assign_looks(names(rows, column), DASHES))
 
 
-def by_line(rows: Rows, column: str, **axis: Any) -> alt.Y:
+def line_axis(rows: Rows, column: str, **axis: Any) -> alt.Y:
     """Return an axis with a line of a horizontal chart for each value of a column, in their order."""
     return alt.Y(f"{column}:N", title=None, sort=names(rows, column), axis=alt.Axis(**(axis or {"labelLimit": 150})))
 
@@ -82,7 +148,7 @@ def height_of(rows: Rows, column: str, each: int = ROW) -> int:
     return each * len(names(rows, column)) + 20
 
 
-def level(value: float, channel: str = "y") -> alt.Chart:
+def draw_level(value: float, channel: str = "y") -> alt.Chart:
     """Draw a dashed line across the chart."""
     place: dict[str, Any] = {channel: "level:Q"}
     return alt.Chart(data([{"level": value}])).mark_rule(color=GREY, strokeDash=[4, 3]).encode(**place)
@@ -117,9 +183,9 @@ def epsilons(rows: Rows, line: str, kinds: Mapping[str, tuple[str, str]], *told:
     """
     base = alt.Chart(data(rows)).encode(
         x=alt.X("epsilon:Q", title="ε", scale=alt.Scale(domainMin=0, nice=True)),
-        y=by_line(rows, line, offset=12),
-        color=keyed(alt.Color, "kind", {kind: color for kind, (color, _) in kinds.items()}),
-        shape=keyed(alt.Shape, "kind", {kind: shape for kind, (_, shape) in kinds.items()}),
+        y=line_axis(rows, line, offset=12),
+        color=make_channel(alt.Color, "kind", {kind: color for kind, (color, _) in kinds.items()}),
+        shape=make_channel(alt.Shape, "kind", {kind: shape for kind, (_, shape) in kinds.items()}),
         tooltip=tips(f"{line}:N", "kind:N", *told, "epsilon:Q"),
     )
     return points(base, 130)
@@ -129,14 +195,14 @@ def differences(rows: Rows, what: str, title: str) -> Chart:
     """Draw members less a control with intervals, a line at no difference, and a tick at each proved cap."""
     variants, kinds = names(rows, "variant"), names(rows, what)
     value = "risk" if "risk" in rows[0] else "value"
-    place: dict[str, Any] = {"yOffset": alt.YOffset("variant:N", sort=variants), "color": by_color(rows)}
+    place: dict[str, Any] = {"yOffset": alt.YOffset("variant:N", sort=variants), "color": color_channel(rows)}
     base = alt.Chart(data(rows)).encode(
-        y=by_line(rows, what, labelLimit=200),
+        y=line_axis(rows, what, labelLimit=200),
         tooltip=tips("variant:N", f"{what}:N", f"{value}:Q", "low:Q", "high:Q"),
         **place,
     )
     low = alt.X("low:Q", title=title, axis=alt.Axis(format="+.1%"))
-    layers = [level(0.0, "x"), *intervals(base, low, value, 80, shape=by_shape(rows))]
+    layers = [draw_level(0.0, "x"), *intervals(base, low, value, 80, shape=shape_channel(rows))]
     if capped := [row for row in rows if row.get("cap") is not None]:
         ticks = alt.Chart(data(capped)).mark_tick(thickness=3, size=12)
         y, tooltip = alt.Y(f"{what}:N", sort=kinds), tips("variant:N", f"{what}:N", "cap:Q")
@@ -144,7 +210,7 @@ def differences(rows: Rows, what: str, title: str) -> Chart:
     return finish(alt.layer(*layers), max(2 * ROW, 12 * len(variants)) * len(kinds) + 20)
 
 
-def listed(start: str, rows: Rows, *keys: str, value: str) -> str:
+def describe_values(start: str, rows: Rows, *keys: str, value: str) -> str:
     """Describe a chart's values for those who cannot see it."""
     items = [f"{' '.join(_word(row[key]) for key in keys)} {row[value]:.3g}" for row in rows]
     return f"{start}: {'; '.join(items)}."
@@ -154,7 +220,7 @@ def _word(value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-def charted(title: str, rows: Sequence[Mapping[str, Any]]) -> str:
+def draw_svg(title: str, rows: Sequence[Mapping[str, Any]]) -> str:
     """Draw values with intervals as SVG: a panel for each `data`, a line for each `row`, a colour for each `whose`.
 
     Args:

@@ -15,16 +15,18 @@ _NOT_EXAMINED = "not examined"
 _JUDGE = "discriminator"  # its charges are on the receipts of the models that it supports
 
 
-def end_to_end(released: Sequence[Receipt], audits: Results) -> list[dict[str, str]]:
+def end_to_end_verdicts(released: Sequence[Receipt], audits: Results) -> list[dict[str, str]]:
     """Return, for each method that made released rows: method, verdict, and what that means; `audits` are by method.
 
     A method is said to be not examined if it has no audit, or if its rows were charged for other versions than those
     that its audit ran.
     """
-    return [_examined(method, asked, audits.get(method)) for method, asked in sorted(_asked(released).items())]
+    return [
+        _verdict_of(method, asked, audits.get(method)) for method, asked in sorted(_charged_versions(released).items())
+    ]
 
 
-def _asked(released: Sequence[Receipt]) -> dict[str, set[tuple[str, int]]]:
+def _charged_versions(released: Sequence[Receipt]) -> dict[str, set[tuple[str, int]]]:
     """Return method -> the versions that its rows were charged for."""
     found: dict[str, set[tuple[str, int]]] = {}
     for receipt in released:
@@ -35,7 +37,7 @@ def _asked(released: Sequence[Receipt]) -> dict[str, set[tuple[str, int]]]:
     return found
 
 
-def _examined(method: str, asked: set[tuple[str, int]], audit: Mapping[str, Any] | None) -> dict[str, str]:
+def _verdict_of(method: str, asked: set[tuple[str, int]], audit: Mapping[str, Any] | None) -> dict[str, str]:
     if audit is None:
         words = f"The code of method {method} was not examined end to end: no audit of it comes with palimpsest."
         return {"method": method, "verdict": _NOT_EXAMINED, "sentence": words}

@@ -2,7 +2,8 @@
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import groupby
 from typing import Any
@@ -12,21 +13,77 @@ import vl_convert
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from palimpsest.params.schema import Params
 from palimpsest.privacy.ledger.summary import LedgerSummary
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.report.claims import claims
-from palimpsest.report.coming import Coming, notes, unattacked
-from palimpsest.report.conclusion import conclusions
+from palimpsest.report.drawing import PAGE_CONFIG
 from palimpsest.report.formats import at_least, at_most, number, percent
-from palimpsest.report.results import Results
+from palimpsest.report.results import Metric, Results
 from palimpsest.report.row import Row, Summary, is_attack
 from palimpsest.report.sections import HEADINGS, SECTIONS, gallery, pipeline
-from palimpsest.report.sections.base import Cell, Column, Figure, Page, Table
+from palimpsest.report.sections.base import Cell, Column, Figure, Page, Section, Table
 from palimpsest.report.statement import PRIVATE
-from palimpsest.report.theme import PAGE_CONFIG
+from palimpsest.report.summary import collect_unsettled, conclusions
 from palimpsest.report.unit import Unit
-from palimpsest.report.unsettled import unsettled
 from palimpsest.workspace import PUBLIC_LM, PUBLIC_ONLY, REAL
+
+
+@dataclass(frozen=True)
+class Coming:
+    """Measurements that a run has yet to make.
+
+    Attributes:
+        metric: the kind of file.
+        names: the subjects of the files, such as variants.
+        section: where the page will show them.
+    """
+
+    metric: Metric[Any]
+    names: tuple[str, ...]
+    section: Section
+
+    @property
+    def words(self) -> str:
+        """The name of the measurement and its subjects."""
+        return f"{self.metric.name.replace('_', ' ')} ({', '.join(self.names)})"
+
+
+def find_coming(params: Params, files: Collection[str]) -> tuple[Coming, ...]:
+    """Return the measurements that the run asks for and that are still to be written.
+
+    `files` are paths below the metrics' folder: those of the missing measurements.
+    """
+    return tuple(_iter_coming(params, files))
+
+
+def _iter_coming(params: Params, files: Collection[str]) -> Iterator[Coming]:
+    for section in SECTIONS:
+        for metric in section.metrics:
+            names = tuple(name for name in metric.asked(params) if metric.file(name) in files)
+            if names:
+                yield Coming(metric, names, section)
+
+
+def drop_coming(results: Results, still: Collection[Coming]) -> Results:
+    """Return the results without the missing measurements: a file that lies there is of an earlier run."""
+    documents = dict(results.documents)
+    for one in still:
+        kept = documents.get(one.metric.name, {})
+        documents[one.metric.name] = {name: body for name, body in kept.items() if name not in one.names}
+    return replace(results, documents=documents)
+
+
+def find_unattacked(still: Collection[Coming]) -> set[str]:
+    """Return the variants whose attacks are still to come."""
+    return {name for one in still for name in one.names if is_attack(one.metric.name)}
+
+
+def notes(still: Collection[Coming]) -> dict[str, str]:
+    """Return heading -> what will stand under it, in the order of the page."""
+    listed = {name: [one.words for one in still if one.section.heading == name] for name in HEADINGS}
+    return {name: f"Still to come: {'; '.join(words)}." for name, words in listed.items() if words}
+
 
 _NOTHING: Mapping[str, str] = {}
 
@@ -47,7 +104,7 @@ def render_internal(
     first page of a run lacks: the page says so at its top, under each heading, and in place of a verdict.
     """
     page = Page(summary, results, receipts, ledger)
-    return rendered(
+    return render_page(
         "internal.html.j2",
         [*gallery(page), pipeline.figure(stages)],
         summary=summary,
@@ -57,19 +114,19 @@ def render_internal(
         stages=stages,
         provenance=provenance,
         claims=claims(summary, results, receipts, ledger, statement),
-        conclusions=conclusions(summary, unattacked(still)),
-        alerts=[*_first(still, provenance), *_alerts(page, statement, still)],
+        conclusions=conclusions(summary, find_unattacked(still)),
+        alerts=[*_first_page_alerts(still, provenance), *_alerts(page, statement, still)],
         bar=_bar(ledger),
         verdicts=verdicts(page, still),
         tables=[table for section in SECTIONS for table in section.tables(page) if table.lines],
         words=summary.per_word,
-        unit=Unit.stated(statement),
+        unit=Unit.from_statement(statement),
         coming=notes(still),
-        unattacked=_unattacked(summary, still),
+        unattacked=_explain_unattacked(summary, still),
     )
 
 
-def rendered(template: str, drawn: Sequence[Figure], *, coming: Mapping[str, str] = _NOTHING, **words: Any) -> str:
+def render_page(template: str, drawn: Sequence[Figure], *, coming: Mapping[str, str] = _NOTHING, **words: Any) -> str:
     """Render a page as HTML text: its words, and its figures under their headings, the last one under the provenance.
 
     `coming` is heading -> what will stand under it.
@@ -131,7 +188,7 @@ def verdicts(page: Page, still: Sequence[Coming] = ()) -> Table[Row]:
     )
 
 
-def _unattacked(summary: Summary, still: Sequence[Coming]) -> str:
+def _explain_unattacked(summary: Summary, still: Sequence[Coming]) -> str:
     """Say why no attack on a release showed anything."""
     if any(is_attack(one.metric.name) for one in still):
         return "still to come"
@@ -139,7 +196,7 @@ def _unattacked(summary: Summary, still: Sequence[Coming]) -> str:
     return "inconclusive: no attack came to a result" if tried else "no release was attacked"
 
 
-def _first(still: Sequence[Coming], provenance: Mapping[str, str]) -> list[tuple[str, str]]:
+def _first_page_alerts(still: Sequence[Coming], provenance: Mapping[str, str]) -> list[tuple[str, str]]:
     """Return the notice that a first page shows before all else."""
     if not still:
         return []
@@ -150,7 +207,7 @@ def _first(still: Sequence[Coming], provenance: Mapping[str, str]) -> list[tuple
 
 def _alerts(page: Page, statement: Mapping[str, Any], still: Sequence[Coming] = ()) -> list[tuple[str, str]]:
     """Return the alerts that a reader must see first: (level, sentence)."""
-    summary, later = page.summary, unattacked(still)
+    summary, later = page.summary, find_unattacked(still)
     alerts = [("stop", f"{statement['status']}: {reason}") for reason in statement["reasons"]]
     for row in summary.of("release"):
         if row.verdict == "refuted":
@@ -160,7 +217,7 @@ def _alerts(page: Page, statement: Mapping[str, Any], still: Sequence[Coming] = 
             alerts.append(("look", f"The control of {row.variant}'s membership test failed: its verdict says nothing."))
         if not row.attacks and not row.unsettled_attacks and row.variant not in later:
             alerts.append(("look", f"{row.variant} was not attacked: nothing here tests its privacy claim."))
-    alerts += [("stop" if one.why.failed else "look", one.sentence) for one in unsettled(page.results)]
+    alerts += [("stop" if one.why.failed else "look", one.sentence) for one in collect_unsettled(page.results)]
     for release in statement["releases"]:
         alerts += [("look", f"{release['variant']}: {flag}") for flag in release["flags"]]
     return sorted(alerts, key=lambda alert: alert[0] != "stop")

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
-from palimpsest.audit.inconclusive import Inconclusive, inconclusive
+from palimpsest.audit.inconclusive import Inconclusive, read_inconclusive
 from palimpsest.errors import DataError
 from palimpsest.params.schema import Params
 from palimpsest.workspace import REAL
@@ -34,7 +34,7 @@ class Metric(Generic[T]):
         return (self.path or f"{{}}/{self.name}.json").format(whose)
 
 
-def measured(params: Params) -> tuple[str, ...]:
+def measured_subjects(params: Params) -> tuple[str, ...]:
     """Return the variants that run, and the baselines."""
     return (*params.run.evaluate, REAL, *params.at_epsilon_0)
 
@@ -63,14 +63,14 @@ class Results:
     def get(self, metric: Metric[T], name: str) -> T | None:
         """Return one result, or None where it was not measured or came to no result."""
         body = self.documents.get(metric.name, {}).get(name)
-        return None if body is None or inconclusive(body) else _read(metric, name, body)
+        return None if body is None or read_inconclusive(body) else _read(metric, name, body)
 
-    def unsettled(self, metric: Metric[Any]) -> dict[str, Inconclusive]:
+    def find_unsettled(self, metric: Metric[Any]) -> dict[str, Inconclusive]:
         """Return subject -> why there is no result, for the audits that came to none."""
-        told = {name: inconclusive(body) for name, body in self.documents.get(metric.name, {}).items()}
+        told = {name: read_inconclusive(body) for name, body in self.documents.get(metric.name, {}).items()}
         return {name: why for name, why in told.items() if why is not None}
 
-    def without(self, kind: str, why: Inconclusive) -> "Results":
+    def mark_inconclusive(self, kind: str, why: Inconclusive) -> "Results":
         """Return these results with every result of one kind replaced by the reason for having none."""
         return replace(self, documents={**self.documents, kind: dict.fromkeys(self.documents[kind], why.document)})
 

@@ -72,7 +72,7 @@ def is_attack(kind: str) -> bool:
     return kind.endswith("membership")
 
 
-def overall(audits: Iterable[Membership | None], *, unsettled: bool = False) -> str | None:
+def overall_verdict(audits: Iterable[Membership | None], *, unsettled: bool = False) -> str | None:
     """Return the verdict over all audits of a claim.
 
     It is refuted if one refutes, inconclusive unless one could have refuted; None without any audit.

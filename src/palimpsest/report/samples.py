@@ -1,21 +1,49 @@
-"""The sample browser: one HTML file of the private zone in which a person looks through rows.
-
-Guarantee: none. It shows private rows beside synthetic ones, for people who may see both. No stage writes it and no
-release, remote or server is handed it.
-
-Every row is taken for hostile. Rows are data of the page, read by its one script, which puts them there as text; the
-content policy lets no other script run, and nothing is fetched.
-"""
+"""The sample browser: one HTML file of the private zone in which a person looks through rows."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from markupsafe import Markup
 
+from palimpsest.records.personal import is_personal
+from palimpsest.records.picked import pick_rows
 from palimpsest.records.record import Record
 from palimpsest.report.page import environment, policy
-from palimpsest.report.shown import visible
+
+_EACH, _SPARE = 2, 4  # rows of a label on the card, and those looked at for them
+_MOST = 12
+_LONGEST = 400  # characters of a row on the card
+# Control characters that would steer a terminal where a row is pasted -> a visible character in their place.
+_STEERING = dict.fromkeys([*range(0x09), *range(0x0B, 0x20), *range(0x7F, 0xA0)], "\N{REPLACEMENT CHARACTER}")
+
+
+def make_visible(text: str) -> str:
+    """Replace control characters that would steer a terminal by visible ones; tabs and line ends stay.
+
+    >>> visible("red \\x1b[31m") == "red \\N{REPLACEMENT CHARACTER}[31m"
+    True
+    """
+    return text.translate(_STEERING)
+
+
+def select_few(records: Sequence[Record], *, by_label: bool, seed: int) -> list[Record]:
+    """Select some rows of a variant for the card: at most 2 of each label and 12 in all, long ones cut.
+
+    None of them looks like a way to reach one person: a card may be shown before a release was checked for that.
+    """
+    each = _EACH if by_label else _MOST // 2
+    usable = [row for row in pick_rows(records, _SPARE * each, by_label=by_label, seed=seed) if not is_personal(row)]
+    chosen = pick_rows(usable, each, by_label=by_label, seed=seed)[:_MOST]
+    return [
+        replace(row, text=_cut(make_visible(row.text)), label=row.label and _cut(make_visible(row.label)))
+        for row in chosen
+    ]
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
 
 _DIGITS = 3  # of a cosine
 WHY: Mapping[str, str] = {
@@ -132,13 +160,13 @@ def render_samples(asset: str, variants: Sequence[Browsed], sizes: Sizes, create
         created=created,
         sizes=sizes,
         variants=variants,
-        data=[_told(one) for one in variants],
+        data=[_variant_data(one) for one in variants],
         script=script,
         policy=policy(script),
     )
 
 
-def _told(one: Browsed) -> dict[str, Any]:
+def _variant_data(one: Browsed) -> dict[str, Any]:
     """Return what the script reads of a variant."""
     return {
         "name": one.name,
@@ -152,11 +180,11 @@ def _told(one: Browsed) -> dict[str, Any]:
 
 
 def _row(row: Written) -> dict[str, Any]:
-    near = row.near and {"text": _visible(row.near.pieces), "label": visible(row.near.label)} | {
+    near = row.near and {"text": _visible(row.near.pieces), "label": make_visible(row.near.label)} | {
         "cosine": round(row.near.cosine, _DIGITS), "person": row.near.person
     }  # fmt: skip
     unread = None if row.unread is None else round(row.unread, _DIGITS)
-    own = {"text": _visible(row.pieces), "label": visible(row.label), "longest": row.longest}
+    own = {"text": _visible(row.pieces), "label": make_visible(row.label), "longest": row.longest}
     return own | {"near": near, "unread": unread}
 
 
@@ -168,8 +196,10 @@ def _removal(removal: Removal) -> dict[str, Any]:
 
 
 def _texts(rows: Sequence[tuple[Record, int]]) -> list[dict[str, Any]]:
-    return [{"text": visible(row.text), "label": visible(row.label or ""), "times": times} for row, times in rows]
+    return [
+        {"text": make_visible(row.text), "label": make_visible(row.label or ""), "times": times} for row, times in rows
+    ]
 
 
 def _visible(pieces: Sequence[str]) -> list[str]:
-    return [visible(piece) for piece in pieces]
+    return [make_visible(piece) for piece in pieces]

@@ -14,16 +14,16 @@ from typing import Any
 from palimpsest.privacy import accounting
 from palimpsest.privacy.accounting import NAMES
 from palimpsest.privacy.assumptions import KNOWN
-from palimpsest.privacy.events import composed
+from palimpsest.privacy.events import compose_terms
 from palimpsest.privacy.fourier import Bracket
 from palimpsest.privacy.ledger.summary import ChargeLine, LedgerSummary
 from palimpsest.privacy.ledger.total import Total
 from palimpsest.privacy.receipt import GROUPS, QueryLine, Receipt
-from palimpsest.report.end_to_end import end_to_end
+from palimpsest.report.end_to_end import end_to_end_verdicts
 from palimpsest.report.formats import at_most
 from palimpsest.report.tradeoff import TradeOff, read_tradeoff
 from palimpsest.report.unit import Unit
-from palimpsest.twins.shipped import shipped
+from palimpsest.twins.shipped import read_shipped
 from palimpsest.workspace import Zone
 
 STATEMENT_VERSION = 8
@@ -60,7 +60,7 @@ _CHOSEN = "The rows of {} were chosen among several variants: its epsilon counts
 
 def schema() -> dict[str, Any]:
     """Return the JSON schema (draft 2020-12) of the statement."""
-    return dict(_shipped("privacy-statement.schema.json"))
+    return dict(_read_shipped("privacy-statement.schema.json"))
 
 
 def statement(
@@ -90,7 +90,7 @@ def statement(
         A JSON document that validates against `schema()`.
     """
     unit, released = Unit.of(schema_facts), [one for one in receipts.values() if one.purpose == "release"]
-    opinions = {one.variant: one.second() for one in released} if second is None else second
+    opinions = {one.variant: one.recompute_epsilon() for one in released} if second is None else second
     status, reasons = _status(released, ledger, opinions, unit)
     promised = status == PRIVATE
     units = schema_facts["n_persons"] or schema_facts["n_public"]
@@ -107,10 +107,10 @@ def statement(
         "releases": [release_of(one, unit, units, opinions[one.variant], promised=promised) for one in released],
         "references": sorted(name for name, receipt in receipts.items() if receipt.purpose != "release"),
         "data_accesses": [_access(stage, ledger.charges) for stage in stages],
-        "assumptions": [*assumptions(released, unit, units, ledger.verified), _vouched(sources)],
+        "assumptions": [*assumptions(released, unit, units, ledger.verified), _state_sources(sources)],
         "layers": layers(released, ledger.total, unit, promised=promised),
-        "not_covered": not_covered(unit, chosen),
-        "end_to_end": end_to_end(released, shipped()),
+        "not_covered": list_uncovered(unit, chosen),
+        "end_to_end": end_to_end_verdicts(released, read_shipped()),
         "ledger": _ledger(ledger),
         **({"swept": chosen} if chosen else {}),
     }
@@ -191,13 +191,13 @@ def _changed_row(receipt: Receipt, unit: Unit) -> dict[str, Any]:
     them asked twice. No own delta is shared out for it.
     """
     two = next((row.epsilon for row in receipt.group if row.k == _REPLACED), None)
-    event = composed((line.event, line.cell) for line in receipt.queries)
+    event = compose_terms((line.event, line.cell) for line in receipt.queries)
     whole = all(line.cell is None for line in receipt.queries)
     known = whole and receipt.own_delta == 0 and 0 < receipt.delta < 1
     one = accounting.replaced_epsilon(event, receipt.delta) if known else math.inf
     epsilon = min((bound for bound in (two, one) if bound is not None and math.isfinite(bound)), default=None)
     bound = "no finite ε is shown" if epsilon is None else f"ε ≤ {at_most(epsilon, 4)}"
-    return {"k": _REPLACED, "epsilon": epsilon, "sentence": unit.changed_row(bound)}
+    return {"k": _REPLACED, "epsilon": epsilon, "sentence": unit.describe_changed_row(bound)}
 
 
 _BY = {  # how a unit is placed, by the unit and the scheme
@@ -282,8 +282,8 @@ def assumptions(released: Sequence[Receipt], unit: Unit, units: int, verified: b
     `units` is the declared number of units, `verified` whether the ledger's chain of hashes holds.
     """
     named = {name for receipt in released for name in receipt.assumptions}
-    shipped = [item for item in _shipped("assumptions.json") if item["id"] not in KNOWN or item["id"] in named]
-    tested = [_tested(item, unit) for item in shipped]
+    shipped = [item for item in _read_shipped("assumptions.json") if item["id"] not in KNOWN or item["id"] in named]
+    tested = [_state_assumption(item, unit) for item in shipped]
     small = all(receipt.delta < 1 / units for receipt in released)
     fresh = not any(receipt.noise_fixed for receipt in released)
     seen = {
@@ -296,14 +296,14 @@ def assumptions(released: Sequence[Receipt], unit: Unit, units: int, verified: b
     return [*tested, *({"id": key, "sentence": words, "test": None, "holds": holds} for key, words, holds in own)]
 
 
-def _tested(item: Mapping[str, Any], unit: Unit) -> dict[str, Any]:
+def _state_assumption(item: Mapping[str, Any], unit: Unit) -> dict[str, Any]:
     """State one of the shipped assumptions in the words of the unit and with the unit's test."""
     test = item.get("of_persons", item["test"]) if unit.persons else item["test"]
     holds = "assumed" if item["id"] in KNOWN else "yes" if test else "untested"
-    return {"id": item["id"], "sentence": unit.filled(item["sentence"]), "test": test, "holds": holds}
+    return {"id": item["id"], "sentence": unit.fill_sentence(item["sentence"]), "test": test, "holds": holds}
 
 
-def _vouched(sources: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _state_sources(sources: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """State what no program can check: the owner assumes it of each source, by its name and its hash."""
     return {
         "id": "public-sources",
@@ -314,10 +314,10 @@ def _vouched(sources: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def not_covered(unit: Unit, swept: Sequence[str] = ()) -> list[dict[str, str]]:
+def list_uncovered(unit: Unit, swept: Sequence[str] = ()) -> list[dict[str, str]]:
     """List what the promise leaves out; `swept` are the releases that stood beside others in a sweep."""
     named = NOT_COVERED | ({"sweep": SWEPT.format(", ".join(swept))} if swept else {}) | unit.not_covered
-    return [{"id": key, "sentence": unit.filled(sentence)} for key, sentence in named.items()]
+    return [{"id": key, "sentence": unit.fill_sentence(sentence)} for key, sentence in named.items()]
 
 
 def layers(released: Sequence[Receipt], total: Total, unit: Unit, *, promised: bool = True) -> list[dict[str, str]]:
@@ -362,10 +362,10 @@ def _ledger(ledger: LedgerSummary) -> dict[str, Any]:
     return {"head": ledger.shown_head, **totals, "total": ledger.total._asdict(), **counts}
 
 
-def total_in(statement: Mapping[str, Any]) -> Total:
+def read_total(statement: Mapping[str, Any]) -> Total:
     """Return the statement's total over all releases."""
     return Total(**statement["ledger"]["total"])
 
 
-def _shipped(name: str) -> Any:
+def _read_shipped(name: str) -> Any:
     return json.loads(resources.files("palimpsest.report").joinpath(name).read_text(encoding="utf-8"))

@@ -37,7 +37,7 @@ class TradeOff:
         """
         fpr = np.asarray(fpr, dtype=float)
         bound = np.maximum(1 - self.delta - np.exp(self.epsilon) * fpr, (1 - self.delta - fpr) * np.exp(-self.epsilon))
-        return np.asarray(np.clip(np.maximum(bound, self._between(fpr)), 0.0, 1.0))
+        return np.asarray(np.clip(np.maximum(bound, self._interpolate(fpr)), 0.0, 1.0))
 
     def true_positives(self, fpr: float) -> float:
         """Return an upper bound on the share of members that an attack finds at this false-positive rate."""
@@ -53,7 +53,7 @@ class TradeOff:
         found = prior * self.true_positives(fpr)
         return found / (found + (1 - prior) * fpr)
 
-    def _between(self, fpr: np.ndarray) -> np.ndarray:
+    def _interpolate(self, fpr: np.ndarray) -> np.ndarray:
         """Return the curve at its points; between them, the higher of neighbouring lines and the right-hand point."""
         slope = np.diff(self.beta) / np.diff(self.alpha)
         last = len(self.alpha) - 1

@@ -42,7 +42,7 @@ class Unit:
         return cls("person", row, facts["unit_column"], facts["n_persons"], facts["max_rows_per_unit"])
 
     @classmethod
-    def stated(cls, statement: Mapping[str, Any]) -> "Unit":
+    def from_statement(cls, statement: Mapping[str, Any]) -> "Unit":
         """Return the unit that a statement names."""
         said = statement["unit"]
         return cls(*(said[name] for name in ("name", "row", "column", "n_persons", "max_rows_per_person")))
@@ -59,7 +59,7 @@ class Unit:
     @property
     def many(self) -> str:
         """The plural of the unit: "records" or "persons"."""
-        return many(self.name)
+        return plural_of(self.name)
 
     @property
     def whole(self) -> str:
@@ -90,7 +90,7 @@ class Unit:
         number = f"{size} {self.counted if size > 1 else self.counted[:-1]}"
         return number if self.persons else f"A person with {number}"
 
-    def filled(self, sentence: str) -> str:
+    def fill_sentence(self, sentence: str) -> str:
         """Fill in {unit}, {units} and {step} of a sentence."""
         return sentence.format(unit=self.name, units=self.many, step=self.step)
 
@@ -123,7 +123,7 @@ class Unit:
             ("one-value", same) if self.persons else ("one-row", "A person has one row: nothing bounds their number.")
         )
 
-    def changed_row(self, bound: str) -> str:
+    def describe_changed_row(self, bound: str) -> str:
         """State the cost of a change within one unit; `bound` is the proven one, in words."""
         costs = f"so it costs at most what a group of two {self.name}s does: {bound}."
         if self.persons:
@@ -134,7 +134,7 @@ class Unit:
         return f"Replacing one record is one less and one more, {costs}"
 
 
-def many(unit: str) -> str:
+def plural_of(unit: str) -> str:
     """Return the plural of a unit's name.
 
     >>> many("person")

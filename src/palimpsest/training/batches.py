@@ -76,13 +76,13 @@ def micro_batches(
     for unit in units:
         own = [next(width_of) for _ in unit]
         if person == "joint":
-            clipping = _joint(unit)
+            clipping = _join_unit(unit)
             shaped[len(clipping.rows), max(own)].append(clipping)
         else:
             for row, width in zip(unit, own, strict=True):
                 shaped[1, width].append(_Clipping((row,), (1.0,), 1.0 / len(unit)))
     for group, width in sorted(shaped):
-        yield from _filled(shaped[group, width], group, places(size, group))
+        yield from _fill_batches(shaped[group, width], group, places(size, group))
 
 
 def places(size: int, group: int) -> int:
@@ -96,14 +96,14 @@ def groups(most_rows: int, person: str) -> tuple[int, ...]:
     return tuple(1 << power for power in range((most - 1).bit_length() + 1))
 
 
-def _joint(unit: Sequence[PrivateRow]) -> _Clipping:
+def _join_unit(unit: Sequence[PrivateRow]) -> _Clipping:
     """Return the unit's rows as one clipping, filled up to a power of two so that there are few shapes."""
     count = len(unit)
     empty = (1 << (count - 1).bit_length()) - count
     return _Clipping((*unit, *[unit[0]] * empty), (*[1.0 / count] * count, *[0.0] * empty), 1.0)
 
 
-def _filled(clippings: Sequence[_Clipping], group: int, places: int) -> Iterator[MicroBatch]:
+def _fill_batches(clippings: Sequence[_Clipping], group: int, places: int) -> Iterator[MicroBatch]:
     for start in range(0, len(clippings), places):
         here = clippings[start : start + places]
         empty = places - len(here)

@@ -27,7 +27,7 @@ from palimpsest.training.ghost import (
     KeptGradients,
     WeightUse,
     ghost_is_cheaper,
-    stacked,
+    stack_contributions,
 )
 from palimpsest.training.scaling import Scaling, scaling_of, table_scale
 
@@ -96,12 +96,14 @@ class BookkeepingEngine:
         """
         weights = torch.ones(batch_size // group, dtype=torch.float64) if weights is None else weights
         results = []
-        for index, contributions in enumerate(self.booked(losses, batch_size, group)):
+        for index, contributions in enumerate(self.book_losses(losses, batch_size, group)):
             total = {} if totals is None else totals[index]
             results.append(self._clip(contributions, weights, clipping_norm, total))
         return results
 
-    def booked(self, losses: Losses, batch_size: int, group: int = 1) -> Iterator[dict[torch.Tensor, Contribution]]:
+    def book_losses(
+        self, losses: Losses, batch_size: int, group: int = 1
+    ) -> Iterator[dict[torch.Tensor, Contribution]]:
         """Yield for each loss the contribution of each example to each parameter, the source of norms and sums."""
         books = _Books(self._prefer_ghost, batch_size, group)
         with self._booking(books), torch.enable_grad():
@@ -165,7 +167,7 @@ class BookkeepingEngine:
     ) -> ClippedSum:
         like = next(iter(self._names))
         weights = weights.to(like.device)
-        stacks = sorted(stacked(contributions), key=lambda stack: stack.size)
+        stacks = sorted(stack_contributions(contributions), key=lambda stack: stack.size)
         norms = sum((stack.squared_norms() for stack in stacks), torch.zeros_like(weights)).sqrt()
         finite = torch.isfinite(norms)
         kept = finite & (weights > 0)
@@ -174,7 +176,7 @@ class BookkeepingEngine:
         all_kept = bool(kept.all())
         while stacks:
             part = stacks.pop()  # the largest records are freed first
-            part = part if all_kept else part.masked(kept)
+            part = part if all_kept else part.mask(kept)
             part.add_weighted(factors, [self._total(parameter, totals) for parameter in part.parameters])
         return ClippedSum(totals, norms)
 
@@ -292,12 +294,12 @@ def _tokens(values: torch.Tensor) -> torch.Tensor:
 def _linear(layer: nn.Linear, inputs: torch.Tensor, gradient: torch.Tensor) -> Iterator[Record]:
     yield layer.weight, WeightUse(_tokens(gradient), _tokens(inputs))
     if layer.bias is not None:
-        yield layer.bias, KeptGradients(_summed(gradient, layer.bias))
+        yield layer.bias, KeptGradients(_sum_between(gradient, layer.bias))
 
 
 def _conv1d(layer: Conv1D, inputs: torch.Tensor, gradient: torch.Tensor) -> Iterator[Record]:
     yield layer.weight, WeightUse(_tokens(inputs), _tokens(gradient))
-    yield layer.bias, KeptGradients(_summed(gradient, layer.bias))
+    yield layer.bias, KeptGradients(_sum_between(gradient, layer.bias))
 
 
 def _embedding(layer: nn.Embedding, inputs: torch.Tensor, gradient: torch.Tensor) -> Iterator[Record]:
@@ -313,12 +315,12 @@ def _scaled_table(scale: float, layer: nn.Embedding, inputs: torch.Tensor, gradi
 def _layer_norm(layer: nn.LayerNorm, inputs: torch.Tensor, gradient: torch.Tensor) -> Iterator[Record]:
     if layer.weight is not None:
         normalised = functional.layer_norm(inputs.to(gradient.dtype), layer.normalized_shape, eps=layer.eps)
-        yield layer.weight, KeptGradients(_summed(gradient * normalised, layer.weight))
+        yield layer.weight, KeptGradients(_sum_between(gradient * normalised, layer.weight))
     if layer.bias is not None:
-        yield layer.bias, KeptGradients(_summed(gradient, layer.bias))
+        yield layer.bias, KeptGradients(_sum_between(gradient, layer.bias))
 
 
-def _summed(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+def _sum_between(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     """Sum (B, ..., *shape) over the dimensions in between, in the dtype of the parameter `like`: (B, *shape)."""
     between = tuple(range(1, values.dim() - like.dim()))
     return values.sum(between, dtype=like.dtype) if between else values.to(like.dtype)
@@ -333,10 +335,12 @@ _RULES: dict[type, Rule] = {
 }
 
 
-def _scaled(scaling: Scaling, layer: nn.Module, inputs: torch.Tensor, gradient: torch.Tensor) -> Iterator[Record]:
+def _record_scaling(
+    scaling: Scaling, layer: nn.Module, inputs: torch.Tensor, gradient: torch.Tensor
+) -> Iterator[Record]:
     weight = layer.weight
     assert isinstance(weight, torch.Tensor)
-    yield weight, KeptGradients(_summed(gradient * scaling.slope(inputs), weight))
+    yield weight, KeptGradients(_sum_between(gradient * scaling.slope(inputs), weight))
 
 
 def _rules(model: nn.Module, trainable: Mapping[torch.Tensor, str]) -> dict[nn.Module, tuple[str, Rule]]:
@@ -400,18 +404,18 @@ def _refuse_rounded_products(device: torch.device) -> None:
         )
 
 
-def _tried_rule(layer: nn.Module) -> Rule | None:
+def _recognise_rule(layer: nn.Module) -> Rule | None:
     """Return the rule of a layer that is recognised by what it does: a scaling, or a table times a constant."""
     if isinstance(layer, nn.Embedding):
         scale = table_scale(layer)
         return None if scale is None else partial(_scaled_table, scale)
     scaling = scaling_of(layer)
-    return None if scaling is None else partial(_scaled, scaling)
+    return None if scaling is None else partial(_record_scaling, scaling)
 
 
 def _rule_of(name: str, layer: nn.Module) -> Rule:
     # A subclass may change what forward does, so only the exact types have rules.
-    rule = _RULES.get(type(layer)) or _tried_rule(layer)
+    rule = _RULES.get(type(layer)) or _recognise_rule(layer)
     if rule is None:
         raise EngineError(
             f"The layer {name or 'model'!r} ({type(layer).__name__}) trains without a per-example rule.",

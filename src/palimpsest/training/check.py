@@ -11,7 +11,7 @@ from torch import nn
 
 from palimpsest.training.bookkeeping import BookkeepingEngine, zeros
 from palimpsest.training.engine import EngineError
-from palimpsest.training.ghost import stacked
+from palimpsest.training.ghost import stack_contributions
 
 Losses = Callable[[nn.Module, Any], torch.Tensor]
 
@@ -66,7 +66,7 @@ def self_check(
     _check_buffers(model, trial)
 
 
-def same_bits(
+def has_same_bits(
     engine: BookkeepingEngine,
     losses: Callable[[Any], Sequence[torch.Tensor]],
     mixed: Any,
@@ -107,8 +107,8 @@ def _bits(
     bits: list[torch.Tensor] = []
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        for contributions in engine.booked(losses, size, group):
-            for stack in stacked(contributions):
+        for contributions in engine.book_losses(losses, size, group):
+            for stack in stack_contributions(contributions):
                 bits += [*stack.tensors(), stack.squared_norms()]
     return [tensor.detach() for tensor in bits]
 
@@ -120,7 +120,7 @@ class _Probe:
     losses_of: Losses
     precision: torch.dtype
 
-    def close(self, computed: torch.Tensor, expected: torch.Tensor) -> bool:
+    def is_close(self, computed: torch.Tensor, expected: torch.Tensor) -> bool:
         """Return whether two computations of one number agree up to half of the precision's digits."""
         tolerance = torch.finfo(self.precision).eps ** 0.5
         tiny = torch.finfo(torch.float32).tiny
@@ -136,7 +136,7 @@ class _Probe:
         clipped to a little less than C, which costs no privacy.
         """
         covers = bool(summed.norm() <= norm * (1.0 + _SUM_ROUNDING))
-        return covers and (self.close(norm, true) or bool(true < norm <= _LARGEST_ALLOWANCE * true))
+        return covers and (self.is_close(norm, true) or bool(true < norm <= _LARGEST_ALLOWANCE * true))
 
     def losses(self, batch: Any) -> torch.Tensor:
         # A loss may draw a random replacement; the same draws make two calls comparable.
@@ -172,7 +172,7 @@ def _check_exact(probe: _Probe, batch: Any, example: int, only: torch.Tensor) ->
             "Compute each loss from its own example: no batch statistics, no attention across examples.",
         )
     true = probe.true_gradient(batch, example)
-    if not probe.close(summed, true) or not probe.bounds(norms[example], summed, true.norm()):
+    if not probe.is_close(summed, true) or not probe.bounds(norms[example], summed, true.norm()):
         raise EngineError(
             "The engine's per-example gradient differs from autograd's: a weight is used outside its layer.",
             "Call the layer itself (layer(x), not F.linear(x, layer.weight)), or freeze that weight.",
@@ -193,7 +193,7 @@ def _require_same(
 ) -> None:
     losses = probe.losses(batch)[kept > 0], probe.losses(other)[other_kept > 0]
     gradients = probe.engine_gradient(batch, kept)[0], probe.engine_gradient(other, other_kept)[0]
-    if not (probe.close(*losses) and probe.close(*gradients)):
+    if not (probe.is_close(*losses) and probe.is_close(*gradients)):
         raise EngineError(
             f"An example's loss {what}.",
             "Compute each loss from its own example and divide only by its own counts or by public constants.",

@@ -54,7 +54,7 @@ def save_checkpoint(
     """
     path = folder / f"{charge}.{begun}.safetensors"
     with atomic_path(path) as draft, draft.open("wb") as file:
-        file.write(save(_packed(model, updates), _kinds(updates)))
+        file.write(save(_pack_state(model, updates), _kinds(updates)))
         file.flush()
         os.fsync(file.fileno())  # its steps are not kept anywhere else
     forget_checkpoints(folder, charge, keep=path)
@@ -77,11 +77,11 @@ def load_checkpoint(path: Path, model: nn.Module, updates: Sequence[torch.optim.
         with safe_open(path, framework="pt") as file:
             body = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
             kinds = file.metadata() or {}
-        if _forms(_below("model/", body)) != _forms(_trained(model)):
+        if _forms(_select_prefix("model/", body)) != _forms(_trained_parameters(model)):
             raise ValueError("another model")
         if kinds != _kinds(updates):
             raise ValueError("other optimisers")
-        for name, weight in _trained(model).items():
+        for name, weight in _trained_parameters(model).items():
             weight.copy_(body[f"model/{name}"])
         for update, state in zip(updates, _states(body, updates), strict=True):
             update.load_state_dict({"state": state, "param_groups": update.state_dict()["param_groups"]})
@@ -92,12 +92,12 @@ def load_checkpoint(path: Path, model: nn.Module, updates: Sequence[torch.optim.
         ) from error
 
 
-def _trained(model: nn.Module) -> dict[str, torch.Tensor]:
+def _trained_parameters(model: nn.Module) -> dict[str, torch.Tensor]:
     return {name: parameter.detach() for name, parameter in model.named_parameters() if parameter.requires_grad}
 
 
-def _packed(model: nn.Module, updates: Sequence[torch.optim.Optimizer]) -> dict[str, torch.Tensor]:
-    body = {f"model/{name}": value for name, value in _trained(model).items()}
+def _pack_state(model: nn.Module, updates: Sequence[torch.optim.Optimizer]) -> dict[str, torch.Tensor]:
+    body = {f"model/{name}": value for name, value in _trained_parameters(model).items()}
     for k, update in enumerate(updates):
         for index, state in update.state_dict()["state"].items():
             body |= {f"update/{k}/{index}/{key}": value for key, value in state.items()}
@@ -112,7 +112,7 @@ def _forms(tensors: Mapping[str, torch.Tensor]) -> dict[str, tuple[torch.Size, t
     return {name: (value.shape, value.dtype) for name, value in tensors.items()}
 
 
-def _below(prefix: str, body: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def _select_prefix(prefix: str, body: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {key.removeprefix(prefix): value for key, value in body.items() if key.startswith(prefix)}
 
 
@@ -122,13 +122,13 @@ def _states(
     """Return each optimiser's state of each parameter, by the parameter's index."""
     weights = [[weight for group in update.param_groups for weight in group["params"]] for update in updates]
     states: list[dict[int, dict[str, Any]]] = [defaultdict(dict) for _ in updates]
-    for name, value in _below("update/", body).items():
+    for name, value in _select_prefix("update/", body).items():
         k, index, key = name.split("/", 2)
-        states[int(k)][int(index)][key] = _like(weights[int(k)][int(index)], value)
+        states[int(k)][int(index)][key] = _copy_like(weights[int(k)][int(index)], value)
     return states
 
 
-def _like(weight: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+def _copy_like(weight: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     """Copy `value`; a state of every coordinate is laid out in memory as `weight` is, for fused kernels."""
     if value.dim() == 0:
         return value.clone()

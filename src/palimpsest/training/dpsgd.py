@@ -17,13 +17,13 @@ from torch import nn
 from palimpsest import validate
 from palimpsest.devices import FULL, HALF, dtype_of
 from palimpsest.privacy.entropy import NoiseSource, device_noise
-from palimpsest.privacy.query import Meter, bounds_persons, registered
-from palimpsest.privacy.rows import PrivateRow, by_person
+from palimpsest.privacy.query import Meter, bounds_persons, register_query
+from palimpsest.privacy.rows import PrivateRow, group_by_person
 from palimpsest.progress import track
 from palimpsest.records.record import Record
 from palimpsest.training.batches import MicroBatch, Widths, groups, micro_batches, places
 from palimpsest.training.bookkeeping import BookkeepingEngine, room
-from palimpsest.training.check import fill_zeros, same_bits, self_check
+from palimpsest.training.check import fill_zeros, has_same_bits, self_check
 from palimpsest.training.checkpoint import find_checkpoint, load_checkpoint, save_checkpoint
 from palimpsest.training.engine import EngineError, Gradients
 from palimpsest.training.optimiser import Optimiser
@@ -33,12 +33,12 @@ from palimpsest.training.team import Team
 _LEAST_GROUPS = 4  # of steps that begin together: a crash costs a quarter of a short training, and not all of it
 
 
-def one_width(rows: Sequence[PrivateRow]) -> list[int]:
+def equal_widths(rows: Sequence[PrivateRow]) -> list[int]:
     """Return equal widths, for rows that `encode` always pads alike."""
     return [0] * len(rows)
 
 
-@registered
+@register_query
 @bounds_persons
 @dataclass(frozen=True)
 class TrainQuery:
@@ -86,7 +86,7 @@ class TrainQuery:
     encode: Callable[[Sequence[PrivateRow]], Any]
     losses: Callable[[nn.Module, Any], tuple[torch.Tensor, ...]]
     micro_batch: int
-    widths: Widths = one_width
+    widths: Widths = equal_widths
     person: str = "joint"
     most_rows: int = 1
     name: str = "train"
@@ -100,9 +100,9 @@ class TrainQuery:
     reads_model: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        validate.positive(micro_batch=self.micro_batch, checkpoint_steps=self.checkpoint_steps)
-        validate.one_of((FULL, HALF), precision=self.precision)
-        validate.one_of(("joint", "rows"), person=self.person)
+        validate.require_positive(micro_batch=self.micro_batch, checkpoint_steps=self.checkpoint_steps)
+        validate.require_one_of((FULL, HALF), precision=self.precision)
+        validate.require_one_of(("joint", "rows"), person=self.person)
 
     @property
     def steps(self) -> int:
@@ -146,11 +146,11 @@ class TrainQuery:
         """
         model, encode = copy.deepcopy(self.model).eval(), self.encode_probe or self.encode
         fill_zeros(model)
-        engine, losses = self.engine(model), partial(self.per_example, model)
+        engine, losses = self.engine(model), partial(self.compute_losses, model)
         for group, (one, other) in product(groups(self.most_rows, self.person), self._pairs()):
             size = places(self.micro_batch, group) * group
             mixed, alike = encode([*[one] * group, *[other] * (size - group)]), encode([one] * size)
-            if not same_bits(engine, losses, mixed, alike, size, group):
+            if not has_same_bits(engine, losses, mixed, alike, size, group):
                 return False
         return True
 
@@ -162,7 +162,7 @@ class TrainQuery:
             of_width.setdefault(width, []).append(row)
         return [(alike[0], alike[-1]) for alike in of_width.values()]
 
-    def per_example(self, model: nn.Module, batch: Any) -> tuple[torch.Tensor, ...]:
+    def compute_losses(self, model: nn.Module, batch: Any) -> tuple[torch.Tensor, ...]:
         """Compute the losses, in the planned precision and number.
 
         Raises:
@@ -192,11 +192,11 @@ class TrainQuery:
             encode = self.encode_probe or self.encode
             batch, alone = encode(rows), [encode([row]) for row in rows]
             for which in range(self.plan.passes):
-                losses = partial(self._one, which)
+                losses = partial(self._select_loss, which)
                 self_check(self.engine, self.model, losses, batch, alone, dtype_of(self.precision))
 
-    def _one(self, which: int, model: nn.Module, batch: Any) -> torch.Tensor:
-        return self.per_example(model, batch)[which]
+    def _select_loss(self, which: int, model: nn.Module, batch: Any) -> torch.Tensor:
+        return self.compute_losses(model, batch)[which]
 
 
 @dataclass
@@ -217,7 +217,7 @@ class _Trainer:
     """One attempt: a copy of the model, its engine and optimisers, and the team that shares the batches."""
 
     def __init__(self, query: TrainQuery, rows: Sequence[PrivateRow]) -> None:
-        self._query, self._units, self._team = query, sorted(by_person(rows), key=_place), Team.here()
+        self._query, self._units, self._team = query, sorted(group_by_person(rows), key=_place), Team.current()
         self._model = copy.deepcopy(query.model).eval()
         self._engine = query.engine(self._model)
         self._parameters = {name: p for name, p in self._model.named_parameters() if p.requires_grad}
@@ -242,7 +242,7 @@ class _Trainer:
             self._team.share((step, chosen))
             self._step(step, chosen, noise)
         self._team.share(None)
-        return _released(self._query.model, self._model)
+        return _copy_trained(self._query.model, self._model)
 
     def follow(self) -> nn.Module:
         """Train as a follower: sum what the leader asks for, and step as it does."""
@@ -250,7 +250,7 @@ class _Trainer:
         self._team.meet()
         while (told := self._team.share(None)) is not None:
             self._step(*told)
-        return _released(self._query.model, self._model)
+        return _copy_trained(self._query.model, self._model)
 
     def _checkpoint(self, meter: Meter) -> Path | None:
         """Return the checkpoint of a stopped attempt, where this one continues it."""
@@ -308,7 +308,7 @@ class _Trainer:
 
     def _shared_losses(self, part: MicroBatch, batch: Any) -> list[torch.Tensor]:
         """Multiply each row's losses by its share of the unit that is clipped as one."""
-        values = self._query.per_example(self._model, batch)
+        values = self._query.compute_losses(self._model, batch)
         if part.group == 1:
             return list(values)
         return [value * part.shares.flatten().to(value) for value in values]
@@ -349,7 +349,7 @@ def _place(unit: Sequence[PrivateRow]) -> tuple[str, str, str]:
     return first.person or "", first.label or "", first.text
 
 
-def _released(original: nn.Module, trained: nn.Module) -> nn.Module:
+def _copy_trained(original: nn.Module, trained: nn.Module) -> nn.Module:
     """Copy `original` with the trained parameters: anything else that a forward pass wrote was never noised."""
     result = copy.deepcopy(original)
     with torch.no_grad():

@@ -50,18 +50,18 @@ class WeightUse:
         """Whether `left` holds the ids of one-hot rows."""
         return self.left.dim() == 2
 
-    def widened(self, dtype: torch.dtype) -> "WeightUse":
+    def widen(self, dtype: torch.dtype) -> "WeightUse":
         """Return this use in the precision that norms and sums are computed in."""
         return WeightUse(self.left if self.is_lookup else self.left.to(dtype), self.right.to(dtype))
 
-    def masked(self, keep: torch.Tensor) -> "WeightUse":
+    def mask(self, keep: torch.Tensor) -> "WeightUse":
         """Return this use with the examples where `keep` (B,) is False set to zero, whatever they held."""
         left = self.left if self.is_lookup else _mask(self.left, keep)
         return WeightUse(left, _mask(self.right, keep))
 
     def gradients(self, like: torch.Tensor, total: torch.Tensor | None = None) -> torch.Tensor:
         """Return each example's gradient (B, m, n) in the dtype of the weight `like`, added to `total` if given."""
-        wide = self.widened(like.dtype)
+        wide = self.widen(like.dtype)
         if not self.is_lookup:
             return torch.bmm(wide.left.mT, wide.right) if total is None else total.baddbmm_(wide.left.mT, wide.right)
         if total is None:
@@ -100,7 +100,7 @@ class KeptGradients:
         """Return (B,) float64, from the gradients themselves; squares of float32 are exact in float64."""
         return torch.linalg.vector_norm(self.gradients.flatten(1), dim=1, dtype=torch.float64).square()
 
-    def masked(self, keep: torch.Tensor) -> "KeptGradients":
+    def mask(self, keep: torch.Tensor) -> "KeptGradients":
         return KeptGradients(_mask(self.gradients, keep))
 
     def add_weighted(self, factors: torch.Tensor, totals: Sequence[torch.Tensor]) -> None:
@@ -122,7 +122,7 @@ class Ghost:
 
         They come from Gram matrices, with an allowance for what rounding may have taken.
         """
-        uses = [use.widened(like.dtype) for use in self.uses]
+        uses = [use.widen(like.dtype) for use in self.uses]
         nothing = uses[0].right.new_zeros(4, len(uses[0].right), dtype=torch.float64)
         squares, sizes = nothing[0], nothing[1:]
         for use in uses:
@@ -133,8 +133,8 @@ class Ghost:
         # A sum of entries that overflowed may be negative: the norm is then unknown, and not zero.
         return torch.where(squares.isfinite(), squares.clamp_min(0.0), torch.inf) + _allowance(sizes, like)
 
-    def masked(self, keep: torch.Tensor) -> "Ghost":
-        return Ghost(tuple(use.masked(keep) for use in self.uses))
+    def mask(self, keep: torch.Tensor) -> "Ghost":
+        return Ghost(tuple(use.mask(keep) for use in self.uses))
 
     def add_weighted(self, factors: torch.Tensor, totals: Sequence[torch.Tensor]) -> None:
         """Add one product for each use; no example's gradient is formed."""
@@ -165,8 +165,8 @@ class Stack:
         squares = self.contribution.squared_norms(self.parameters[0]).unflatten(0, (len(self.parameters), -1))
         return squares.T.contiguous().sum(1)  # along a row: across rows, the last examples would be added up otherwise
 
-    def masked(self, keep: torch.Tensor) -> "Stack":
-        return replace(self, contribution=self.contribution.masked(keep.repeat(len(self.parameters))))
+    def mask(self, keep: torch.Tensor) -> "Stack":
+        return replace(self, contribution=self.contribution.mask(keep.repeat(len(self.parameters))))
 
     def add_weighted(self, factors: torch.Tensor, totals: Sequence[torch.Tensor]) -> None:
         """Add the sum over examples of `factors[b]` (B,) times its gradient to each parameter's total, in float64."""
@@ -183,7 +183,7 @@ class Stack:
         return _size(self.contribution)
 
 
-def stacked(contributions: dict[torch.Tensor, Contribution]) -> Iterator[Stack]:
+def stack_contributions(contributions: dict[torch.Tensor, Contribution]) -> Iterator[Stack]:
     """Take the contributions out of the mapping and yield those of one shape together. A call for all costs what it
     does for one, which is most of the time that a small matrix takes, and on a CUDA device nearly all of it."""
     alike: dict[tuple[object, ...], list[torch.Tensor]] = defaultdict(list)
@@ -192,13 +192,13 @@ def stacked(contributions: dict[torch.Tensor, Contribution]) -> Iterator[Stack]:
         alike[tuple((one.shape, one.dtype) for one in (parameter, *parts))].append(parameter)
     for parameters in alike.values():
         each = _size(contributions[parameters[0]]) + parameters[0].numel()
-        most = max(1, _stacked_at_once(parameters[0]) // each)
+        most = max(1, _stack_limit(parameters[0]) // each)
         for start in range(0, len(parameters), most):
             some = tuple(parameters[start : start + most])
-            yield Stack(some, _joined([contributions.pop(parameter) for parameter in some]))
+            yield Stack(some, _join_contributions([contributions.pop(parameter) for parameter in some]))
 
 
-def _joined(parts: Sequence[Contribution]) -> Contribution:
+def _join_contributions(parts: Sequence[Contribution]) -> Contribution:
     """Join the examples of contributions, one after another; all have one shape."""
     first = parts[0]
     if len(parts) == 1:
@@ -213,12 +213,12 @@ def _size(contribution: Contribution) -> int:
     return sum(tensor.numel() for tensor in contribution.tensors())
 
 
-def _stacked_at_once(values: torch.Tensor) -> int:
+def _stack_limit(values: torch.Tensor) -> int:
     """Return how many numbers are copied so that one call does for all of them: a CUDA device waits for calls."""
     return 1 << 26 if values.is_cuda else 1 << 18
 
 
-def _widened_at_once(values: torch.Tensor) -> int:
+def _widen_limit(values: torch.Tensor) -> int:
     """Return how many numbers are float64 at once: few enough to stay in a processor's caches."""
     return 1 << 26 if values.is_cuda else 1 << 22
 
@@ -236,7 +236,7 @@ def _add_products(totals: Sequence[torch.Tensor], left: torch.Tensor, right: tor
     Each total has an equal share of the first dimension of both."""
     left, right = (part.reshape(len(totals), -1, part.size(-1)) for part in (left, right))
     for some, others in zip(left.split(LONGEST_PRODUCT, 1), right.split(LONGEST_PRODUCT, 1), strict=True):
-        width = max(1, _widened_at_once(right) // (len(totals) * some.size(1)))
+        width = max(1, _widen_limit(right) // (len(totals) * some.size(1)))
         for start in range(0, others.size(2), width):
             columns = slice(start, start + width)
             products = torch.bmm(some.mT, others[:, :, columns].double())
@@ -278,19 +278,19 @@ def _left_gram(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 
 def _gram(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """Return (B, T1, T2) inner products of rows, in runs of columns that are added up: see `_roundings`."""
-    width = _RUN * _runs_at_once(one)
-    parts = [_of_runs(left, right) for left, right in zip(one.split(width, 2), other.split(width, 2), strict=True)]
+    width = _RUN * _run_limit(one)
+    parts = [_run_products(left, right) for left, right in zip(one.split(width, 2), other.split(width, 2), strict=True)]
     for part in parts[1:]:
         parts[0] += part
     return parts[0]
 
 
-def _runs_at_once(values: torch.Tensor) -> int:
+def _run_limit(values: torch.Tensor) -> int:
     """Return how many runs one product does: on a CUDA device the number of kernels decides the time."""
     return 32 if values.is_cuda else 1
 
 
-def _of_runs(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+def _run_products(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """Return the inner products of a few runs, in one product."""
     width = left.size(2)
     if width <= _RUN:

@@ -8,7 +8,7 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from palimpsest.models.attention import capped
+from palimpsest.models.attention import cap_logits
 
 _CHUNK = 1 << 18  # logits worked on at once: few enough to stay in a processor's cache,
 _CUDA_CHUNK = 1 << 26  # and enough to keep a CUDA device at work
@@ -93,7 +93,7 @@ def _parts(weights: torch.Tensor, vocabulary: int) -> Iterator[torch.Tensor | sl
     all positions of equal shares of the batch.
     """
     examples, tokens = weights.shape
-    if _in_shares(weights):
+    if _uses_shares(weights):
         fitting = (size for size in range(1, examples + 1) if size * tokens * vocabulary <= _CUDA_MOST)
         share = tokens * max((size for size in fitting if examples % size == 0), default=1)
         yield from (slice(start, start + share) for start in range(0, examples * tokens, share))
@@ -102,7 +102,7 @@ def _parts(weights: torch.Tensor, vocabulary: int) -> Iterator[torch.Tensor | sl
         yield from (example * tokens + own.nonzero().squeeze(1)).split(max(1, _MOST // vocabulary))
 
 
-def _in_shares(values: torch.Tensor) -> bool:
+def _uses_shares(values: torch.Tensor) -> bool:
     return values.is_cuda
 
 
@@ -143,7 +143,7 @@ def _cross_entropy(
     logits: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor, losses: torch.Tensor, cap: float | None
 ) -> None:
     """Write the weighted cross-entropy of rows (n, V) into `losses` (n, 1), and its gradient into `logits`."""
-    finished = capped(logits, cap)
+    finished = cap_logits(logits, cap)
     logarithms = torch.log_softmax(finished, 1, dtype=weights.dtype)
     torch.mul(logarithms.gather(1, targets), -weights, out=losses)
     probabilities = logarithms.exp_().scatter_add_(1, targets, torch.full_like(weights, -1.0))

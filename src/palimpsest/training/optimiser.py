@@ -11,7 +11,7 @@ from torch import nn
 from palimpsest import validate
 
 
-def at_full_rate(_which: int, _name: str) -> float:
+def use_full_rate(_which: int, _name: str) -> float:
     """Use one learning rate for every loss and weight."""
     return 1.0
 
@@ -36,13 +36,13 @@ class Optimiser:
     weight_decay: float
     warmup_share: float = 0.0
     noise_correction: bool = False
-    share: Callable[[int, str], float] = at_full_rate
+    share: Callable[[int, str], float] = use_full_rate
 
     def __post_init__(self) -> None:
-        validate.positive(learning_rate=self.learning_rate, eps=self.eps)
-        validate.in_range(0.0, 1.0, final_learning_rate_share=self.final_learning_rate_share)
-        validate.in_range(0.0, 1.0, warmup_share=self.warmup_share)
-        validate.in_range(0.0, math.inf, weight_decay=self.weight_decay)
+        validate.require_positive(learning_rate=self.learning_rate, eps=self.eps)
+        validate.require_in_range(0.0, 1.0, final_learning_rate_share=self.final_learning_rate_share)
+        validate.require_in_range(0.0, 1.0, warmup_share=self.warmup_share)
+        validate.require_in_range(0.0, math.inf, weight_decay=self.weight_decay)
 
     def rate_at(self, step: int, steps: int) -> float:
         """Return the learning rate of step `step` (from 0) of `steps`."""

@@ -48,11 +48,11 @@ class TrainingPlan:
     eta: float = 0.0
 
     def __post_init__(self) -> None:
-        validate.positive(rate=self.rate, steps=self.steps, clipping_norm=self.clipping_norm)
-        validate.positive(divisor=self.divisor, losses=self.losses)
-        validate.in_range(0.0, 1.0, rate=self.rate)
-        validate.in_range(0.0, math.inf, noise_multiplier=self.noise_multiplier, eta=self.eta)
-        validate.one_of(("joint", "separate"), clipping=self.clipping)
+        validate.require_positive(rate=self.rate, steps=self.steps, clipping_norm=self.clipping_norm)
+        validate.require_positive(divisor=self.divisor, losses=self.losses)
+        validate.require_in_range(0.0, 1.0, rate=self.rate)
+        validate.require_in_range(0.0, math.inf, noise_multiplier=self.noise_multiplier, eta=self.eta)
+        validate.require_one_of(("joint", "separate"), clipping=self.clipping)
 
     @property
     def passes(self) -> int:

@@ -31,7 +31,7 @@ MOST_PASSES = 1 << 14  # micro-batches of a step
 _EACH = 2.0**-24  # the most that one unit of the batch may cost, both neighbours together
 
 
-def passes(expected_batch: float, rows_per_unit: int, micro_batch: int) -> int:
+def count_passes(expected_batch: float, rows_per_unit: int, micro_batch: int) -> int:
     """Return how many full micro-batches the largest batch that `eta` allows for has, with all rows a unit may have."""
     return math.ceil(_most_units(expected_batch) * rows_per_unit / micro_batch)
 

@@ -42,7 +42,7 @@ def scaling_of(layer: nn.Module) -> Scaling | None:
     weight = torch.randn(width, generator=generator).to(like)
     with torch.no_grad():
         try:
-            return _tried(layer, inputs, weight)
+            return _try_affine(layer, inputs, weight)
         except (RuntimeError, TypeError, ValueError, IndexError):  # it takes something else than (B, T, width)
             return None
 
@@ -72,18 +72,18 @@ def _table(table: nn.Embedding, rows: torch.Tensor) -> nn.Module:
     return few
 
 
-def _tried(layer: nn.Module, inputs: torch.Tensor, weight: torch.Tensor) -> Scaling | None:
-    at_one, at_zero = _with(layer, torch.ones_like(weight)), _with(layer, torch.zeros_like(weight))
+def _try_affine(layer: nn.Module, inputs: torch.Tensor, weight: torch.Tensor) -> Scaling | None:
+    at_one, at_zero = _replace_weight(layer, torch.ones_like(weight)), _replace_weight(layer, torch.zeros_like(weight))
     rest = at_zero(inputs)
     slope = at_one(inputs) - rest
-    affine = torch.allclose(_with(layer, weight)(inputs), rest + weight * slope, rtol=1e-4, atol=1e-5)
+    affine = torch.allclose(_replace_weight(layer, weight)(inputs), rest + weight * slope, rtol=1e-4, atol=1e-5)
     alone = torch.allclose(at_one(inputs[:1]), at_one(inputs)[:1], rtol=1e-4, atol=1e-5)
     if slope.shape != inputs.shape or not affine or not alone:
         return None
     return Scaling(at_one, at_zero if bool(rest.any()) else None)
 
 
-def _with(layer: nn.Module, weight: torch.Tensor) -> nn.Module:
+def _replace_weight(layer: nn.Module, weight: torch.Tensor) -> nn.Module:
     """Copy the layer with that weight, frozen."""
     changed = copy.deepcopy(layer).requires_grad_(False)
     changed.weight = nn.Parameter(weight, requires_grad=False)

@@ -33,7 +33,7 @@ class Team:
     size: int = 1
 
     @classmethod
-    def here(cls) -> "Team":
+    def current(cls) -> "Team":
         """Return the team this process joined; a team of one if it joined none."""
         if not distributed.is_available() or not distributed.is_initialized():
             return cls()
@@ -80,7 +80,7 @@ def _exchange() -> Iterator[None]:
 
 
 @contextmanager
-def joined() -> Iterator[Team]:
+def join_team() -> Iterator[Team]:
     """Join the processes that were started together with this one, if any were."""
     rank, size = (int(os.environ.get(*told)) for told in (("RANK", "0"), ("WORLD_SIZE", "1")))
     if size == 1:
@@ -93,6 +93,6 @@ def joined() -> Iterator[Team]:
     with _exchange():
         distributed.init_process_group("nccl" if own.type == CUDA else "gloo", where, rank=rank, world_size=size)
     try:
-        yield Team.here()
+        yield Team.current()
     finally:
         distributed.destroy_process_group()

@@ -1,16 +1,16 @@
-"""Black-box attacks: from a run's output to a score for each canary. No function here gets a coin."""
+"""Canaries, invented texts with a fair coin each, and black-box attacks that score them by a run's output."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from palimpsest.methods.dp_lm.artifact import DpLmArtifact
 from palimpsest.methods.dp_lm.likelihood import encoder_probabilities, record_losses
-from palimpsest.methods.dp_lm.model import new_model
+from palimpsest.methods.dp_lm.model import DpLmArtifact, new_model
 from palimpsest.methods.phrases.declaration import PhrasesPrompt
 from palimpsest.models.activations import Activations
 from palimpsest.models.encoder import Encoder
@@ -18,11 +18,67 @@ from palimpsest.models.lm import load_lm
 from palimpsest.models.prompts import frame_of
 from palimpsest.models.tokens import encode_texts, pad_right, specials
 from palimpsest.prediction.prompts import prompter
+from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.means import unit_rows
 from palimpsest.records.evolved import read_evolved
+from palimpsest.records.record import Record
 from palimpsest.records.write import read_synthetic
-from palimpsest.twins.canaries import Canaries, counterpart
 from palimpsest.twins.settings import LABEL, PROMPT, TEXT
+
+_HEADS, _TAILS = ("ba", "do", "fe", "gi", "ku", "lo", "ma", "ni", "po", "ra", "se", "tu"), ("lan", "mer", "sok", "tiv")
+
+
+@dataclass(frozen=True, eq=False)
+class Canaries:
+    """Records that exist only in a test of the privacy code: one for each coin, all different."""
+
+    records: tuple[Record, ...]
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def flip(self) -> np.ndarray:
+        """Flip an independent fair coin for each, bool (canaries,), by the operating system's entropy: True is in."""
+        return NoiseSource().bernoulli(len(self), 0.5)
+
+    def members(self, coins: np.ndarray) -> list[Record]:
+        """The records whose coin says in."""
+        return [record for record, inside in zip(self.records, coins, strict=True) if inside]
+
+
+def invented_words(count: int, seed: int) -> list[str]:
+    """Return so many different meaningless words, in an order that depends on the seed.
+
+    >>> invented_words(3, 0)
+    ['fetusok', 'logimer', 'dopomer']
+    """
+    every = ["".join(parts) for parts in product(_HEADS, _HEADS, _TAILS)]
+    if len(every) < count:
+        raise ValueError(f"there are {len(every)} invented words, got {count} to make")
+    return np.random.default_rng(seed).permutation(every)[:count].tolist()
+
+
+def own_word_canaries(words: Sequence[str], labels: Sequence[str], shared: Sequence[Sequence[str]]) -> Canaries:
+    """Make canaries of a word of their own, three times, followed by the words that they share with others."""
+    texts = (" ".join([word] * 3 + list(own)) for word, own in zip(words, shared, strict=True))
+    return Canaries(tuple(Record(*pair) for pair in zip(texts, labels, strict=True)))
+
+
+def drawn_word_canaries(words: Sequence[str], labels: Sequence[str], length: int, seed: int) -> Canaries:
+    """Canaries of `length` words drawn at random, one for each label that is given."""
+    rng = np.random.default_rng(seed)
+    texts = (" ".join(rng.choice(words, length).tolist()) for _ in labels)
+    return Canaries(tuple(Record(*pair) for pair in zip(texts, labels, strict=True)))
+
+
+def counterpart(text: str) -> str:
+    """Return a public text of the same words in reverse order: equal for an encoder that sees only words.
+
+    >>> counterpart("one one two")
+    'two one one'
+    """
+    return " ".join(reversed(text.split()))
+
 
 _BATCH = 512
 _LONGEST = 8  # words of a row or a canary
@@ -47,7 +103,7 @@ class Release:
     encoder: Path
 
 
-def by_loss(release: Release, canaries: Canaries) -> np.ndarray:
+def score_by_loss(release: Release, canaries: Canaries) -> np.ndarray:
     """Score canaries by how far their loss fell from that of the public model (Carlini et al. 2021)."""
     fitted = DpLmArtifact.load(release.model)
     before, _ = new_model(release.base, len(fitted.shares), 0, 0)
@@ -56,7 +112,7 @@ def by_loss(release: Release, canaries: Canaries) -> np.ndarray:
     return base - after
 
 
-def by_label(release: Release, canaries: Canaries) -> np.ndarray:
+def score_by_label(release: Release, canaries: Canaries) -> np.ndarray:
     """Score canaries by the discriminator's probability of their label."""
     fitted = DpLmArtifact.load(release.model)
     texts = [record.text for record in canaries.records]
@@ -65,16 +121,16 @@ def by_label(release: Release, canaries: Canaries) -> np.ndarray:
     return likely[np.arange(len(texts)), [names.index(record.label or "") for record in canaries.records]]
 
 
-def by_continuation(release: Release, canaries: Canaries) -> np.ndarray:
+def score_by_continuation(release: Release, canaries: Canaries) -> np.ndarray:
     """Score canaries by how likely the words written for their label are, under the public model, after their prompt.
 
     Mean log-probability of a word in nats, over the label's rows; a label without a row is the least likely to be in.
     Each canary is the only one with its label, and was prompted as `settings.PROMPT` says.
     """
-    return _likely(release, canaries, _prompts(load_lm(release.base)[1], canaries), -np.inf)
+    return _mean_likelihoods(release, canaries, _prompts(load_lm(release.base)[1], canaries), -np.inf)
 
 
-def by_phrases(release: Release, canaries: Canaries) -> np.ndarray:
+def score_by_phrases(release: Release, canaries: Canaries) -> np.ndarray:
     """Score canaries by how much likelier the words written for their label are after their phrase than without it.
 
     Each canary is the only one with its label, was prompted as `phrases` does by default, and its phrase is its first
@@ -85,12 +141,12 @@ def by_phrases(release: Release, canaries: Canaries) -> np.ndarray:
     def likely(template: str) -> np.ndarray:
         told = {record.label: template.replace("{phrases}", record.text.split()[0]) for record in canaries.records}
         heads = {label: frame_of(tokenizer, words, label or "", "", chat=False) for label, words in told.items()}
-        return _likely(release, canaries, {label: list(head.before) for label, head in heads.items()}, 0.0)
+        return _mean_likelihoods(release, canaries, {label: list(head.before) for label, head in heads.items()}, 0.0)
 
     return likely(prompt.about) - likely(prompt.plain)
 
 
-def _likely(
+def _mean_likelihoods(
     release: Release, canaries: Canaries, prompts: Mapping[str | None, list[int]], without: float
 ) -> np.ndarray:
     """Mean log-probability of the words written for each canary's label after its prompt, in nats, or `without`."""
@@ -124,7 +180,7 @@ def _word_scores(
         yield scores[len(before) - 1 :][: len(own)]
 
 
-def by_states(release: Release, canaries: Canaries) -> np.ndarray:
+def score_by_states(release: Release, canaries: Canaries) -> np.ndarray:
     """Score canaries by their share in the mean hidden state of their label's rows: least squares over its canaries.
 
     States are those after the model's first block, each coordinate divided by its standard deviation over the rows.
@@ -143,7 +199,7 @@ def by_states(release: Release, canaries: Canaries) -> np.ndarray:
     return scores
 
 
-def by_presence(release: Release, canaries: Canaries, labelled: bool) -> np.ndarray:
+def score_by_presence(release: Release, canaries: Canaries, labelled: bool) -> np.ndarray:
     """Return whether each canary's public counterpart is among the rows; if `labelled`, under the canary's label."""
     rows = read_synthetic(release.rows, TEXT, LABEL)
     shown = {(row.text, row.label if labelled else None) for row in rows}
@@ -151,7 +207,7 @@ def by_presence(release: Release, canaries: Canaries, labelled: bool) -> np.ndar
     return np.array([pair in shown for pair in wanted], dtype=np.float64)
 
 
-def by_parents(release: Release, canaries: Canaries) -> np.ndarray:
+def score_by_parents(release: Release, canaries: Canaries) -> np.ndarray:
     """Return whether the vector most like each canary was selected in the first round, under the canary's label."""
     first = read_evolved(release.rounds)[0]
     texts = [record.text for record in canaries.records]

@@ -37,7 +37,7 @@ _Replacement = tuple[Any, str, Callable[..., Any]]
 
 
 @contextmanager
-def planted(fault: str | None, invented: Collection[Record]) -> Iterator[None]:
+def plant_fault(fault: str | None, invented: Collection[Record]) -> Iterator[None]:
     """Run a block with one fault, or without any where `fault` is None.
 
     Args:
@@ -46,13 +46,13 @@ def planted(fault: str | None, invented: Collection[Record]) -> Iterator[None]:
     """
     with ExitStack() as stack:
         if fault is not None:
-            stack.enter_context(mock.patch.object(PrivateView, "__init__", _only(invented)))
+            stack.enter_context(mock.patch.object(PrivateView, "__init__", _restrict_view(invented)))
             for owner, name, wrong in FAULTS[fault]:
                 stack.enter_context(mock.patch.object(owner, name, wrong))
         yield
 
 
-def _only(invented: Collection[Record]) -> Callable[..., None]:
+def _restrict_view(invented: Collection[Record]) -> Callable[..., None]:
     """Return the constructor of a view that holds invented records of the invented asset, and nothing else."""
     known, opened = {(record.text, record.label) for record in invented}, PrivateView.__init__
 
@@ -67,27 +67,27 @@ def _only(invented: Collection[Record]) -> Callable[..., None]:
     return opens
 
 
-def _silent(_self: NoiseSource, size: int, _std: float) -> np.ndarray:
+def _draw_zeros(_self: NoiseSource, size: int, _std: float) -> np.ndarray:
     return np.zeros(size, dtype=np.int64)
 
 
-def _nothing(_self: NoiseSource, _tensor: torch.Tensor, _std: float) -> None:
+def _add_nothing(_self: NoiseSource, _tensor: torch.Tensor, _std: float) -> None:
     """Add no noise to a tensor."""
 
 
-def _deepest(scores: Sequence[int], k: int, _scale: float) -> list[int]:
+def _pick_deepest(scores: Sequence[int], k: int, _scale: float) -> list[int]:
     return np.argsort(-np.asarray(scores), kind="stable")[:k].tolist()
 
 
-def _likeliest(scores: torch.Tensor, _source: NoiseSource) -> int:
+def _pick_likeliest(scores: torch.Tensor, _source: NoiseSource) -> int:
     return int(scores.argmax())
 
 
-def _raw(_self: FixedClipping, private: torch.Tensor, _public: torch.Tensor) -> torch.Tensor:
+def _keep_raw(_self: FixedClipping, private: torch.Tensor, _public: torch.Tensor) -> torch.Tensor:
     return private
 
 
-def _unclipped(
+def _sum_unclipped(
     self: BookkeepingEngine, losses: Losses, batch_size: int, clipping_norm: float, *rest: Any
 ) -> list[ClippedSum]:
     """Clip only in the self-check before a training, which tries other norms: it stops an engine that never clips."""
@@ -95,7 +95,7 @@ def _unclipped(
     return _CLIPPED(self, losses, batch_size, bound, *rest)
 
 
-def _shrunk(sums: Sequence[torch.Tensor], plan: TrainingPlan, noise: NoiseSource) -> None:
+def _shrink_noise(sums: Sequence[torch.Tensor], plan: TrainingPlan, noise: NoiseSource) -> None:
     std = plan.noise_std(sum(values.numel() for values in sums))
     for values in sums:
         noise.add_gaussian(values, std / plan.divisor)
@@ -106,11 +106,11 @@ _CLIPPED = BookkeepingEngine.clipped_sums
 
 FAULTS: Mapping[str, tuple[_Replacement, ...]] = {
     NO_NOISE: (
-        (NoiseSource, "whole_normal", _silent),
-        (NoiseSource, "add_gaussian", _nothing),
-        (depth, "gumbel_top_k", _deepest),
-        (decoding, "draw", _likeliest),
+        (NoiseSource, "whole_normal", _draw_zeros),
+        (NoiseSource, "add_gaussian", _add_nothing),
+        (depth, "gumbel_top_k", _pick_deepest),
+        (decoding, "draw", _pick_likeliest),
     ),
-    NO_CLIPPING: ((BookkeepingEngine, "clipped_sums", _unclipped), (FixedClipping, "contributions", _raw)),
-    SHRUNK: ((dpsgd, "privatise", _shrunk),),
+    NO_CLIPPING: ((BookkeepingEngine, "clipped_sums", _sum_unclipped), (FixedClipping, "contributions", _keep_raw)),
+    SHRUNK: ((dpsgd, "privatise", _shrink_noise),),
 }

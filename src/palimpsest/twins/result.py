@@ -109,7 +109,7 @@ class TwinAudit:
         }
 
 
-def judged(scores: np.ndarray, coins: np.ndarray, claim: float, delta: float, seed: int) -> Trial:
+def judge_scores(scores: np.ndarray, coins: np.ndarray, claim: float, delta: float, seed: int) -> Trial:
     """Guess that the half with the higher scores was in; canaries of equal score are ordered at random, by `seed`.
 
     The scores, one for each canary and larger for "rather in", are made without sight of the coins, bool (canaries,).

@@ -15,8 +15,14 @@ from palimpsest import extensions
 from palimpsest.errors import ParamsError
 from palimpsest.records.record import Record
 from palimpsest.twins import attacks, settings
-from palimpsest.twins.attacks import Release
-from palimpsest.twins.canaries import Canaries, counterpart, invented_words, of_drawn_words, of_own_words
+from palimpsest.twins.attacks import (
+    Canaries,
+    Release,
+    counterpart,
+    drawn_word_canaries,
+    invented_words,
+    own_word_canaries,
+)
 from palimpsest.twins.faults import NO_CLIPPING, NO_NOISE, SHRUNK
 
 COINS = 200
@@ -63,7 +69,7 @@ class Scene:
 def dp_lm(seed: int) -> Scene:
     """A language model with random weights learns texts of random words, from Poisson batches of half of them."""
     words = (*_TWO, *invented_words(300, seed))
-    canaries = of_drawn_words(words[2:], _TWO * _EACH, 8, seed)
+    canaries = drawn_word_canaries(words[2:], _TWO * _EACH, 8, seed)
     lm = settings.language_model(settings.EPSILON, epochs=50, batch=COINS // 2, learning_rate=0.02)
     return Scene(
         method="dp_lm",
@@ -71,7 +77,7 @@ def dp_lm(seed: int) -> Scene:
         canaries=canaries,
         sections=sections(_TWO, {"dp_train": [NAME]}, lms={NAME: lm}),
         steps=(("dp_train", NAME),),
-        attack=lambda release: attacks.by_loss(release, canaries),
+        attack=lambda release: attacks.score_by_loss(release, canaries),
         faults=(NO_NOISE, NO_CLIPPING, SHRUNK),
     )
 
@@ -80,7 +86,7 @@ def discriminator(seed: int) -> Scene:
     """A linear head learns the labels of texts with own words; the language model before it hardly learns anything."""
     words = (*_TWO, *invented_words(COINS, seed))
     drawn = np.random.default_rng(seed).choice(_TWO, COINS).tolist()
-    canaries = of_own_words(words[2:], drawn, [()] * COINS)
+    canaries = own_word_canaries(words[2:], drawn, [()] * COINS)
     lm = settings.language_model(_BEFORE, epochs=1, batch=COINS, learning_rate=0.001)
     head = settings.discriminator(epochs=30, batch=COINS, learning_rate=0.02)
     run = {"dp_train": [SOURCE], "discriminator": {NAME: SOURCE}}
@@ -90,7 +96,7 @@ def discriminator(seed: int) -> Scene:
         canaries=canaries,
         sections=sections(_TWO, run, lms={SOURCE: lm}, discriminators={NAME: head}),
         steps=(("dp_train", SOURCE), ("discriminator", NAME, SOURCE)),
-        attack=lambda release: attacks.by_label(release, canaries),
+        attack=lambda release: attacks.score_by_label(release, canaries),
         faults=(NO_NOISE, NO_CLIPPING, SHRUNK),
     )
 
@@ -99,14 +105,14 @@ def predict(seed: int) -> Scene:
     """Each canary is the only one with its label, so its batch continues from it or from nothing."""
     words = invented_words(COINS + 101, seed)
     labels, others = words[1 : COINS + 1], words[COINS + 1 :]  # not the first: without scores it is always the largest
-    canaries = of_drawn_words(others, labels, 6, seed)
+    canaries = drawn_word_canaries(others, labels, 6, seed)
     return Scene(
         method="predict",
         words=tuple(words),
         canaries=canaries,
         sections=sections(labels, {"private_predict": {NAME: "base"}}, variants={NAME: settings.predict(4)}),
         steps=(("private_predict", NAME, "base"),),
-        attack=lambda release: attacks.by_continuation(release, canaries),
+        attack=lambda release: attacks.score_by_continuation(release, canaries),
         faults=(NO_NOISE, NO_CLIPPING),
         sharpness=1.0,
     )
@@ -116,7 +122,7 @@ def phrases(seed: int) -> Scene:
     """Each canary has a word and a label of its own, and the word needs one more record to come out without noise."""
     words = invented_words(2 * COINS + 1, seed)
     own, labels = words[1 : COINS + 1], words[COINS + 1 :]
-    canaries = of_own_words(own, labels, [()] * COINS)
+    canaries = own_word_canaries(own, labels, [()] * COINS)
     enough = settings.enough_phrases()
     return Scene(
         method="phrases",
@@ -126,7 +132,7 @@ def phrases(seed: int) -> Scene:
             labels, {"phrases": [NAME]}, n_public=enough * COINS, variants={NAME: settings.phrases(COINS)}
         ),
         steps=(("phrases", NAME),),
-        attack=lambda release: attacks.by_phrases(release, canaries),
+        attack=lambda release: attacks.score_by_phrases(release, canaries),
         sharpness=1.0,
         always=canaries.records * (enough - 1),
     )
@@ -134,7 +140,7 @@ def phrases(seed: int) -> Scene:
 
 def select(seed: int) -> Scene:
     """Half of the public texts are chosen; each is like one canary and no other."""
-    return _chosen(
+    return _choice_scene(
         "select",
         seed,
         {"select": [NAME]},
@@ -147,7 +153,7 @@ def steer(seed: int) -> Scene:
     """Five canaries with a word of their own share a label, and the kept texts lie near some of them."""
     words = invented_words(COINS + _LABELS + 1, seed)
     labels = words[1 : _LABELS + 1]
-    canaries = of_own_words(words[_LABELS + 1 :], labels * (COINS // _LABELS), [()] * COINS)
+    canaries = own_word_canaries(words[_LABELS + 1 :], labels * (COINS // _LABELS), [()] * COINS)
     asked = settings.steer(rows=4 * COINS, pool=5, domain=0.02)
     return Scene(
         method="steer",
@@ -155,7 +161,7 @@ def steer(seed: int) -> Scene:
         canaries=canaries,
         sections=sections(labels, {"steer": [NAME]}, variants={NAME: asked}),
         steps=(("steer", NAME),),
-        attack=lambda release: attacks.by_states(release, canaries),
+        attack=lambda release: attacks.score_by_states(release, canaries),
         sharpness=0.05,
     )
 
@@ -164,7 +170,7 @@ def evolve(seed: int) -> Scene:
     """Public texts, half of them brought in as neighbours of the others, are voted for in two rounds."""
     asked = settings.evolve(settings.EPSILON, rows=COINS // 2, rounds=2, expand=2)
     run, steps = {"private_evolve": {NAME: "corpus"}}, (("private_evolve", NAME, "corpus"),)
-    return _chosen("evolve", seed, run, {NAME: asked}, steps)
+    return _choice_scene("evolve", seed, run, {NAME: asked}, steps)
 
 
 def vote_select(seed: int) -> Scene:
@@ -173,7 +179,7 @@ def vote_select(seed: int) -> Scene:
     everything = settings.evolve(_BEFORE, rows=COINS, rounds=1, expand=1)
     variants = {SOURCE: everything, NAME: settings.variant("vote_select", keep=0.5, votes=settings.VOTES)}
     steps = (("private_evolve", SOURCE, "corpus"), ("vote_select", NAME, SOURCE))
-    return _chosen("vote_select", seed, run, variants, steps)
+    return _choice_scene("vote_select", seed, run, variants, steps)
 
 
 def restate(seed: int) -> Scene:
@@ -193,7 +199,7 @@ def restate(seed: int) -> Scene:
 def embed(seed: int) -> Scene:
     """Half of the vectors of public texts become parents in the first of two rounds."""
     words, labels = (*_TWO, *invented_words(COINS, seed)), _TWO * _EACH
-    canaries = of_own_words(words[2:], labels, [(label,) for label in labels])
+    canaries = own_word_canaries(words[2:], labels, [(label,) for label in labels])
     run = {"decoder_pretrain": ["small"], "eda_evolve": {NAME: "small"}}
     asked = settings.embed(rows=4, rounds=2, start=_EACH, offspring=_EACH, parents=_EACH // 2)
     return Scene(
@@ -204,7 +210,7 @@ def embed(seed: int) -> Scene:
         sections=sections(_TWO, run, variants={NAME: asked}, decoders={"small": settings.decoder()}),
         before=(("encode_public",), ("decoder_pretrain", "small")),
         steps=(("eda_evolve", NAME, "small"),),
-        attack=lambda release: attacks.by_parents(release, canaries),
+        attack=lambda release: attacks.score_by_parents(release, canaries),
     )
 
 
@@ -231,7 +237,7 @@ def scene_of(method: str) -> Callable[[int], Scene]:
     Raises:
         ParamsError: the method has no scene.
     """
-    others = extensions.named(GROUP)
+    others = extensions.find_entries(GROUP)
     known = [*SCENES, *others]
     if method not in known:
         raise ParamsError(
@@ -241,7 +247,7 @@ def scene_of(method: str) -> Callable[[int], Scene]:
     return SCENES.get(method) or extensions.load(others[method])
 
 
-def _chosen(
+def _choice_scene(
     method: str, seed: int, run: Mapping[str, Any], variants: Mapping[str, Any], steps: tuple[Step, ...]
 ) -> Scene:
     """Return the scene of a method whose rows are public texts: a canary was in if its counterpart is among them.
@@ -253,7 +259,7 @@ def _chosen(
     own, pairs = words[2 : 2 + COINS], words[2 + COINS :]
     labels = [label for label in _TWO for _ in range(_EACH)]
     shared = [(pairs[place // 2], *labels[place : place + 1 - place % 2]) for place in range(COINS)]
-    canaries = of_own_words(own, labels, shared)
+    canaries = own_word_canaries(own, labels, shared)
     authors = {"corpus": {"kind": "corpus", "neighbours": 1}}
     return Scene(
         method=method,
@@ -263,7 +269,7 @@ def _chosen(
         sections=sections(_TWO, run, variants=variants, authors=authors),
         before=(("encode_public",),),
         steps=steps,
-        attack=lambda release: attacks.by_presence(release, canaries, labelled=False),
+        attack=lambda release: attacks.score_by_presence(release, canaries, labelled=False),
     )
 
 

@@ -12,11 +12,11 @@ FILE = Path(__file__).with_name("results.json")
 Results = Mapping[str, Mapping[str, Any]]
 
 
-def shipped() -> Results:
+def read_shipped() -> Results:
     """Return method -> its audit, as in `TwinAudit.to_json`; a method that was not examined is missing."""
     return dict(read_json(FILE))
 
 
-def current(audit: Mapping[str, Any]) -> bool:
+def is_current(audit: Mapping[str, Any]) -> bool:
     """Return whether an audit ran the installed code, by the declared versions of queries and tools."""
     return audit["versions"].items() <= {part for query in QUERIES for part in versions_of(query)}

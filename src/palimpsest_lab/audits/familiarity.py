@@ -71,8 +71,8 @@ def familiarity(
     corpus = WordIds.read(public, vocabulary)
 
     def sight(texts: Sequence[str]) -> Sight:
-        overlap = shared(WordIds.read(texts, vocabulary), corpus, bootstrap)
-        return seen(texts, read(texts), overlap, bootstrap)
+        overlap = measure_overlap(WordIds.read(texts, vocabulary), corpus, bootstrap)
+        return summarise_reading(texts, read(texts), overlap, bootstrap)
 
     return Familiarity(sight(rows), sight(beside))
 
@@ -89,7 +89,7 @@ def cut_alike(one: Sequence[str], other: Sequence[str]) -> tuple[list[str], list
     return first, second
 
 
-def shared(texts: WordIds, corpus: WordIds, bootstrap: Bootstrap) -> dict[str, Estimate]:
+def measure_overlap(texts: WordIds, corpus: WordIds, bootstrap: Bootstrap) -> dict[str, Estimate]:
     """Return n -> share of the texts' n-grams that the corpus has, for each of `ORDERS` that the texts have."""
     found = {order: np.zeros(texts.rows) for order in ORDERS}
     for one in shared_ngrams(texts, corpus):
@@ -101,7 +101,9 @@ def shared(texts: WordIds, corpus: WordIds, bootstrap: Bootstrap) -> dict[str, E
     return {str(order): _share(found[order], every[order], bootstrap) for order in ORDERS if every[order].any()}
 
 
-def seen(texts: Sequence[str], reading: "Reading", overlap: dict[str, Estimate], bootstrap: Bootstrap) -> Sight:
+def summarise_reading(
+    texts: Sequence[str], reading: "Reading", overlap: dict[str, Estimate], bootstrap: Bootstrap
+) -> Sight:
     """Sum up a reading of texts, per character and per token."""
     characters = np.array(list(map(len, texts)), dtype=float)
     return Sight(

@@ -93,21 +93,22 @@ def audit_in_context(
     Raises:
         DataError: there are no rows or no test rows with a label, or one of `labels` is missing or unknown.
     """
-    rows, test = _labelled(rows, labels), _labelled(test, labels)
+    rows, test = _select_labelled(rows, labels), _select_labelled(test, labels)
     asked = [test[index] for index in chosen_items(len(test), settings.items, seed)]
     needs = {shots: judge.needs(shots) for shots in settings.shots}
-    lacks = {shots: _lack(shots, needs[shots], len(rows), judge.context) for shots in settings.shots}
+    lacks = {shots: _find_lack(shots, needs[shots], len(rows), judge.context) for shots in settings.shots}
     fit = [shots for shots in settings.shots if lacks[shots] is None]
     correct = dict.fromkeys(settings.shots, np.zeros((0, len(asked)), dtype=bool))
     correct |= correct_answers(judge, rows, asked, fit, settings.draws, seed)
     zero, *others = (
-        come_to(shots, needs[shots], lacks[shots], correct[shots], correct[0], bootstrap) for shots in settings.shots
+        summarise_answers(shots, needs[shots], lacks[shots], correct[shots], correct[0], bootstrap)
+        for shots in settings.shots
     )
     return InContextAnswers(
         task="classify" if labels else "span",
         rows=len(rows),
         items=len(asked),
-        cut=judge.cut([row.text for row in asked]),
+        cut=judge.count_cut([row.text for row in asked]),
         context=judge.context,
         judges=any(helps(correct[shots], correct[0], len(others)) for shots in settings.shots if shots > 0),
         zero_shot=zero,
@@ -115,7 +116,7 @@ def audit_in_context(
     )
 
 
-def come_to(
+def summarise_answers(
     shots: int, needs: int, lacks: Lack | None, correct: np.ndarray, zero: np.ndarray, bootstrap: Bootstrap
 ) -> Answered:
     """Sum up the answers behind one number of demonstrations; intervals are over items.
@@ -191,7 +192,7 @@ def correct_answers(
     jobs = [(shots, draw) for shots in numbers for draw in range(draws if shots else 1)]
     for shots, draw in track(jobs, name="in-context", total=len(jobs), private=True):
         shown = [rows[index] for index in draw_rows(labels, shots, judge.balanced, seed, draw)]
-        correct.setdefault(shots, []).append(judge.judged(shown, asked))
+        correct.setdefault(shots, []).append(judge.judge_items(shown, asked))
     return {shots: np.array(found, dtype=bool) for shots, found in correct.items()}
 
 
@@ -207,13 +208,13 @@ def _rounds(labels: Sequence[str], rng: np.random.Generator) -> np.ndarray:
     return np.lexsort(([places[label] for label in labels], rounds))
 
 
-def _lack(shots: int, needs: int, rows: int, context: int) -> Lack | None:
+def _find_lack(shots: int, needs: int, rows: int, context: int) -> Lack | None:
     if needs > context:
         return "context"
     return "demonstrations" if shots > rows else None
 
 
-def _labelled(rows: Sequence[Record], labels: Sequence[str]) -> Sequence[Record]:
+def _select_labelled(rows: Sequence[Record], labels: Sequence[str]) -> Sequence[Record]:
     if labels:
         label_indices([row.label or "" for row in rows], labels)
         return rows

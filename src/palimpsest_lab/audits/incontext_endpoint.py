@@ -36,10 +36,10 @@ class TextPrompts:
         """Build the prompt: instruction, each text with its answer, and the text to answer, up to its answer."""
         item, (before, after) = self.settings.item, self.settings.answer.split(LABEL)
         demonstrations = "".join(
-            item.replace(TEXT, _first(one, self.settings.demonstration_tokens)) + before + answer + after
+            item.replace(TEXT, _first_words(one, self.settings.demonstration_tokens)) + before + answer + after
             for one, answer in shown
         )
-        asked = item.replace(TEXT, _first(text, self.settings.item_tokens)) + before
+        asked = item.replace(TEXT, _first_words(text, self.settings.item_tokens)) + before
         return (self.settings.instruction + demonstrations + asked).rstrip(" ")
 
     def needs(self, shots: int, words: Sequence[str]) -> int:
@@ -84,17 +84,17 @@ class EndpointJudge(Judge):
     def needs(self, shots: int) -> int:
         return self._prompts.needs(shots, self._words)
 
-    def cut(self, texts: Sequence[str]) -> int:
+    def count_cut(self, texts: Sequence[str]) -> int:
         return sum(_count(text) > self._prompts.settings.item_tokens for text in texts)
 
-    def judged(self, shown: Sequence[Record], asked: Sequence[Record]) -> np.ndarray:
+    def judge_items(self, shown: Sequence[Record], asked: Sequence[Record]) -> np.ndarray:
         settings = self._prompts.settings
         free = CONTENT_FREE if settings.calibrate else ()
         named = dict(zip(self._labels, self._words, strict=True))
         before = [(row.text, named[row.label or ""]) for row in shown]
         prompts = [self._prompts.prompt(before, text) for text in (*free, *(row.text for row in asked))]
         scores = np.array([label_scores(_pairs(one), self._words) for one in self._answers(prompts)])
-        bias = logsumexp(_known(scores[: len(free)]), axis=0) if free else 0.0
+        bias = logsumexp(_log_shares(scores[: len(free)]), axis=0) if free else 0.0
         chosen = (scores[len(free) :] - bias).argmax(axis=1)
         truth = label_indices([row.label or "" for row in asked], self._labels)
         return (chosen == truth) & np.isfinite(scores[len(free) :, 0])
@@ -142,7 +142,7 @@ def _owner(token: str, words: Sequence[str]) -> int | None:
     return (same or begun)[0] if same or len(begun) == 1 else None
 
 
-def _known(scores: np.ndarray) -> np.ndarray:
+def _log_shares(scores: np.ndarray) -> np.ndarray:
     """Return the log of the labels' shares for inputs without content, (inputs, labels); equal where none is begun."""
     even = np.where(np.isfinite(scores), scores, 0.0)
     return np.asarray(even - logsumexp(even, axis=1, keepdims=True))
@@ -153,7 +153,7 @@ def _pairs(answer: Answer) -> list[tuple[str, float]]:
     return [(token, value) for token, value in json.loads(answer.text or "[]")]
 
 
-def _first(text: str, most: int) -> str:
+def _first_words(text: str, most: int) -> str:
     """Return the first words of a text, with single spaces between."""
     return " ".join(text.split()[:most])
 

@@ -24,9 +24,9 @@ class Judge(ABC):
         """Count positions of the longest prompt and answer that the settings allow: equal for all rows and draws."""
 
     @abstractmethod
-    def cut(self, texts: Sequence[str]) -> int:
+    def count_cut(self, texts: Sequence[str]) -> int:
         """Count the texts to answer that are longer than the settings allow."""
 
     @abstractmethod
-    def judged(self, shown: Sequence[Record], asked: Sequence[Record]) -> np.ndarray:
+    def judge_items(self, shown: Sequence[Record], asked: Sequence[Record]) -> np.ndarray:
         """Tell which items are answered right behind these demonstrations, bool (asked,)."""

@@ -20,7 +20,7 @@ from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 from palimpsest.audit.utility import label_indices
 from palimpsest.errors import ParamsError
 from palimpsest.models.attention import Masks, masks_of
-from palimpsest.models.logits import measured, require_plain_head
+from palimpsest.models.logits import measure_logits, require_plain_head
 from palimpsest.models.tokens import Specials, encode_texts, specials
 from palimpsest.records.duplicates import wording
 from palimpsest.records.record import Record
@@ -62,20 +62,20 @@ class TokenPrompts:
     def items(self, texts: Sequence[str], most: int) -> list[list[int]]:
         """Return each text, its first `most` tokens, within its template and up to where an answer follows."""
         before, after = (self._piece(piece.rstrip(" ")) for piece in (self._around[0], self._bridge))
-        return [[*before, *text, *after] for text in self._led(_gap(self._around[0]), texts, most)]
+        return [[*before, *text, *after] for text in self._encode_after(_gap(self._around[0]), texts, most)]
 
     def answers(self, words: Sequence[str], most: int = sys.maxsize) -> list[list[int]]:
         """Return the first `most` tokens of each answer, without the template's text behind it."""
-        return self._led(_gap(self._bridge), words, most)
+        return self._encode_after(_gap(self._bridge), words, most)
 
     def demonstrations(self, texts: Sequence[str], answers: Sequence[Tokens]) -> list[list[int]]:
         """Return each text with its answer."""
         items = self.items(texts, self.settings.demonstration_tokens)
         return [[*item, *answer, *self._tail] for item, answer in zip(items, answers, strict=True)]
 
-    def cut(self, texts: Sequence[str], most: int) -> int:
+    def count_cut(self, texts: Sequence[str], most: int) -> int:
         """Count the texts with more than `most` tokens."""
-        return sum(len(tokens) > most for tokens in self._led(_gap(self._around[0]), texts, most + 1))
+        return sum(len(tokens) > most for tokens in self._encode_after(_gap(self._around[0]), texts, most + 1))
 
     def needs(self, shots: int, longest_answer: int) -> int:
         """Count positions of the longest prompt and answer that the settings allow: equal for all rows and draws."""
@@ -101,7 +101,7 @@ class TokenPrompts:
     def _piece(self, text: str) -> list[int]:
         return encode_texts(self.tokenizer, [text], sys.maxsize)[0]
 
-    def _led(self, gap: str, texts: Sequence[str], most: int) -> list[list[int]]:
+    def _encode_after(self, gap: str, texts: Sequence[str], most: int) -> list[list[int]]:
         return encode_texts(self.tokenizer, [gap + " ".join(text.split()) for text in texts], most)
 
 
@@ -164,13 +164,16 @@ def score_answers(model: PreTrainedModel, reading: Reading, answers: Sequence[To
     hidden = model.base_model(
         input_ids=torch.tensor([inputs] * len(first), device=first.device),
         attention_mask=_masks(
-            model, _apart(reading.mask, owners), places, torch.cat([reading.mask.cumsum(dim=1) - 1, places], dim=1)
+            model,
+            _separate_answers(reading.mask, owners),
+            places,
+            torch.cat([reading.mask.cumsum(dim=1) - 1, places], dim=1),
         ),
         position_ids=places,
         past_key_values=reading.cache,
         use_cache=True,
     ).last_hidden_state
-    later = -measured(model, hidden.flatten(0, 1), targets.repeat(len(first))).view(len(first), -1)
+    later = -measure_logits(model, hidden.flatten(0, 1), targets.repeat(len(first))).view(len(first), -1)
     return first.index_add(1, torch.tensor(owners, device=first.device), later)
 
 
@@ -188,7 +191,7 @@ def write_tokens(
     """
     last, mask, rows = first, reading.mask, first[:, None]
     for _ in range(most - 1):
-        if all(_ended(row, prompts) for row in rows.tolist()):
+        if all(_has_ended(row, prompts) for row in rows.tolist()):
             break
         mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
         keys = mask.cumsum(dim=1) - 1
@@ -207,7 +210,7 @@ def write_tokens(
 
 def answer_text(row: Tokens, prompts: TokenPrompts) -> str:
     """Return the text of a row of tokens before its first line break or end of text."""
-    return _decoded(row, prompts).partition("\n")[0]
+    return _decode_row(row, prompts).partition("\n")[0]
 
 
 def _masks(model: PreTrainedModel, visible: torch.Tensor, places: torch.Tensor, keys: torch.Tensor) -> Masks:
@@ -222,7 +225,7 @@ def _masks(model: PreTrainedModel, visible: torch.Tensor, places: torch.Tensor, 
     return masks_of(model.config, visible[:, None], apart[:, None], model.dtype)
 
 
-def _apart(mask: torch.Tensor, owners: Sequence[int]) -> torch.Tensor:
+def _separate_answers(mask: torch.Tensor, owners: Sequence[int]) -> torch.Tensor:
     """Tell which columns n new tokens see, bool (B, n, time + n): the past and their own answer so far."""
     own = torch.tensor(owners, device=mask.device)
     among = (own[:, None] == own[None, :]).tril().expand(len(mask), -1, -1)
@@ -234,11 +237,11 @@ def _gap(piece: str) -> str:
     return piece[len(piece.rstrip(" ")) :]
 
 
-def _ended(row: Tokens, prompts: TokenPrompts) -> bool:
-    return prompts.ids.eos in row or "\n" in _decoded(row, prompts)
+def _has_ended(row: Tokens, prompts: TokenPrompts) -> bool:
+    return prompts.ids.eos in row or "\n" in _decode_row(row, prompts)
 
 
-def _decoded(row: Tokens, prompts: TokenPrompts) -> str:
+def _decode_row(row: Tokens, prompts: TokenPrompts) -> str:
     kept = list(row[: row.index(prompts.ids.eos)] if prompts.ids.eos in row else row)
     return str(prompts.tokenizer.decode(kept, skip_special_tokens=True))
 
@@ -259,13 +262,13 @@ class Answerer(Judge):
     def needs(self, shots: int) -> int:
         return self.prompts.needs(shots, self.longest)
 
-    def cut(self, texts: Sequence[str]) -> int:
-        return self.prompts.cut(texts, self.prompts.settings.item_tokens)
+    def count_cut(self, texts: Sequence[str]) -> int:
+        return self.prompts.count_cut(texts, self.prompts.settings.item_tokens)
 
-    def judged(self, shown: Sequence[Record], asked: Sequence[Record]) -> np.ndarray:
-        return self._behind(shown, asked, self.right)
+    def judge_items(self, shown: Sequence[Record], asked: Sequence[Record]) -> np.ndarray:
+        return self._ask_behind(shown, asked, self.are_right)
 
-    def _behind(self, shown: Sequence[Record], asked: Sequence[Record], answered: Answered) -> np.ndarray:
+    def _ask_behind(self, shown: Sequence[Record], asked: Sequence[Record], answered: Answered) -> np.ndarray:
         """Return the finding for each item behind these demonstrations, (asked,)."""
         answers = self.answers([row.label or "" for row in shown])
         before = self.prompts.demonstrations([row.text for row in shown], answers)
@@ -285,7 +288,7 @@ class Answerer(Judge):
         """Return these labels in tokens, as demonstrations show them."""
 
     @abstractmethod
-    def right(self, past: Past, items: Sequence[Tokens], truth: Sequence[str]) -> np.ndarray:
+    def are_right(self, past: Past, items: Sequence[Tokens], truth: Sequence[str]) -> np.ndarray:
         """Tell which items are answered right, bool (items,)."""
 
     def _readings(self, past: Past, items: Sequence[Tokens]) -> Iterator[Reading]:
@@ -331,24 +334,24 @@ class Chooser(Answerer):
     def answers(self, labels: Sequence[str]) -> list[list[int]]:
         return [self._options[index] for index in label_indices(labels, self._labels)] if labels else []
 
-    def right(self, past: Past, items: Sequence[Tokens], truth: Sequence[str]) -> np.ndarray:
-        chosen = self._calibrated(past, items).argmax(dim=1).cpu().numpy()
+    def are_right(self, past: Past, items: Sequence[Tokens], truth: Sequence[str]) -> np.ndarray:
+        chosen = self._calibrate_scores(past, items).argmax(dim=1).cpu().numpy()
         return chosen == label_indices(truth, self._labels)
 
-    def own(self, shown: Sequence[Record], asked: Sequence[Record]) -> np.ndarray:
+    def own_probabilities(self, shown: Sequence[Record], asked: Sequence[Record]) -> np.ndarray:
         """Return each item's probability of its own label among all, behind these demonstrations, float64 (asked,)."""
-        return self._behind(shown, asked, self._own)
+        return self._ask_behind(shown, asked, self._read_own)
 
-    def _own(self, past: Past, items: Sequence[Tokens], truth: Sequence[str]) -> np.ndarray:
-        probabilities = self._calibrated(past, items).double().softmax(dim=1).cpu().numpy()
+    def _read_own(self, past: Past, items: Sequence[Tokens], truth: Sequence[str]) -> np.ndarray:
+        probabilities = self._calibrate_scores(past, items).double().softmax(dim=1).cpu().numpy()
         return probabilities[np.arange(len(items)), label_indices(truth, self._labels)]
 
-    def _calibrated(self, past: Past, items: Sequence[Tokens]) -> torch.Tensor:
+    def _calibrate_scores(self, past: Past, items: Sequence[Tokens]) -> torch.Tensor:
         """Score all labels by logs, (items, labels), less those of inputs without content where that is asked for."""
         scores = self._scores(past, items)
         if not self.prompts.settings.calibrate:
             return scores
-        return scores - content_free(self._scores(past, self._content_free_items()))
+        return scores - content_free_bias(self._scores(past, self._content_free_items()))
 
     def _scores(self, past: Past, items: Sequence[Tokens]) -> torch.Tensor:
         readings = self._readings(past, items)
@@ -367,17 +370,17 @@ class AnswerWriter(Answerer):
     def answers(self, labels: Sequence[str]) -> list[list[int]]:
         return self.prompts.answers(labels, self.longest)
 
-    def right(self, past: Past, items: Sequence[Tokens], truth: Sequence[str]) -> np.ndarray:
+    def are_right(self, past: Past, items: Sequence[Tokens], truth: Sequence[str]) -> np.ndarray:
         bias = self._bias(past) if self.prompts.settings.calibrate else None
-        written = chain.from_iterable(self._written(reading, bias) for reading in self._readings(past, items))
-        return np.array([same_wording(*pair) for pair in zip(written, truth, strict=True)])
+        written = chain.from_iterable(self._write_answers(reading, bias) for reading in self._readings(past, items))
+        return np.array([has_same_wording(*pair) for pair in zip(written, truth, strict=True)])
 
     def _bias(self, past: Past) -> torch.Tensor:
         """Return the score that inputs without content give each first token, (vocabulary,)."""
         free = self._readings(past, self._content_free_items())
-        return content_free(torch.cat([reading.log_probs for reading in free]))
+        return content_free_bias(torch.cat([reading.log_probs for reading in free]))
 
-    def _written(self, reading: Reading, bias: torch.Tensor | None) -> list[str]:
+    def _write_answers(self, reading: Reading, bias: torch.Tensor | None) -> list[str]:
         settings, vocabulary = self.prompts.settings, reading.log_probs.shape[1]
         scores, tokens = reading.log_probs.topk(min(FIRST_TOKENS, vocabulary), dim=1)
         lifted = scores if bias is None else scores - bias[tokens]
@@ -386,12 +389,12 @@ class AnswerWriter(Answerer):
         return [answer_text(row, self.prompts) for row in rows]
 
 
-def content_free(scores: torch.Tensor) -> torch.Tensor:
+def content_free_bias(scores: torch.Tensor) -> torch.Tensor:
     """Return the log of the answers' mean probabilities, (answers,), from log-scores (content-free inputs, answers)."""
     return functional.log_softmax(scores, dim=-1).logsumexp(dim=0) - math.log(len(scores))
 
 
-def same_wording(answer: str, truth: str) -> bool:
+def has_same_wording(answer: str, truth: str) -> bool:
     """Tell whether an answer is the true label but for case, punctuation and spaces; a label without a word never is.
 
     >>> same_wording(" Josh  Trank.", "josh trank"), same_wording("", "?")

@@ -134,7 +134,7 @@ def ask(own: Own, rows: Sequence[Record], guess: Guessed, *, draws: int, shown: 
         DataError: there are no synthetic rows, or no member has a label that another record has.
     """
     records = [*guess.members, *guess.others]
-    pairs = matched(guess, shown, seed)
+    pairs = pair_records(guess, shown, seed)
     if not rows or not len(pairs):
         raise DataError(
             "There is no synthetic row to show, or no audit record with the label of a member.",
@@ -148,7 +148,7 @@ def ask(own: Own, rows: Sequence[Record], guess: Guessed, *, draws: int, shown: 
     return Prompted(guess, own([], records), np.stack(behind), pairs, np.stack(controls))
 
 
-def matched(guess: Guessed, most: int, seed: int) -> np.ndarray:
+def pair_records(guess: Guessed, most: int, seed: int) -> np.ndarray:
     """Pair members with another record of their label, no unit in two pairs; int64 (pairs, 2).
 
     A record of another label could be told from the member by the label that the demonstration shows.

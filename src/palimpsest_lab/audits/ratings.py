@@ -39,7 +39,7 @@ class Ratings(Plain):
     agreement: float | None
 
 
-def blinded(texts: Mapping[str, Sequence[str]], seed: int) -> tuple[list[tuple[str, str]], dict[str, str]]:
+def make_blind_sheet(texts: Mapping[str, Sequence[str]], seed: int) -> tuple[list[tuple[str, str]], dict[str, str]]:
     """Make the lines of a sheet in random order, item and text, and the key: item -> variant.
 
     Items begin with signs that follow from the texts, so that no sheet of other texts is read with this key.

@@ -33,8 +33,8 @@ class ForestSettings:
     seeds: Sequence[int]
 
     def __post_init__(self) -> None:
-        validate.positive(trees=self.trees)
-        validate.in_range(3, 1000, number_of_seeds=len(self.seeds))
+        validate.require_positive(trees=self.trees)
+        validate.require_in_range(3, 1000, number_of_seeds=len(self.seeds))
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def project(states: np.ndarray, method: str, seed: int) -> np.ndarray:
         DataError: there are too few rows to draw.
         ModelError: a state is not finite.
     """
-    validate.one_of(METHODS, method=method)
+    validate.require_one_of(METHODS, method=method)
     _require_finite(states)
     if len(states) < _FEWEST:
         raise DataError("There are too few rows for a drawing.", f"Give at least {_FEWEST} test rows.")

@@ -45,7 +45,7 @@ def lira_attack(target: Scores, shadows: Sequence[Scores], *, pooled: bool) -> S
         pooled: one deviation for all records of both sides together, as published for few models; else each record has
             its own, which takes many.
     """
-    validate.in_range(1 if pooled else 2, np.inf, shadow_models=len(shadows))
+    validate.require_in_range(1 if pooled else 2, np.inf, shadow_models=len(shadows))
     out = confidence(np.stack([shadow.joined for shadow in shadows]))
     deviation = _deviation(out, pooled)
     return Scores.split((confidence(target.joined) - out.mean(axis=0)) / deviation, len(target.members))
@@ -68,8 +68,8 @@ def rmia_attack(
         offset: a, in [0, 1]: how far a reference model that was trained on a record would resemble one that was not.
         gamma: how much more a record must have gained, at least 1 in the paper.
     """
-    validate.in_range(0, 1, offset=offset)
-    validate.positive(gamma=gamma, reference_models=len(references), population=len(population.target))
+    validate.require_in_range(0, 1, offset=offset)
+    validate.require_positive(gamma=gamma, reference_models=len(references), population=len(population.target))
     gained = _ratio(target.joined, np.stack([reference.joined for reference in references]), offset)
     others = np.sort(gamma * _ratio(population.target, population.references, offset))
     return Scores.split(np.searchsorted(others, gained, side="right") / len(others), len(target.members))

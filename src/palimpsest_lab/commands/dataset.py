@@ -16,9 +16,9 @@ from palimpsest.errors import DataError, ParamsError
 from palimpsest.files import atomic_path, make_folder, write_json, write_text
 from palimpsest.params.text import to_yaml
 from palimpsest.progress import track
-from palimpsest.records.attributes import combined, joined
+from palimpsest.records.schema import combine_labels, join_parts
 from palimpsest_lab.datasets.declaration import Attribute, Item
-from palimpsest_lab.datasets.known import KNOWN, known
+from palimpsest_lab.datasets.known import KNOWN, find_dataset
 from palimpsest_lab.datasets.prepare import (
     SENTENCE,
     Cut,
@@ -27,7 +27,7 @@ from palimpsest_lab.datasets.prepare import (
     Tally,
     cut_of,
     evaluated_items,
-    expected,
+    expected_rows,
     find,
     private_items,
     public_texts,
@@ -88,7 +88,7 @@ def make_dataset(name: str, asked: Asked, *, force: bool) -> None:
         ParamsError: an option is wrong.
         DataError: files are missing, are not of a published form, or would be overwritten.
     """
-    dataset = known(name)
+    dataset = find_dataset(name)
     _check(asked, force=force)
     made, rows = write_dataset(find(dataset, asked.folder), asked)
     _tell(made, rows)
@@ -105,9 +105,11 @@ def write_dataset(found: Found, asked: Asked) -> tuple[Made, Tally]:
     make_folder(asked.out)
     seen = Seen()
     if asked.public is not None:
-        _write_public(asked.out / PUBLIC, _public(found, asked, asked.public), seen)
+        _write_public(asked.out / PUBLIC, _read_public(found, asked, asked.public), seen)
     own = Seen()
-    rows = _write_items(made, PRIVATE, _also(private_items(found, made.cut), own), seen, expected(found, made.cut))
+    rows = _write_items(
+        made, PRIVATE, _remember_items(private_items(found, made.cut), own), seen, expected_rows(found, made.cut)
+    )
     tested = _write_items(made, TEST, evaluated_items(found, made.cut), own, found.form.others)
     _require_rows(made, rows, tested)
     _write_public_facts(made)
@@ -145,14 +147,14 @@ def _attribute(found: Found, label: str | None) -> Attribute | None:
             f"--label is {label!r}; {found.dataset.name} has {', '.join(there) or 'no label'}.",
             "Name one of its labels, or several with commas between, or leave --label out.",
         )
-    return there[chosen[0]] if len(chosen) == 1 else _together([there[name] for name in chosen])
+    return there[chosen[0]] if len(chosen) == 1 else _join_attributes([there[name] for name in chosen])
 
 
-def _together(chosen: Sequence[Attribute]) -> Attribute:
-    return Attribute(joined([each.name for each in chosen]), combined([each.values for each in chosen]))
+def _join_attributes(chosen: Sequence[Attribute]) -> Attribute:
+    return Attribute(join_parts([each.name for each in chosen]), combine_labels([each.values for each in chosen]))
 
 
-def _public(found: Found, asked: Asked, path: Path) -> Iterable[str]:
+def _read_public(found: Found, asked: Asked, path: Path) -> Iterable[str]:
     texts = public_texts(path)
     return texts if asked.sentences is None else sentences(texts, found.dataset.max_length, asked.sentences)
 
@@ -164,7 +166,7 @@ def _write_public(path: Path, texts: Iterable[str], seen: Seen) -> None:
             stream.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
 
 
-def _also(items: Iterable[Item], own: Seen) -> Iterator[Item]:
+def _remember_items(items: Iterable[Item], own: Seen) -> Iterator[Item]:
     """Yield the items, remembering each."""
     for item in items:
         own.same.add(own.key(item.text))
@@ -211,7 +213,7 @@ def init_line(made: Made) -> str:
     """Return the line that makes a workspace of these files. Everything in it is public."""
     asked, dataset = made.asked, made.found.dataset
     public = asked.out / PUBLIC if asked.public is not None else Path("PUBLIC.jsonl")
-    n_public = asked.n_public or expected(made.found, made.cut)
+    n_public = asked.n_public or expected_rows(made.found, made.cut)
     words = ["palimpsest", "init", str(asked.out / PRIVATE), "--task", dataset.task]
     words += ["--text", "text" if dataset.schema is None else "*", *_label_words(made)]
     words += ["--test", str(asked.out / TEST), "--public", str(public), "--n-public", str(n_public)]
@@ -244,7 +246,7 @@ def _split(made: Made) -> str:
     return f"cut anew from all labelled parts: {how}"
 
 
-def _unverified(made: Made) -> str:
+def _note_unverified(made: Made) -> str:
     if made.found.form.verified:
         return ""
     return " This form was not held against the files themselves: look at a few records before you rely on them."
@@ -253,17 +255,17 @@ def _unverified(made: Made) -> str:
 def page(made: Made, rows: Tally, tested: Tally) -> str:
     """Write README.md of the folder. Private: it has numbers of rows, and how many of them recur."""
     dataset, form = made.found.dataset, made.found.form
-    labels = "".join(f"| {label} | {rows.labels[label]} | {tested.labels[label]} |\n" for label in _listed(made))
+    labels = "".join(f"| {label} | {rows.labels[label]} | {tested.labels[label]} |\n" for label in _list_labels(made))
     table = f"\n| label | {PRIVATE} | {TEST} |\n|---|---|---|\n{labels}" if labels else ""
     return f"""# {dataset.name}
 
 {dataset.does} **This page and the rows are private**: it has numbers that follow from them. Share none of this folder.
 
-* Read as: {form.says}. The form is described in {form.described}.{_unverified(made)}
+* Read as: {form.says}. The form is described in {form.described}.{_note_unverified(made)}
 * From: {dataset.where}
 * Licence, as published: {dataset.licence}
 * Split: {_split(made)}. {dataset.split}
-* Private records: {rows.rows}, as published about {expected(made.found, made.cut)}. Test records: {tested.rows}.
+* Private records: {rows.rows}, as published about {expected_rows(made.found, made.cut)}. Test records: {tested.rows}.
 {table}
 ## Overlap
 
@@ -272,11 +274,11 @@ Of the test records, {_share(tested.same, tested.rows)} have the letters and dig
 
 ## How to go on
 
-{_next(made)}
+{_next_steps(made)}
 """
 
 
-def _listed(made: Made) -> tuple[str, ...]:
+def _list_labels(made: Made) -> tuple[str, ...]:
     return tuple(label for attribute in made.found.dataset.attributes for label in attribute.values)
 
 
@@ -298,7 +300,7 @@ def _share(count: int, rows: int) -> str:
     return f"{count} ({count / max(rows, 1):.2%})"
 
 
-def _next(made: Made) -> str:
+def _next_steps(made: Made) -> str:
     bring = "" if made.asked.public is not None else f"Bring public text first. {made.found.dataset.public}\n\n"
     return f"""{bring}    {init_line(made)}
 
@@ -309,12 +311,12 @@ def _tell(made: Made, rows: Tally) -> None:
     """Say what was done, but nothing that follows from a row; only the owner's terminal is told that rows recur."""
     dataset, out = made.found.dataset, made.asked.out
     print(f"{dataset.name}: {dataset.does}")
-    print(f"read as: {made.found.form.says}.{_unverified(made)}")
+    print(f"read as: {made.found.form.says}.{_note_unverified(made)}")
     print(f"split: {_split(made)}")
     print(f"written: {out}, with README.md; all of it is private but {PUBLIC}")
     if rows.pieces:
         tell_owner(f"note: private records recur in the public text; {out / README} says how many.")
-    if made.asked.n_public is None and not 0.8 <= rows.rows / expected(made.found, made.cut) <= 1.25:
+    if made.asked.n_public is None and not 0.8 <= rows.rows / expected_rows(made.found, made.cut) <= 1.25:
         tell_owner("note: these are far more or fewer records than published; give --n-public a number that is public.")
     print(f"public text: {dataset.public}")
     print(f"next: {init_line(made)}")

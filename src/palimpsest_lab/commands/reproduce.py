@@ -10,13 +10,12 @@ from pathlib import Path
 
 from palimpsest.cli.consent import may_charge
 from palimpsest.cli.console import Rows, console, show
-from palimpsest.cli.context import asset_of, books_of, opened
-from palimpsest.cli.graph import stage_names, standings, upstream
-from palimpsest.cli.render import render
+from palimpsest.cli.context import asset_of, books_of, open_workspace, render
+from palimpsest.cli.graph import find_upstream, stage_names, standings
+from palimpsest.cli.plan import estimate_minutes
 from palimpsest.cli.repro import STOPPED
 from palimpsest.cli.run import run_workspace
-from palimpsest.cli.timing import expected
-from palimpsest.devices import AUTO, CPU, resolved
+from palimpsest.devices import AUTO, CPU, resolve_device
 from palimpsest.errors import PalimpsestError, ParamsError
 from palimpsest.files import write_json, write_text
 from palimpsest.graph.state import State
@@ -32,15 +31,14 @@ from palimpsest.privacy.receipt import read_receipt
 from palimpsest.records.vouched import EMBEDDED
 from palimpsest.report.formats import at_most, number
 from palimpsest.workspace import GRAPH, MODEL_RECEIPTS, RECEIPTS, REPORTS
-from palimpsest_lab.commands.reproduction import Asked, Place, made_params, make, params_of, place_of, with_kept
-from palimpsest_lab.reproduce.cells import Cell, cells_of, chosen
-from palimpsest_lab.reproduce.countings import as_counted, in_truth
-from palimpsest_lab.reproduce.grid import Grid, grid, listed
-from palimpsest_lab.reproduce.measures import Value, measure, planned, read, subject, target
-from palimpsest_lab.reproduce.table import Epsilons, Result, document, drawn, page, stated
+from palimpsest_lab.commands.reproduction import Asked, Place, made_params, make, merge_existing, params_of, place_of
+from palimpsest_lab.reproduce.cells import Cell, cells_of, select_cells
+from palimpsest_lab.reproduce.countings import counted_epsilon, true_epsilon
+from palimpsest_lab.reproduce.grid import Grid, grid, list_grids
+from palimpsest_lab.reproduce.measures import Value, is_planned, measure, read, subject, target
+from palimpsest_lab.reproduce.table import Epsilons, Result, document, draw_table, format_stated, page
 from palimpsest_lab.settings import models_of
-from stages.pricing import Prices
-from stages.spenders import spenders
+from stages.spenders import Prices, spenders
 
 _SIZES = ("steps", "requests", "tokens", "forward_tokens", "candidates", "texts_decoded", "rows")  # of plans
 
@@ -64,7 +62,7 @@ class Lot:
     @cached_property
     def finished(self) -> frozenset[str]:
         """The stages of its workspace that are up to date."""
-        return _finished(self.place.workspace)
+        return _finished_stages(self.place.workspace)
 
     @cached_property
     def prices(self) -> Prices:
@@ -82,7 +80,7 @@ class Lot:
         if cell.of.baseline is not None or self.never[cell.name]:
             return None
         charged = self.params.run.dp_lm.get(cell.variant, cell.variant)
-        return self.prices.planned(subject(cell, self.models) if measure(cell).of_model else charged)
+        return self.prices.plan_of(subject(cell, self.models) if measure(cell).of_model else charged)
 
     def why_not(self, cell: Cell) -> str:
         """Say why a cell does not run here and now; empty where it does."""
@@ -95,10 +93,10 @@ class Lot:
     def pending(self) -> dict[tuple[str, int], tuple[PlannedQuery, ...]]:
         """The queries of its unfinished releases, by the workspace and the name of each."""
         return {
-            (f"{self.place.name}/{each.name}", 1): self.prices.planned(each.name).queries
+            (f"{self.place.name}/{each.name}", 1): self.prices.plan_of(each.name).queries
             for each in spenders(self.params)
             if each.target.purpose == "release" and each.stage not in self.finished
-            if self.prices.planned(each.name).feasible
+            if self.prices.plan_of(each.name).feasible
         }
 
     @property
@@ -107,14 +105,14 @@ class Lot:
         models = self.params.models
         judge = models_of(self.params).judge
         named_there = (models.classifier, None if judge is None else judge.model)
-        judges = [named(one) for one in named_there if one is not None] or ["those of this house"]
+        judges = [name_model(one) for one in named_there if one is not None] or ["those of this house"]
         return (
-            f"{self.place.name}: written by {named(models.lm)}, judged by {' and '.join(judges)}, of about "
+            f"{self.place.name}: written by {name_model(models.lm)}, judged by {' and '.join(judges)}, of about "
             f"{self.params.schema_of_data.n_units:,} private records"
         )
 
 
-def named(model: str) -> str:
+def name_model(model: str) -> str:
     """Name a model without its folder's place, which is nobody's business."""
     return "the embedded small model" if model == EMBEDDED else Path(model).name
 
@@ -162,7 +160,7 @@ def totals(lots: Sequence[Lot]) -> list[Total]:
     for name in dict.fromkeys(lot.params.dataset.asset for lot in lots):
         own = tuple(lot for lot in lots if lot.params.dataset.asset == name)
         books = books_of(own[0].params, own[0].place.workspace)
-        known = None if books is None else books.known(name)
+        known = None if books is None else books.find_asset(name)
         charges = [] if books is None or known is None else books.charges(name)
         wanted = {key: asked for lot in own for key, asked in lot.pending.items()}
         asset = known or asset_of(own[0].params)
@@ -176,7 +174,7 @@ def show_tables(paper: str | None = None) -> None:
     Raises:
         ParamsError: there is no such paper.
     """
-    found = [grid(*each) for each in listed() if paper in (None, each[0])]
+    found = [grid(*each) for each in list_grids() if paper in (None, each[0])]
     if not found:
         raise ParamsError(
             f"PAPER is {paper!r}.", "Name one of 000, 002, 003, 004 and house, or none to list all tables."
@@ -186,7 +184,7 @@ def show_tables(paper: str | None = None) -> None:
     show(console(), Rows("Tables and figures", headings, rows, headings[:4]))
 
 
-def asked_for(
+def read_options(
     workspace: Path, data: Path | None, model: Path | None, judge: Path | None, cells: str | None, records: str | None,
     budget: float, precision: str | None,
 ) -> Asked:  # fmt: skip
@@ -215,19 +213,19 @@ def reproduce(paper: str, table: str, asked: Asked, *, plan: bool, yes: bool) ->
     """
     _check(asked)
     found = grid(paper, table)
-    wanted = chosen(cells_of(found), asked.cells)
+    wanted = select_cells(cells_of(found), asked.cells)
     lots = [_lot(found, name, wanted, asked) for name in found.data if any(cell.data == name for cell in wanted)]
     _show_plan(found, lots, asked)
     if plan:
         return 0
-    open_lots = [lot for lot in lots if any(not planned(cell) and not lot.why_not(cell) for cell in lot.cells)]
+    open_lots = [lot for lot in lots if any(not is_planned(cell) and not lot.why_not(cell) for cell in lot.cells)]
     if open_lots and not _may_charge(open_lots, yes=yes):
         print("Nothing was made and nothing was charged. The same line asks again.")
         return 1
     for lot in open_lots:
-        make(lot.place, found, params_of(lot.place, found, _open(lot), asked))
+        make(lot.place, found, params_of(lot.place, found, _open_cells(lot), asked))
     failed, code = _run(open_lots, yes=yes)
-    _write(found, [*lots, *_beside(found, lots, asked)], failed, asked)
+    _write(found, [*lots, *_find_other_lots(found, lots, asked)], failed, asked)
     return code
 
 
@@ -240,17 +238,19 @@ def _check(asked: Asked) -> None:
 def _lot(found: Grid, name: str, wanted: Sequence[Cell], asked: Asked) -> Lot:
     place, cells = place_of(found, name, asked), tuple(cell for cell in wanted if cell.data == name)
     never, now = _reasons(found, place, asked)
-    body = with_kept(place, params_of(place, found, [cell for cell in cells if not never[cell.name]], asked))
+    body = merge_existing(place, params_of(place, found, [cell for cell in cells if not never[cell.name]], asked))
     return Lot(place, cells, never, now, made_params(body))
 
 
 def _reasons(found: Grid, place: Place, asked: Asked) -> tuple[dict[str, str], dict[str, str]]:
     """Return cell of a data set -> why it can run nowhere, and why not here; empty where it can."""
     every = [cell for cell in cells_of(found) if cell.data == place.name]
-    return {cell.name: _never(cell) for cell in every}, {cell.name: _now(cell, place, asked) for cell in every}
+    return {cell.name: _reason_never(cell) for cell in every}, {
+        cell.name: _reason_now(cell, place, asked) for cell in every
+    }
 
 
-def _beside(found: Grid, lots: Sequence[Lot], asked: Asked) -> Iterator[Lot]:
+def _find_other_lots(found: Grid, lots: Sequence[Lot], asked: Asked) -> Iterator[Lot]:
     """Yield the data sets of the table that are not asked for now and have a workspace, whatever options made it."""
     for name in found.data:
         place = place_of(found, name, asked)
@@ -259,11 +259,11 @@ def _beside(found: Grid, lots: Sequence[Lot], asked: Asked) -> Iterator[Lot]:
                 yield Lot(place, (), *_reasons(found, place, asked), read_params(place.workspace))
 
 
-def _open(lot: Lot) -> list[Cell]:
+def _open_cells(lot: Lot) -> list[Cell]:
     return [cell for cell in lot.cells if not lot.why_not(cell)]
 
 
-def _never(cell: Cell) -> str:
+def _reason_never(cell: Cell) -> str:
     if cell.missing:
         return f"missing: {cell.missing}"
     if "api" in cell.needs:
@@ -273,9 +273,9 @@ def _never(cell: Cell) -> str:
     return ""
 
 
-def _now(cell: Cell, place: Place, asked: Asked) -> str:
+def _reason_now(cell: Cell, place: Place, asked: Asked) -> str:
     """Say what a cell lacks here. Only a named model needs a GPU: the embedded one is small."""
-    if planned(cell):
+    if is_planned(cell):
         return ""
     if place.lacks:
         return f"needs file: {place.lacks}"
@@ -285,7 +285,7 @@ def _now(cell: Cell, place: Place, asked: Asked) -> str:
         return f"needs model: {cell.needs['model']}; name its folder with --model"
     if cell.of.model and (asked.model is None or cell.of.model not in asked.model.name):
         return f"needs file: --model with a folder of {cell.of.model}"
-    if "gpu" in cell.needs and asked.model is not None and cell.name not in asked.cells and resolved(AUTO) == CPU:
+    if "gpu" in cell.needs and asked.model is not None and cell.name not in asked.cells and resolve_device(AUTO) == CPU:
         return f"needs GPU: {cell.needs['gpu']}; name the cell in full with --cells to run it without"
     return ""
 
@@ -305,29 +305,29 @@ def _planned_row(lot: Lot, cell: Cell) -> list[str]:
     sizes = [f"{number(plan.numbers[key])} {key}" for key in _SIZES if key in plan.numbers] if plan is not None else []
     state = _state(lot, cell)
     return [
-        cell.name, stated(cell), number(epsilons.in_truth), at_most(epsilons.as_counted),
+        cell.name, format_stated(cell), number(epsilons.in_truth), at_most(epsilons.as_counted),
         number(cell.published, 4), ", ".join(sizes), state,
     ]  # fmt: skip
 
 
 def _state(lot: Lot, cell: Cell) -> str:
     """Say whether a cell is finished, will run, or cannot and why; a cell that only needs the plan gets its value."""
-    if target(cell, lot.models) in lot.finished and not planned(cell) and not lot.never[cell.name]:
+    if target(cell, lot.models) in lot.finished and not is_planned(cell) and not lot.never[cell.name]:
         return "finished"
     if why := lot.why_not(cell):
         return why
-    if planned(cell):
-        value, why = _measured(lot, cell, frozenset(), {})
+    if is_planned(cell):
+        value, why = _read_measured(lot, cell, frozenset(), {})
         return why if value is None else f"by the plan: {number(value.value, 6)}"
     return "will run"
 
 
-def _finished(workspace: Path) -> frozenset[str]:
+def _finished_stages(workspace: Path) -> frozenset[str]:
     """Return the stages of a workspace that are up to date; none where it is not made yet."""
     if not (workspace / GRAPH).is_file():
         return frozenset()
     render(workspace)
-    return frozenset(one.name for one in standings(opened(workspace), fresh=True) if one.state is State.CACHED)
+    return frozenset(one.name for one in standings(open_workspace(workspace), fresh=True) if one.state is State.CACHED)
 
 
 def _sentences(found: Grid, lots: Sequence[Lot], asked: Asked) -> Iterator[str]:
@@ -358,10 +358,10 @@ def _time(lot: Lot) -> str:
     if not (workspace / GRAPH).is_file():
         return "nothing was measured here yet"
     there, done = set(stage_names(workspace)), lot.finished
-    wanted = {target(cell, lot.models) for cell in _open(lot) if not planned(cell)}
-    below = upstream(workspace, sorted(wanted & there)) if wanted & there else set()
+    wanted = {target(cell, lot.models) for cell in _open_cells(lot) if not is_planned(cell)}
+    below = find_upstream(workspace, sorted(wanted & there)) if wanted & there else set()
     due = (below | wanted) - done
-    minutes = expected(workspace, sorted(due))
+    minutes = estimate_minutes(workspace, sorted(due))
     hours = sum(minutes.values()) / 60.0
     return f"{hours:.1f} hours for the stages that were measured here, {len(minutes)} of at least {len(due)}"
 
@@ -375,16 +375,16 @@ def _run(lots: Sequence[Lot], *, yes: bool) -> tuple[dict[str, str], int]:
     """Run the cells one after the other; return cell -> why it failed, and the exit status."""
     failed: dict[str, str] = {}
     for lot in lots:
-        done = _finished(lot.place.workspace)
-        for name in dict.fromkeys(target(cell, lot.models) for cell in _open(lot) if not planned(cell)):
-            why, code = _one(lot.place.workspace, name, yes) if name not in done else ("", 0)
+        done = _finished_stages(lot.place.workspace)
+        for name in dict.fromkeys(target(cell, lot.models) for cell in _open_cells(lot) if not is_planned(cell)):
+            why, code = _run_one(lot.place.workspace, name, yes) if name not in done else ("", 0)
             if code == STOPPED:
                 return failed, code
             failed |= {name_of(lot.place, name): why} if why else {}
     return failed, int(bool(failed))
 
 
-def _one(workspace: Path, name: str, yes: bool) -> tuple[str, int]:
+def _run_one(workspace: Path, name: str, yes: bool) -> tuple[str, int]:
     try:
         code = run_workspace(workspace, [name], ui=False, stay=False, yes=yes)
     except PalimpsestError as error:
@@ -400,19 +400,19 @@ def name_of(place: Place, stage: str) -> str:
 
 def _results(found: Grid, lot: Lot, failed: Mapping[str, str]) -> Iterator[Result]:
     """Yield every requested cell with its value, or why it has none; of the other cells the earlier values."""
-    done = _finished(lot.place.workspace)
+    done = _finished_stages(lot.place.workspace)
     for cell in cells_of(found):
         if cell in lot.cells:
-            yield Result(cell, _epsilons(lot, cell), *_measured(lot, cell, done, failed))
-        elif cell.data == lot.place.name and target(cell, lot.models) in done and not planned(cell):
-            value, why = _measured(lot, cell, done, failed)
+            yield Result(cell, _epsilons(lot, cell), *_read_measured(lot, cell, done, failed))
+        elif cell.data == lot.place.name and target(cell, lot.models) in done and not is_planned(cell):
+            value, why = _read_measured(lot, cell, done, failed)
             if value is not None:
                 yield Result(cell, _epsilons(lot, cell), value, why)
 
 
-def _measured(lot: Lot, cell: Cell, done: frozenset[str], failed: Mapping[str, str]) -> tuple[Value | None, str]:
+def _read_measured(lot: Lot, cell: Cell, done: frozenset[str], failed: Mapping[str, str]) -> tuple[Value | None, str]:
     plan = lot.plan(cell)
-    if planned(cell):
+    if is_planned(cell):
         return (None if plan is None else measure(cell).read(plan.numbers, cell.detail)), lot.never[cell.name]
     stage = target(cell, lot.models)
     there = stage in done and not lot.never[cell.name]
@@ -433,8 +433,8 @@ def _epsilons(lot: Lot, cell: Cell) -> Epsilons:
     charged = read_receipt(receipt).epsilon if receipt.is_file() else None
     truth, ours = cell.epsilon, None if plan is None else charged or plan.budget.epsilon
     if cell.row in counting.rows:
-        truth = in_truth(counting, cell.data, cell.epsilon, of.records or n)
-        ours = None if plan is None else as_counted(counting, ours or 0.0, plan.numbers, n)
+        truth = true_epsilon(counting, cell.data, cell.epsilon, of.records or n)
+        ours = None if plan is None else counted_epsilon(counting, ours or 0.0, plan.numbers, n)
     return Epsilons(cell.epsilon, truth, charged, ours)
 
 
@@ -453,7 +453,7 @@ def _write(found: Grid, lots: Sequence[Lot], failed: Mapping[str, str], asked: A
     write_json(home.with_suffix(".json"), document(found, results, made_with))
     whole = page(found, results, made_with)
     write_text(home.with_suffix(".md"), whole)
-    if drawing := drawn(found, results):
+    if drawing := draw_table(found, results):
         write_text(home.with_suffix(".svg"), drawing)
     print(whole)
     print(f"written: {home}.md, .json" + (" and .svg" if drawing else "") + "; they are private, as the test rows are")

@@ -11,18 +11,16 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from palimpsest.cli.context import enter
+from palimpsest.cli.context import contents, enter, render
 from palimpsest.cli.decisions import DataSource, params_text
 from palimpsest.cli.init import make_workspace
-from palimpsest.cli.render import contents, render
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.files import write_text
 from palimpsest.params.file import FILE
 from palimpsest.params.load import loads
 from palimpsest.params.preset import Facts, presets
-from palimpsest.params.schema import Params
-from palimpsest.params.sections import Utility
-from palimpsest.params.sweep import merged
+from palimpsest.params.schema import Params, Utility
+from palimpsest.params.sweep import merge_sections
 from palimpsest.params.text import to_yaml
 from palimpsest.records.structured import WHOLE_ROW
 from palimpsest.records.vouched import EMBEDDED
@@ -30,11 +28,11 @@ from palimpsest.workspace import BASE_LM
 from palimpsest_lab.commands.dataset import PRIVATE, PUBLIC, TEST, write_dataset
 from palimpsest_lab.commands.dataset import Asked as Wanted
 from palimpsest_lab.datasets.declaration import DataSet
-from palimpsest_lab.datasets.known import known
-from palimpsest_lab.datasets.prepare import Found, cut_of, expected, find
-from palimpsest_lab.reproduce.cells import Cell, filled, fragment
+from palimpsest_lab.datasets.known import find_dataset
+from palimpsest_lab.datasets.prepare import Found, cut_of, expected_rows, find
+from palimpsest_lab.reproduce.cells import Cell, fill_epsilon, fragment
 from palimpsest_lab.reproduce.grid import Grid, Source
-from palimpsest_lab.reproduce.measures import judged, measure, planned
+from palimpsest_lab.reproduce.measures import is_planned, measure, needs_judge
 from stages.vouching import require_vouched
 
 _SPENDING = ("lms", "discriminators", "variants")
@@ -99,14 +97,14 @@ class Place:
 def place_of(grid: Grid, name: str, asked: Asked) -> Place:
     """Look for the files of a data set; nothing is written."""
     of = grid.data[name]
-    dataset = known(of.dataset or name)
+    dataset = find_dataset(of.dataset or name)
     found, lacks = _files(dataset, [] if asked.data is None else _homes(asked.data, name, of))
-    public = None if asked.data is None else _public(asked.data, of.public)
+    public = None if asked.data is None else _find_public(asked.data, of.public)
     public_name = f"{of.public}.jsonl"
     if not lacks and public is None:
         lacks = public_name
     files, workspace = asked.workspace / "files" / name, asked.workspace / name
-    n_public = asked.records.get(name) or of.n_public or expected(found, cut_of(found, of.cut, 0))
+    n_public = asked.records.get(name) or of.n_public or expected_rows(found, cut_of(found, of.cut, 0))
     label = None if of.label is None else {each.name: each for each in dataset.attributes}[of.label]
     label = label or next(iter(dataset.attributes), None)
     source = DataSource(
@@ -137,22 +135,22 @@ def _files(dataset: DataSet, homes: Sequence[Path]) -> tuple[Found, str]:
     return Found(dataset, form, dict.fromkeys(form.files, ())), ", ".join(needed)
 
 
-def _public(folder: Path, name: str) -> Path | None:
+def _find_public(folder: Path, name: str) -> Path | None:
     return next((path for path in sorted(folder.glob(f"{name}*")) if path.name.partition(".")[0] == name), None)
 
 
 def params_of(place: Place, grid: Grid, cells: Sequence[Cell], asked: Asked) -> dict[str, Any]:
     """Build params.yaml for the cells of one data set."""
-    said = _parsed(params_text(place.source))
+    said = _parse_yaml(params_text(place.source))
     body: dict[str, Any] = {key: said[key] for key in _KEPT}
     body["utility"] = {"most_rows": max(Utility().most_rows, place.source.n_public)}  # a paper's judges read all rows
     for cell in cells:
         settings = _settings(place, grid, cell, asked)
         shared = {key: value for key, value in settings.items() if key not in _OWN}
         own = {} if cell.of.baseline is not None else fragment(cell, settings)
-        body = merged(merged(body, shared), own)
+        body = merge_sections(merge_sections(body, shared), own)
     body.setdefault("variants", {})
-    return merged(merged(body, _judges(cells, asked)), {"runs": _runs(body, cells)})
+    return merge_sections(merge_sections(body, _judges(cells, asked)), {"runs": _runs(body, cells)})
 
 
 def _settings(place: Place, grid: Grid, cell: Cell, asked: Asked) -> dict[str, Any]:
@@ -166,18 +164,20 @@ def _settings(place: Place, grid: Grid, cell: Cell, asked: Asked) -> dict[str, A
         task=source.task, labels=len(source.labels), units=source.n_public, epsilon=epsilon,
         named=asked.model is not None, words=words, test=True,
     )  # fmt: skip
-    named = {"models": {"words": _parsed(f"words: {words}")["words"]}} if words is not None else {}
-    changes = merged(grid.settings, _in_precision(grid.named, asked.precision) if asked.model is not None else {})
-    changes = merged(changes, grid.data[place.name].settings)
+    named = {"models": {"words": _parse_yaml(f"words: {words}")["words"]}} if words is not None else {}
+    changes = merge_sections(
+        grid.settings, _set_precision(grid.named, asked.precision) if asked.model is not None else {}
+    )
+    changes = merge_sections(changes, grid.data[place.name].settings)
     printed = {} if preset is None else preset.settings(facts)
-    return merged(merged(printed, named), filled(changes, epsilon))
+    return merge_sections(merge_sections(printed, named), fill_epsilon(changes, epsilon))
 
 
-def _in_precision(settings: Any, precision: str | None) -> Any:
+def _set_precision(settings: Any, precision: str | None) -> Any:
     """Return the settings with the requested precision, if any, wherever they name one."""
     if precision is None or not isinstance(settings, Mapping):
         return settings
-    return {key: precision if key == "precision" else _in_precision(own, precision) for key, own in settings.items()}
+    return {key: precision if key == "precision" else _set_precision(own, precision) for key, own in settings.items()}
 
 
 def _judges(cells: Iterable[Cell], asked: Asked) -> dict[str, Any]:
@@ -188,14 +188,14 @@ def _judges(cells: Iterable[Cell], asked: Asked) -> dict[str, Any]:
     if any(cell.detail.get("evaluator") == _FINETUNED for cell in cells):
         evaluators = [*Utility().evaluators, _FINETUNED]
         made = {"models": {"classifier": folder}, "utility": {"evaluators": evaluators}}
-    if any(judged(cell) for cell in cells):
-        made = merged(made, {"models": {"judge": {"kind": "local", "model": folder}}})
+    if any(needs_judge(cell) for cell in cells):
+        made = merge_sections(made, {"models": {"judge": {"kind": "local", "model": folder}}})
     return made
 
 
 def _runs(body: Mapping[str, Any], cells: Iterable[Cell]) -> dict[str, list[str]]:
     """Return the runs beside the variants: those that cells ask for, and no other attack."""
-    rows = [cell for cell in cells if cell.of.baseline is None and not planned(cell)]
+    rows = [cell for cell in cells if cell.of.baseline is None and not is_planned(cell)]
     named = {key: dict.fromkeys(cell.variant for cell in rows if measure(cell).runs == key) for key in _ASKED}
     examined = [cell.variant for cell in rows if measure(cell).runs == _EXAMINED]
     if examined:
@@ -231,7 +231,7 @@ def make(place: Place, grid: Grid, body: Mapping[str, Any]) -> None:
         )
         write_dataset(place.found, wanted)
     if (place.workspace / FILE).is_file():
-        write_text(place.workspace / FILE, to_yaml(added(_there(place), body)))
+        write_text(place.workspace / FILE, to_yaml(add_cells(_read_existing(place), body)))
         render(place.workspace)
         return
     params = made_params(body)
@@ -240,22 +240,22 @@ def make(place: Place, grid: Grid, body: Mapping[str, Any]) -> None:
     make_workspace(place.workspace, {FILE: to_yaml(body), **contents(params)})
 
 
-def with_kept(place: Place, body: Mapping[str, Any]) -> dict[str, Any]:
+def merge_existing(place: Place, body: Mapping[str, Any]) -> dict[str, Any]:
     """Return params.yaml with what the workspace has already, where there is one."""
-    return added(_there(place), body) if (place.workspace / FILE).is_file() else dict(body)
+    return add_cells(_read_existing(place), body) if (place.workspace / FILE).is_file() else dict(body)
 
 
-def _there(place: Place) -> dict[str, Any]:
-    return _parsed((place.workspace / FILE).read_text(encoding="utf-8"))
+def _read_existing(place: Place) -> dict[str, Any]:
+    return _parse_yaml((place.workspace / FILE).read_text(encoding="utf-8"))
 
 
-def added(there: Mapping[str, Any], body: Mapping[str, Any]) -> dict[str, Any]:
+def add_cells(there: Mapping[str, Any], body: Mapping[str, Any]) -> dict[str, Any]:
     """Add cells to a params.yaml. Settings that spend stay as they are, for another setting would be charged again.
 
     Raises:
         ParamsError: both name the same thing and differ.
     """
-    body = _capped(there, body)
+    body = _keep_cap(there, body)
     changed = [key for key in ("dataset", "privacy") if there.get(key) != body.get(key)]
     changed += ["models.lm"] * (there["models"]["lm"] != body["models"]["lm"])
     for section in _CHARGED:
@@ -269,15 +269,15 @@ def added(there: Mapping[str, Any], body: Mapping[str, Any]) -> dict[str, Any]:
     runs = {
         key: list(dict.fromkeys([*there.get("runs", {}).get(key, []), *names])) for key, names in body["runs"].items()
     }
-    return {**merged(there, body), "runs": runs}
+    return {**merge_sections(there, body), "runs": runs}
 
 
-def _capped(there: Mapping[str, Any], body: Mapping[str, Any]) -> Mapping[str, Any]:
+def _keep_cap(there: Mapping[str, Any], body: Mapping[str, Any]) -> Mapping[str, Any]:
     """Set the cap of the workspace: it is the ledger's, and no option changes it."""
     if "privacy" not in there or "privacy" not in body:
         return body
-    return merged(body, {"privacy": {"budget": {"epsilon": there["privacy"]["budget"]["epsilon"]}}})
+    return merge_sections(body, {"privacy": {"budget": {"epsilon": there["privacy"]["budget"]["epsilon"]}}})
 
 
-def _parsed(text: str) -> dict[str, Any]:
+def _parse_yaml(text: str) -> dict[str, Any]:
     return dict(YAML(typ="safe", pure=True).load(text))

@@ -19,9 +19,9 @@ _FILM_QUESTIONS = "Questions about anything but films, or openings of Wikipedia 
 _NO_LICENCE = "None is stated; the publishers ask to be cited."
 
 
-def _plain(name: str, labels: tuple[str, ...], rows: int, others: int = 0) -> tuple[Form, ...]:
+def _own_form(name: str, labels: tuple[str, ...], rows: int, others: int = 0) -> tuple[Form, ...]:
     """Return our own form: a table with the columns `text` and one for each attribute, under either of two names."""
-    read = partial(readers.headed, text="text", labels=labels)
+    read = partial(readers.read_headed, text="text", labels=labels)
     says = f"JSON lines with the keys {', '.join(('text', *labels))}"
     both: list[Form] = []
     for front in (f"{name}_", ""):
@@ -32,24 +32,24 @@ def _plain(name: str, labels: tuple[str, ...], rows: int, others: int = 0) -> tu
     return tuple(both)
 
 
-def _zhang(
+def _zhang_form(
     folder: str, names: tuple[str, ...], fields: int, rows: int, others: int, texts: slice = slice(None),
     newline: str = "\\n",
 ) -> Form:  # fmt: skip
     """Return the form of two CSV files without a header, whose first field is the class."""
-    read = partial(readers.numbered, names=names, fields=fields, texts=texts, newline=newline)
+    read = partial(readers.read_numbered, names=names, fields=fields, texts=texts, newline=newline)
     return Form(
         f"{folder}: train.csv and test.csv, each row a class and {'a text' if fields == 2 else 'two texts'}",
         {"train": ("train.csv",), "test": ("test.csv",)}, read, rows, _ZHANG, folder, others,
     )  # fmt: skip
 
 
-def _hub(
+def _hub_form(
     folder: str, text: str, names: tuple[str, ...], rows: int, others: int, test: str = "test", *, verified: bool
 ) -> Form:
     """Return the form of the Parquet files of the Hugging Face hub, which number labels from 0."""
     named = {str(place): name for place, name in enumerate(names)}
-    read = partial(readers.headed, text=text, labels=("label",), named=named)
+    read = partial(readers.read_headed, text=text, labels=("label",), named=named)
     return Form(
         f"the Parquet files of the hub, columns {text} and label",
         {"train": ("train-*.parquet",), "test": (f"{test}-*.parquet",)},
@@ -57,10 +57,10 @@ def _hub(
     )  # fmt: skip
 
 
-def _augmented(home: str, prefixes: tuple[str, ...], rows: int, others: int, *, verified: bool) -> Form:
+def _aug_pe_form(home: str, prefixes: tuple[str, ...], rows: int, others: int, *, verified: bool) -> Form:
     """Return the form of Aug-PE's tables: text, label1, label2, with the attribute's name before each label."""
     columns = tuple(f"label{place}" for place, _ in enumerate(prefixes, 1))
-    read = partial(readers.headed, text="text", labels=columns, prefixes=prefixes)
+    read = partial(readers.read_headed, text="text", labels=columns, prefixes=prefixes)
     files: Mapping[Part, tuple[str, ...]] = {"train": ("train.csv",), "dev": ("dev.csv",), "test": ("test.csv",)}
     return Form(
         f"data/{home} of AI-secure/aug-pe: train.csv, dev.csv and test.csv, columns {', '.join(('text', *columns))}",
@@ -77,22 +77,23 @@ _SST2 = DataSet(
     forms=(
         Form(
             "stanfordSentimentTreebank: sentences, their split, the dictionary of phrases and its scores",
-            {"train": _TREEBANK, "dev": _TREEBANK, "test": _TREEBANK}, readers.treebank, 6920,
+            {"train": _TREEBANK, "dev": _TREEBANK, "test": _TREEBANK}, readers.read_treebank, 6920,
             "README.txt of stanfordSentimentTreebank.zip", "stanfordSentimentTreebank", 2693,
         ),
         Form(
             "stsa.binary files: each line 0 or 1, a blank and a sentence",
             {"train": ("stsa.binary.train",), "dev": ("stsa.binary.dev",), "test": ("stsa.binary.test",)},
-            partial(readers.leading, named=_SIGNS), 6920, "load_sst2 in data_utils.py of tonyzhaozh/few-shot-learning",
+            partial(readers.read_leading, named=_SIGNS), 6920,
+            "load_sst2 in data_utils.py of tonyzhaozh/few-shot-learning",
             others=2693,
         ),
         Form(
             "SST-2 of GLUE: train.tsv and dev.tsv, columns sentence and label; phrases too, so far more rows",
-            {"train": ("train.tsv",), "test": ("dev.tsv",)}, partial(readers.tabbed, named=_SIGNS), 67349,
+            {"train": ("train.tsv",), "test": ("dev.tsv",)}, partial(readers.read_tabbed, named=_SIGNS), 67349,
             "the card of nyu-mll/glue, and flair's GLUE_SST2; GLUE's test.tsv has no labels", "SST-2", 872,
         ),
-        _hub("sst2", "sentence", ("negative", "positive"), 67349, 872, "validation", verified=True),
-        *_plain("sst2", ("label",), 6920, 2693),
+        _hub_form("sst2", "sentence", ("negative", "positive"), 67349, 872, "validation", verified=True),
+        *_own_form("sst2", ("label",), 6920, 2693),
     ),
     where="https://nlp.stanford.edu/sentiment/ (stanfordSentimentTreebank.zip)",
     licence=_NO_LICENCE + " Socher et al. 2013.",
@@ -112,9 +113,9 @@ _AGNEWS = DataSet(
     task="classify",
     forms=(
         # Despite its readme.txt, this archive writes a line break as a single backslash.
-        _zhang("ag_news_csv", _NEWS, 3, 120_000, 7600, newline="\\"),
-        _hub("data", "text", _NEWS, 120_000, 7600, verified=False),
-        *_plain("agnews", ("label",), 120_000, 7600),
+        _zhang_form("ag_news_csv", _NEWS, 3, 120_000, 7600, newline="\\"),
+        _hub_form("data", "text", _NEWS, 120_000, 7600, verified=False),
+        *_own_form("agnews", ("label",), 120_000, 7600),
     ),
     where="ag_news_csv.tgz by Xiang Zhang (course.fast.ai and torchtext keep copies), or fancyzhx/ag_news on the hub",
     licence="For research and any other non-commercial activity, says its readme.txt.",
@@ -143,10 +144,10 @@ _DISASTER = DataSet(
         Form(
             "train.csv of Kaggle's nlp-getting-started, columns id, keyword, location, text, target",
             {"train": ("train.csv",)},
-            partial(readers.headed, text="text", labels=("target",), named={"0": "other", "1": "disaster"}), 7613,
+            partial(readers.read_headed, text="text", labels=("target",), named={"0": "other", "1": "disaster"}), 7613,
             "the competition's data page; its test.csv has no labels", "nlp-getting-started", needed=("train",),
         ),
-        *_plain("disaster", ("label",), 7613),
+        *_own_form("disaster", ("label",), 7613),
     ),
     where="https://www.kaggle.com/c/nlp-getting-started/data (an account is needed)",
     licence="The rules of the Kaggle competition; the tweets were gathered by figure-eight.",
@@ -170,8 +171,8 @@ _YELP = DataSet(
     does="Reviews of businesses with a category and stars (paper 002).",
     task="classify",
     forms=(
-        _augmented("yelp", ("Business Category: ", "Review Stars: "), 1_939_290, 10_000, verified=True),
-        *_plain("yelp", ("category", "stars"), 1_939_290, 10_000),
+        _aug_pe_form("yelp", ("Business Category: ", "Review Stars: "), 1_939_290, 10_000, verified=True),
+        *_own_form("yelp", ("category", "stars"), 1_939_290, 10_000),
     ),
     where="https://github.com/AI-secure/aug-pe/tree/main/data (train.csv from the drive that its README names)",
     licence="Yelp's terms for the Open Dataset: academic use, not to be handed on.",
@@ -188,7 +189,7 @@ _YELP_REVIEWS = DataSet(
     forms=(
         Form(
             "yelp_academic_dataset_review.json: a JSON object a line, with text, stars and user_id",
-            {"train": ("yelp_academic_dataset_review.json",)}, readers.reviews, 6_990_280,
+            {"train": ("yelp_academic_dataset_review.json",)}, readers.read_reviews, 6_990_280,
             "https://business.yelp.com/data/resources/open-dataset/", "yelp_dataset", persons=1_987_897,
             needed=("train",),
         ),
@@ -206,9 +207,9 @@ _YELP_POLARITY = DataSet(
     does="Reviews of businesses with a negative or positive opinion (paper 003).",
     task="classify",
     forms=(
-        _zhang("yelp_review_polarity_csv", ("negative", "positive"), 2, 560_000, 38_000),
-        _hub("plain_text", "text", ("negative", "positive"), 560_000, 38_000, verified=False),
-        *_plain("yelp_polarity", ("label",), 560_000, 38_000),
+        _zhang_form("yelp_review_polarity_csv", ("negative", "positive"), 2, 560_000, 38_000),
+        _hub_form("plain_text", "text", ("negative", "positive"), 560_000, 38_000, verified=False),
+        *_own_form("yelp_polarity", ("label",), 560_000, 38_000),
     ),
     where="yelp_review_polarity_csv.tgz by Xiang Zhang, or fancyzhx/yelp_polarity on the hub",
     licence="Yelp's terms for its data: academic use.",
@@ -242,8 +243,8 @@ _OPENREVIEW = DataSet(
     does="Reviews of papers for ICLR 2023 with an area and a recommendation (paper 002).",
     task="classify",
     forms=(
-        _augmented("openreview", ("Area: ", "Recommendation: "), 8396, 5596, verified=False),
-        *_plain("openreview", ("area", "recommendation"), 8396, 5596),
+        _aug_pe_form("openreview", ("Area: ", "Recommendation: "), 8396, 5596, verified=False),
+        *_own_form("openreview", ("area", "recommendation"), 8396, 5596),
     ),
     where="https://github.com/AI-secure/aug-pe/tree/main/data/openreview",
     licence="None is stated with the tables; the reviews stand under the terms of openreview.net.",
@@ -265,7 +266,7 @@ _PUBMED = DataSet(
     name="pubmed",
     does="Abstracts of medical papers of August 2023, without labels (paper 002).",
     task="text",
-    forms=(_augmented("pubmed", (), 75_316, 18_876, verified=True), *_plain("pubmed", (), 75_316, 18_876)),
+    forms=(_aug_pe_form("pubmed", (), 75_316, 18_876, verified=True), *_own_form("pubmed", (), 75_316, 18_876)),
     where="https://github.com/AI-secure/aug-pe/tree/main/data (train.csv from the drive that its README names)",
     licence="None is stated with the tables. PubMed's abstracts may be protected by their publishers.",
     max_length=2500,
@@ -283,11 +284,11 @@ _IMDB = DataSet(
         Form(
             "aclImdb: a text file a review, in train and test, pos and neg",
             {"train": ("train/neg/*.txt", "train/pos/*.txt"), "test": ("test/neg/*.txt", "test/pos/*.txt")},
-            partial(readers.foldered, named={"neg": "negative", "pos": "positive"}), 25_000,
+            partial(readers.read_folders, named={"neg": "negative", "pos": "positive"}), 25_000,
             "README of aclImdb_v1.tar.gz", "aclImdb", 25_000,
         ),
-        _hub("plain_text", "text", ("negative", "positive"), 25_000, 25_000, verified=False),
-        *_plain("imdb", ("label",), 25_000, 25_000),
+        _hub_form("plain_text", "text", ("negative", "positive"), 25_000, 25_000, verified=False),
+        *_own_form("imdb", ("label",), 25_000, 25_000),
     ),
     where="https://ai.stanford.edu/~amaas/data/sentiment/ (aclImdb_v1.tar.gz)",
     licence=_NO_LICENCE + " Maas et al. 2011.",
@@ -309,9 +310,9 @@ _DBPEDIA = DataSet(
     does="Openings of Wikipedia articles about fourteen kinds of things (paper 003).",
     task="classify",
     forms=(
-        _zhang("dbpedia_csv", tuple(_KINDS), 3, 560_000, 70_000, slice(1, None)),
-        _hub("dbpedia_14", "content", tuple(_KINDS), 560_000, 70_000, verified=True),
-        *_plain("dbpedia", ("label",), 560_000, 70_000),
+        _zhang_form("dbpedia_csv", tuple(_KINDS), 3, 560_000, 70_000, slice(1, None)),
+        _hub_form("dbpedia_14", "content", tuple(_KINDS), 560_000, 70_000, verified=True),
+        *_own_form("dbpedia", ("label",), 560_000, 70_000),
     ),
     where="dbpedia_csv.tgz by Xiang Zhang, or fancyzhx/dbpedia_14 on the hub",
     licence="Creative Commons Attribution-ShareAlike and the GNU Free Documentation License, says its readme.txt.",
@@ -332,11 +333,11 @@ _TREC = DataSet(
         Form(
             "train_5500.label and TREC_10.label in Latin-1: each line LABEL:fine, a blank and a question",
             {"train": ("train_5500.label",), "test": ("TREC_10.label",)},
-            partial(readers.leading, named=_ASKED, encoding="latin-1"), 5452,
+            partial(readers.read_leading, named=_ASKED, encoding="latin-1"), 5452,
             "https://cogcomp.seas.upenn.edu/Data/QA/QC/; load_trec in data_utils.py of tonyzhaozh/few-shot-learning",
             others=500,
         ),
-        *_plain("trec", ("label",), 5452, 500),
+        *_own_form("trec", ("label",), 5452, 500),
     ),
     where="https://cogcomp.seas.upenn.edu/Data/QA/QC/",
     licence=_NO_LICENCE + " Li and Roth 2002.",
@@ -359,9 +360,9 @@ _TREC = DataSet(
 )  # fmt: skip
 
 
-def _movies(name: str, tag: str, rows: int, others: int) -> DataSet:
+def _movie_dataset(name: str, tag: str, rows: int, others: int) -> DataSet:
     """Declare one kind of thing that questions about films name."""
-    read = partial(readers.tagged, tag=tag)
+    read = partial(readers.read_tagged, tag=tag)
     return DataSet(
         name=name,
         does=f"Questions about films that name their {tag.lower()}, which is a span of the text (paper 003).",
@@ -378,7 +379,7 @@ def _movies(name: str, tag: str, rows: int, others: int) -> DataSet:
                 {"train": ("train",), "test": ("test",)}, read, rows, "load_slot_movies in its data_utils.py",
                 "slot-movies", others,
             ),
-            *_plain(name, ("label",), rows, others),
+            *_own_form(name, ("label",), rows, others),
         ),
         where="https://groups.csail.mit.edu/sls/downloads/movie/",
         licence=_NO_LICENCE + " Liu et al. 2013.",
@@ -393,7 +394,7 @@ _FILM = {
     "title": {"type": "string"}, "year": {"type": "integer"}, "cast": {"type": "array", "items": {"type": "string"}},
     "genres": {"type": "array", "items": {"type": "string"}}, "href": {"type": "string"}, "extract": {"type": "string"},
 }  # fmt: skip
-_films = partial(readers.films, keys=tuple(_FILM))
+_films = partial(readers.read_films, keys=tuple(_FILM))
 _WIKIMOVIES = DataSet(
     name="wikimovies",
     does="American films as JSON objects of six fields (paper 003).",
@@ -428,12 +429,12 @@ KNOWN: Mapping[str, DataSet] = {
     each.name: each
     for each in (
         _SST2, _AGNEWS, _DISASTER, _YELP, _YELP_REVIEWS, _YELP_POLARITY, _OPENREVIEW, _PUBMED, _IMDB, _DBPEDIA, _TREC,
-        _movies("mit_g", "Genre", 2953, 780), _movies("mit_d", "Director", 1561, 415), _WIKIMOVIES,
+        _movie_dataset("mit_g", "Genre", 2953, 780), _movie_dataset("mit_d", "Director", 1561, 415), _WIKIMOVIES,
     )
 }  # fmt: skip
 
 
-def known(name: str) -> DataSet:
+def find_dataset(name: str) -> DataSet:
     """Return the data set of that name.
 
     Raises:

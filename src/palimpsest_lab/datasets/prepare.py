@@ -85,7 +85,7 @@ def cut_of(found: Found, share: float | None, seed: int) -> Cut:
     return Cut(CUT if share is None and "test" not in found.paths else share, seed)
 
 
-def expected(found: Found, cut: Cut) -> int:
+def expected_rows(found: Found, cut: Cut) -> int:
     """Return about how many private records there are, by the publishers' numbers of the parts."""
     form = found.form
     return form.rows if cut.share is None else round((form.rows + form.others) * (1 - cut.share))
@@ -95,21 +95,21 @@ def private_items(found: Found, cut: Cut) -> Iterator[Item]:
     """Yield the records that a workspace protects."""
     if cut.share is None:
         return items(found, "train")
-    return (item for item in _all(found) if not _for_test(item, cut))
+    return (item for item in _all_items(found) if not _is_test(item, cut))
 
 
 def evaluated_items(found: Found, cut: Cut) -> Iterator[Item]:
     """Yield the records that only evaluations read."""
     if cut.share is None:
         return items(found, "test")
-    return (item for item in _all(found) if _for_test(item, cut))
+    return (item for item in _all_items(found) if _is_test(item, cut))
 
 
-def _all(found: Found) -> Iterator[Item]:
+def _all_items(found: Found) -> Iterator[Item]:
     return (item for part in PARTS if part in found.paths for item in items(found, part))
 
 
-def _for_test(item: Item, cut: Cut) -> bool:
+def _is_test(item: Item, cut: Cut) -> bool:
     """Tell whether a record is of the test part: drawn from a hash of the person, else of the text, and the seed.
 
     Equal texts go to the same part, so that no test text was learned from. One more record moves no other.
@@ -201,7 +201,7 @@ class Seen:
     @staticmethod
     def key(text: str) -> int:
         """Hash a text's letters and digits."""
-        return hash(bare(read_text(text)))
+        return hash(strip_signs(read_text(text)))
 
     def add(self, text: str) -> None:
         self.exact.add(hash(text.strip()))
@@ -234,7 +234,7 @@ class Tally:
         self.pieces += alike or bool(seen.pieces and not seen.pieces.isdisjoint(_sentences(text)))
 
 
-def bare(text: str) -> str:
+def strip_signs(text: str) -> str:
     """Return the letters and digits of a text, in lower case.
 
     >>> bare("You 've seen it : ÇA!")
@@ -244,7 +244,7 @@ def bare(text: str) -> str:
 
 
 def _sentences(text: str) -> set[int]:
-    found = (bare(sentence) for sentence in _ENDS.split(text))
+    found = (strip_signs(sentence) for sentence in _ENDS.split(text))
     return {hash(sentence) for sentence in found if len(sentence) >= SENTENCE}
 
 

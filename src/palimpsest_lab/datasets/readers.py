@@ -20,7 +20,7 @@ from typing import Any
 
 from palimpsest.errors import DataError
 from palimpsest.records.formats import FIELD_LIMIT, MissingColumn, Wanted, cells
-from palimpsest.records.structured import canonical
+from palimpsest.records.structured import canonical_text
 from palimpsest_lab.datasets.declaration import Item, Part
 
 _DAMAGED = (OSError, EOFError, zlib.error)
@@ -37,7 +37,7 @@ def fault(name: str, number: int, problem: str) -> DataError:
 # Classes, numbered or named. A reader is told the part; most forms have separate files for each, and do not ask.
 
 
-def numbered(
+def read_numbered(
     paths: Sequence[Path], part: Part, *, names: Sequence[str], fields: int, texts: slice = slice(None),
     newline: str = "\\n",
 ) -> Iterator[Item]:  # fmt: skip
@@ -61,7 +61,7 @@ def numbered(
             yield Item(" ".join(text.split()), (_nth(row[0], names),))
 
 
-def headed(
+def read_headed(
     paths: Sequence[Path], part: Part, *, text: str, labels: Sequence[str], named: Mapping[str, str] | None = None,
     prefixes: Sequence[str] = (),
 ) -> Iterator[Item]:  # fmt: skip
@@ -78,7 +78,9 @@ def headed(
             yield Item(str(written or "").strip(), tuple((named or {}).get(value, value) for value in cut))
 
 
-def leading(paths: Sequence[Path], part: Part, *, named: Mapping[str, str], encoding: str = "utf-8") -> Iterator[Item]:
+def read_leading(
+    paths: Sequence[Path], part: Part, *, named: Mapping[str, str], encoding: str = "utf-8"
+) -> Iterator[Item]:
     """Read lines of label, blank and text: `1 a fine film`, or `DESC:manner How does ...`, whose fine part goes."""
     for path in paths:
         for _, line in _lines(path, encoding):
@@ -87,7 +89,7 @@ def leading(paths: Sequence[Path], part: Part, *, named: Mapping[str, str], enco
             yield Item(text.strip(), (named.get(coarse, coarse),))
 
 
-def tabbed(paths: Sequence[Path], part: Part, *, named: Mapping[str, str]) -> Iterator[Item]:
+def read_tabbed(paths: Sequence[Path], part: Part, *, named: Mapping[str, str]) -> Iterator[Item]:
     """Read TSV without quoting, as GLUE writes it: a header, then text and label; quotes are signs of the text."""
     for path in paths:
         for number, line in _lines(path):
@@ -98,21 +100,21 @@ def tabbed(paths: Sequence[Path], part: Part, *, named: Mapping[str, str]) -> It
                 yield Item(text.strip(), (named.get(label.strip(), label.strip()),))
 
 
-def foldered(paths: Sequence[Path], part: Part, *, named: Mapping[str, str]) -> Iterator[Item]:
+def read_folders(paths: Sequence[Path], part: Part, *, named: Mapping[str, str]) -> Iterator[Item]:
     """Read a text from each file, and its label from the folder."""
     for path in paths:
         text = _BR.sub(" ", " ".join(line for _, line in _lines(path)))
         yield Item(" ".join(text.split()), (named.get(path.parent.name, path.parent.name),))
 
 
-def reviews(paths: Sequence[Path], part: Part) -> Iterator[Item]:
+def read_reviews(paths: Sequence[Path], part: Part) -> Iterator[Item]:
     """Read JSON lines of reviews: text, stars, user_id. The person comes along.
 
     Source: https://business.yelp.com/data/resources/open-dataset/ and the documentation of the archive.
     """
     for path in paths:
         for number, line in _lines(path):
-            row = _parsed(line)
+            row = _parse_json(line)
             if not isinstance(row, dict) or type(row.get("stars")) not in (int, float):
                 raise fault(path.name, number, "it is not a JSON object with text, stars and user_id")
             person = str(row.get("user_id") or "")  # null names nobody, like a missing id
@@ -122,7 +124,7 @@ def reviews(paths: Sequence[Path], part: Part) -> Iterator[Item]:
 # The Stanford Sentiment Treebank.
 
 
-def treebank(paths: Sequence[Path], part: Part) -> Iterator[Item]:
+def read_treebank(paths: Sequence[Path], part: Part) -> Iterator[Item]:
     """Read the treebank's whole sentences that are not neutral: negative up to .4, positive above .6.
 
     Its dictionary has phrases in UTF-8. Its sentences are the same, with brackets as -LRB- and -RRB-, and with their
@@ -137,7 +139,7 @@ def treebank(paths: Sequence[Path], part: Part) -> Iterator[Item]:
     score = {index: _number(value) for index, _, value in _pairs(scores, "|")}
     for index, _, sentence in _pairs(sentences, "\t", last=False):
         if split.get(index) == wanted:
-            text = _restored(sentence)
+            text = _restore_signs(sentence)
             label = _polarity(score.get(phrases.get(text, "")))
             if label is not None:
                 yield Item(text, (label,))
@@ -149,7 +151,7 @@ def _polarity(value: float | None) -> str | None:
     return "positive" if value > 0.6 else "negative"
 
 
-def _restored(sentence: str) -> str:
+def _restore_signs(sentence: str) -> str:
     """Return a sentence as the dictionary writes it."""
     text = sentence.replace("-LRB-", "(").replace("-RRB-", ")")
     with suppress(UnicodeError):
@@ -160,7 +162,7 @@ def _restored(sentence: str) -> str:
 # Spans.
 
 
-def tagged(paths: Sequence[Path], part: Part, *, tag: str) -> Iterator[Item]:
+def read_tagged(paths: Sequence[Path], part: Part, *, tag: str) -> Iterator[Item]:
     """Read questions of the MIT Movie Corpus that name a thing of one kind, which is then the label.
 
     There are two forms. In the .bio files a line is a tag, a tab and a word, and a blank line ends a question. In the
@@ -193,7 +195,7 @@ def _slots(path: Path) -> Iterator[list[tuple[str, str]]]:
 # Records that are JSON objects.
 
 
-def films(paths: Sequence[Path], part: Part, *, keys: Sequence[str]) -> Iterator[Item]:
+def read_films(paths: Sequence[Path], part: Part, *, keys: Sequence[str]) -> Iterator[Item]:
     """Read the films of JSON files, each one list or an object a line, that have all keys, with nothing empty there.
 
     Source: README.md of prust/wikipedia-movie-data. Leaving out other keys and incomplete films is paper 003's.
@@ -208,15 +210,15 @@ def films(paths: Sequence[Path], part: Part, *, keys: Sequence[str]) -> Iterator
 
 def _record(film: Mapping[str, Any], keys: Sequence[str], name: str, number: int) -> str:
     with suppress(ValueError):
-        return canonical(film, keys)
+        return canonical_text(film, keys)
     raise fault(name, number, "it has a number or a text that JSON has not")
 
 
 def _objects(path: Path) -> Iterator[tuple[int, Any]]:
     if ".json" not in path.suffixes:
-        yield from ((number, _parsed(line)) for number, line in _lines(path))
+        yield from ((number, _parse_json(line)) for number, line in _lines(path))
         return
-    found = _parsed("\n".join(line for _, line in _lines(path)))
+    found = _parse_json("\n".join(line for _, line in _lines(path)))
     if not isinstance(found, list):
         raise DataError(f"{path.name!r} is not a list of JSON objects.", _CHANGED)
     yield from enumerate(found, 1)
@@ -226,7 +228,7 @@ def _objects(path: Path) -> Iterator[tuple[int, Any]]:
 
 
 @contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def _explain_failures(path: Path) -> Iterator[None]:
     failed, missing = False, None
     try:
         yield
@@ -240,13 +242,13 @@ def _explained(path: Path) -> Iterator[None]:
         raise DataError(f"{path.name!r} has no column {missing!r}.", _CHANGED)
 
 
-def _opened(path: Path) -> Any:
+def _open_stream(path: Path) -> Any:
     return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")
 
 
 def _lines(path: Path, encoding: str = "utf-8", *, blank: bool = False) -> Iterator[tuple[int, str]]:
     """Yield a file's lines without their ends, numbered from 1; blank ones count, and are left out unless wanted."""
-    with _explained(path), _opened(path) as stream:
+    with _explain_failures(path), _open_stream(path) as stream:
         for number, raw in enumerate(stream, 1):
             line = raw.decode(encoding, "surrogateescape").rstrip("\r\n").removeprefix("\ufeff")
             if blank or line.strip():
@@ -280,7 +282,7 @@ def _table(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _columns(path: Path, names: Sequence[str]) -> Iterator[tuple[int, Sequence[Any]]]:
-    with _explained(path):
+    with _explain_failures(path):
         yield from ((place.row, row) for place, row in cells(path, [Wanted(name) for name in names]))
 
 
@@ -295,7 +297,7 @@ def _number(value: str) -> float | None:
     return None
 
 
-def _parsed(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     with suppress(ValueError, RecursionError):
         return json.loads(text)
     return _BROKEN

@@ -14,7 +14,7 @@ def _batch(facts: Facts) -> int:
     return min(128, facts.units)
 
 
-def _frozen(facts: Facts) -> int:
+def _frozen_blocks(facts: Facts) -> int:
     return _BLOCKS if facts.named else _EMBEDDED_BLOCKS
 
 
@@ -32,7 +32,7 @@ def _language_model(name: str, where: str) -> tuple[Entry, ...]:
         entry("epochs", 4.0, "Table 2", "Epochs E: 4"),
         entry(
             "freeze_last",
-            Worked(f"{_BLOCKS}; {_EMBEDDED_BLOCKS} of the embedded model, which has no more", _frozen),
+            Worked(f"{_BLOCKS}; {_EMBEDDED_BLOCKS} of the embedded model, which has no more", _frozen_blocks),
             "Table 2",
             "Last N Frozen Transformer Layers: 6, all that distilGPT2 has",
         ),
@@ -150,8 +150,11 @@ _MEASURED = (
     Entry("utility.finetune.freeze_last", 6, "Table 5", "Last N Frozen Transformer Layers: 6", "labels"),
     Entry("audit.orders", [3, 4, 5, 6, 7], "Section 6.1", "n-grams for n in 3..7"),
     Entry(
-        "runs.embedding_audit", ["base", "naive<e>", "multitask<e>"], "Figure 2",
-        "hidden states of both models; Figure 1 draws them", "labels",
+        "runs.embedding_audit",
+        ["base", "naive<e>", "multitask<e>"],
+        "Figure 2",
+        "hidden states of both models; Figure 1 draws them",
+        "labels",
     ),
 )
 

@@ -14,7 +14,7 @@ _AUTHOR, _ROW = "authors.aug_pe", "variants.evolve<e>"
 _NAMED, _REVIEWS, _TEXT = "a named model", "words: reviews", "task text"
 
 
-def _each(key: str, openreview: Any, yelp: Any, pubmed: Any, source: str, says: str) -> tuple[Entry, ...]:
+def _make_entries(key: str, openreview: Any, yelp: Any, pubmed: Any, source: str, says: str) -> tuple[Entry, ...]:
     """Return one key of the three data sets; data that are neither reviews nor without labels are set as OpenReview."""
     ways = {ALWAYS: openreview, _REVIEWS: yelp, _TEXT: pubmed}
     return tuple(Entry(key, value, source, says, where) for where, value in ways.items())
@@ -31,20 +31,20 @@ _LOOP = (
     Entry(f"{_ROW}.votes.threshold", 0.0, "code, dpsda/arg_utils.py", "count threshold, H: 0"),
     Entry(f"{_ROW}.votes.selection", "rank", f"{_CODE}/*.sh", "selection mode: rank"),
     Entry(f"{_ROW}.class_means", None, "Figure 2", "votes alone steer", "labels"),
-    *_each(f"{_ROW}.rows", 2000, 5000, 2000, f"{_CODE}/*.sh", "seed samples: 2,000, and 5,000 of Yelp"),
+    *_make_entries(f"{_ROW}.rows", 2000, 5000, 2000, f"{_CODE}/*.sh", "seed samples: 2,000, and 5,000 of Yelp"),
     Entry(f"{_ROW}.filters.chain", [], OURS, "nothing is filtered"),
 )
 _MODEL = (
     Entry(f"{_AUTHOR}.kind", "base", "code, apis/hf_api.py", "open models go on with bare prompts"),
     Entry(f"{_AUTHOR}.vary", "infill", OURS, "the embedded model reads no words, so it fills gaps"),
     Entry(f"{_AUTHOR}.vary", "paraphrase", f"{_CODE}/*.sh", "variation type: rephrase in a tone", _NAMED),
-    *_each(f"{_AUTHOR}.masked", 0.5, 0.5, 0.6, f"{_CODE}/*.sh", "p_mask: 0.5, and 0.6 of PubMed"),
-    *_each(
+    *_make_entries(f"{_AUTHOR}.masked", 0.5, 0.5, 0.6, f"{_CODE}/*.sh", "p_mask: 0.5, and 0.6 of PubMed"),
+    *_make_entries(
         f"{_AUTHOR}.temperature", 1.2, 1.4, 1.0, f"{_CODE}/*.sh",
         "temperature: 1.2 of OpenReview, 1.4 of Yelp, 1.0 of PubMed",
     ),
     Entry(f"{_AUTHOR}.top_p", 0.9, "code, apis/hf_api.py", "nucleus: 0.9; its 50 likeliest tokens cannot be asked for"),
-    *_each(f"{_AUTHOR}.max_tokens", 448, 64, 448, f"{_CODE}/*.sh", "length: 448 tokens, and 64 of Yelp"),
+    *_make_entries(f"{_AUTHOR}.max_tokens", 448, 64, 448, f"{_CODE}/*.sh", "length: 448 tokens, and 64 of Yelp"),
     Entry(f"{_AUTHOR}.max_tokens", 64, OURS, "the embedded model has 128 positions", "the embedded model"),
     Entry(f"{_AUTHOR}.examples", 0, "code, apis/hf_api.py", "a new text stands behind the prompt alone", _NAMED),
 )  # fmt: skip
@@ -52,14 +52,16 @@ _BY_ENDPOINT = (
     Entry(f"{_AUTHOR}.kind", "endpoint", "Section 1", "models that are reached through an API alone, such as GPT-3.5"),
     Entry(f"{_ROW}.expand", 4, f"{_API}/*.sh", "3 variations, so L is 4"),
     Entry(f"{_AUTHOR}.prompts.vary", "blanks", f"{_API}/*.sh", "variation type: fill in the blanks"),
-    *_each(f"{_AUTHOR}.prompts.masked", 0.5, 0.5, 0.6, f"{_API}/*.sh", "p_mask: 0.5, and 0.6 of PubMed"),
-    *_each(f"{_AUTHOR}.temperature", 1.2, 1.4, 1.2, f"{_API}/*.sh", "temperature: 1.2, and 1.4 of Yelp"),
-    *_each(
+    *_make_entries(f"{_AUTHOR}.prompts.masked", 0.5, 0.5, 0.6, f"{_API}/*.sh", "p_mask: 0.5, and 0.6 of PubMed"),
+    *_make_entries(f"{_AUTHOR}.temperature", 1.2, 1.4, 1.2, f"{_API}/*.sh", "temperature: 1.2, and 1.4 of Yelp"),
+    *_make_entries(
         f"{_AUTHOR}.length.spread", 30.0, 20.0, 36.0, f"{_API}/*.sh",
         "p_mask times a scale of 60 words, of Yelp 40, as apis/azure_api.py draws it",
     ),
-    *_each(f"{_AUTHOR}.length.tokens_a_word", 5.0, 1.2, 5.0, f"{_API}/*.sh", "tokens a word: 5, and 1.2 of Yelp"),
-    *_each(f"{_AUTHOR}.length.cap", 1000, 128, 1000, f"{_API}/*.sh", "length: 1,000 tokens, and 128 of Yelp"),
+    *_make_entries(
+        f"{_AUTHOR}.length.tokens_a_word", 5.0, 1.2, 5.0, f"{_API}/*.sh", "tokens a word: 5, and 1.2 of Yelp"
+    ),
+    *_make_entries(f"{_AUTHOR}.length.cap", 1000, 128, 1000, f"{_API}/*.sh", "length: 1,000 tokens, and 128 of Yelp"),
     Entry(f"{_AUTHOR}.length.least", 25, "code, apis/azure_api.py", "fewest words that are asked for: 25"),
     Entry(f"{_AUTHOR}.top_p", 1.0, "code, apis/azure_api.py", "nucleus: 1"),
 )  # fmt: skip

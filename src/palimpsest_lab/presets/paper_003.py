@@ -102,7 +102,7 @@ _TAUGHT = (
 )
 
 
-def _in_context(key: str, value: Any, says: str) -> Entry:
+def _in_context_entry(key: str, value: Any, says: str) -> Entry:
     return Entry(key, value, "Section 5.1", says, "a label")
 
 
@@ -111,14 +111,14 @@ _MEASURED = (
         "privacy.budget.delta", Worked("1e-6, at most 1 / n of the units declared", _delta), "Appendix C",
         "the δ of the formal statement; it is lost in the copy that we read",
     ),
-    _in_context("utility.in_context.shots", [0, 4, 64], "zero shot, 4 and 64 shots (Table 2)"),
-    _in_context("utility.in_context.draws", 3, "3 seeds of sampling of exemplars"),
-    _in_context("utility.in_context.items", 250, "test sets are cut to 250 examples"),
+    _in_context_entry("utility.in_context.shots", [0, 4, 64], "zero shot, 4 and 64 shots (Table 2)"),
+    _in_context_entry("utility.in_context.draws", 3, "3 seeds of sampling of exemplars"),
+    _in_context_entry("utility.in_context.items", 250, "test sets are cut to 250 examples"),
     Entry(
         "utility.in_context.calibrate", False, "Section 5.1", "calibration for classification, not for extraction",
         "task span",
     ),
-    _in_context("runs.in_context", [*_ROWS], "exemplars of every row, and real ones beside them"),
+    _in_context_entry("runs.in_context", [*_ROWS], "exemplars of every row, and real ones beside them"),
 )  # fmt: skip
 
 PAPER_003 = Preset(

@@ -13,7 +13,7 @@ def _rows(facts: Facts) -> int:
     return _PARENTS * max(1, facts.labels)
 
 
-def _each_label(facts: Facts) -> int:
+def _rows_per_label(facts: Facts) -> int:
     return math.ceil(_MOST_SHOTS / max(1, facts.labels))
 
 
@@ -51,7 +51,10 @@ _FEWSHOT = (
     Entry("variants.fewshot<e>.epsilon", _EPSILON, "Table 1", "ε = 5"),
     Entry("variants.fewshot<e>.from", reader(), OURS, "a named model reads words; the embedded one is taught"),
     Entry(
-        "variants.fewshot<e>.rows", Worked("12 over all labels", _each_label), "Table 3", "up to 12 shots, even labels"
+        "variants.fewshot<e>.rows",
+        Worked("12 over all labels", _rows_per_label),
+        "Table 3",
+        "up to 12 shots, even labels",
     ),
     Entry("variants.fewshot<e>.filters.chain", [], OURS, "nothing is filtered"),
     Entry("taught.similar", {}, OURS, "teaches the embedded model to go on with a text", "the embedded model"),

@@ -7,8 +7,8 @@ from fnmatch import fnmatch
 from typing import Any
 
 from palimpsest.errors import ParamsError
-from palimpsest.params.preset import HERE, of_epsilon
-from palimpsest.params.sweep import FITTED, merged
+from palimpsest.params.preset import HERE, epsilon_suffix
+from palimpsest.params.sweep import FITTED, merge_sections
 from palimpsest_lab.reproduce.grid import Column, Grid, Need, Row
 
 _EPSILON = "<epsilon>"
@@ -34,12 +34,12 @@ class Cell:
     @property
     def variant(self) -> str:
         """The name of its row in the workspace: a variant for each epsilon, or the baseline."""
-        return self.of.baseline or named(self.row, self.epsilon)
+        return self.of.baseline or name_at_epsilon(self.row, self.epsilon)
 
     @property
     def name(self) -> str:
         """The name by which --cells picks it."""
-        row = self.row if self.of.baseline is not None else named(self.row, self.epsilon)
+        row = self.row if self.of.baseline is not None else name_at_epsilon(self.row, self.epsilon)
         return f"{self.data}/{row}/{self.column}"
 
     @property
@@ -83,7 +83,7 @@ def _cells(grid: Grid) -> Iterator[Cell]:
                         yield Cell(grid, data, row, epsilon, column, value)
 
 
-def chosen(cells: Sequence[Cell], patterns: Sequence[str]) -> tuple[Cell, ...]:
+def select_cells(cells: Sequence[Cell], patterns: Sequence[str]) -> tuple[Cell, ...]:
     """Return the cells that a pattern names, with `*` for anything; all cells where there is no pattern.
 
     A pattern that names the first parts of a cell's name means all cells that begin so.
@@ -92,19 +92,19 @@ def chosen(cells: Sequence[Cell], patterns: Sequence[str]) -> tuple[Cell, ...]:
         ParamsError: a pattern names no cell.
     """
     for pattern in patterns:
-        if not any(_is(cell, pattern) for cell in cells):
+        if not any(_matches(cell, pattern) for cell in cells):
             some = ", ".join(cell.name for cell in cells[:3])
             raise ParamsError(f"--cells names {pattern!r}, which no cell is called.", f"Cells are called {some}, ...")
-    return tuple(cell for cell in cells if not patterns or any(_is(cell, pattern) for pattern in patterns))
+    return tuple(cell for cell in cells if not patterns or any(_matches(cell, pattern) for pattern in patterns))
 
 
-def _is(cell: Cell, pattern: str) -> bool:
+def _matches(cell: Cell, pattern: str) -> bool:
     return fnmatch(cell.name, pattern) or fnmatch(cell.name, f"{pattern}/*")
 
 
-def named(name: str, epsilon: float) -> str:
+def name_at_epsilon(name: str, epsilon: float) -> str:
     """Name something at an epsilon, as a preset names it: multitask3, multitask0_5, multitaskinf."""
-    return f"{name}{of_epsilon(epsilon)}"
+    return f"{name}{epsilon_suffix(epsilon)}"
 
 
 def fragment(cell: Cell, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -116,32 +116,32 @@ def fragment(cell: Cell, settings: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ParamsError: the settings have no such variant.
     """
-    base = named(cell.of.like or cell.row, cell.epsilon)
+    base = name_at_epsilon(cell.of.like or cell.row, cell.epsilon)
     if base not in settings.get("variants", {}):
         raise ParamsError(f"The preset of paper {cell.grid.paper} has no variant {base!r}.", "Correct the grid.")
-    variant = merged(settings["variants"][base], cell.of.changes)
-    made = dict(_below(settings, variant.get("from", base)))
+    variant = merge_sections(settings["variants"][base], cell.of.changes)
+    made = dict(_find_base(settings, variant.get("from", base)))
     if cell.of.below:
         section = next(part for part in ("lms", "authors") if variant["from"] in settings.get(part, {}))
-        made = {section: {cell.variant: merged(settings[section][variant["from"]], cell.of.below)}}
+        made = {section: {cell.variant: merge_sections(settings[section][variant["from"]], cell.of.below)}}
         variant["from"] = cell.variant
-    return merged(made, {"variants": {cell.variant: variant}})
+    return merge_sections(made, {"variants": {cell.variant: variant}})
 
 
-def _below(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
+def _find_base(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Return the fitted model of that name, if it is one, and the model that it rests on."""
     for section in FITTED:
         if name in settings.get(section, {}):
             entry = deepcopy(dict(settings[section][name]))
-            below = _below(settings, entry["from"]) if "from" in entry else {}
-            return merged(below, {section: {name: entry}})
+            below = _find_base(settings, entry["from"]) if "from" in entry else {}
+            return merge_sections(below, {section: {name: entry}})
     return {}
 
 
-def filled(value: Any, epsilon: float) -> Any:
+def fill_epsilon(value: Any, epsilon: float) -> Any:
     """Fill an epsilon into settings: `<e>` in names is how names have it, `<epsilon>` by itself its value."""
     if isinstance(value, Mapping):
-        return {filled(key, epsilon): filled(inner, epsilon) for key, inner in value.items()}
+        return {fill_epsilon(key, epsilon): fill_epsilon(inner, epsilon) for key, inner in value.items()}
     if value == _EPSILON:
         return epsilon
-    return value.replace(HERE, of_epsilon(epsilon)) if isinstance(value, str) else value
+    return value.replace(HERE, epsilon_suffix(epsilon)) if isinstance(value, str) else value

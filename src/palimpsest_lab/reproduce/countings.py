@@ -17,7 +17,7 @@ from palimpsest_lab.reproduce.grid import Counting
 _NOISES = 0.02, 64.0  # the noise multiplier is searched between them
 
 
-def in_truth(counting: Counting, data: str, epsilon: float, records: int) -> float:
+def true_epsilon(counting: Counting, data: str, epsilon: float, records: int) -> float:
     """Return the true value of an epsilon that a paper states.
 
     It holds at delta = 1 / records, or at 1 / (n ln n) for printed noise.
@@ -31,14 +31,16 @@ def in_truth(counting: Counting, data: str, epsilon: float, records: int) -> flo
         stated = _noise(counting, epsilon, records)
         return _renyi(counting, stated / math.sqrt(2.0), records)
     if counting.kind == "one_pick":
-        return _picked(epsilon, float(counting.picks), records)
+        return _epsilon_of_picks(epsilon, float(counting.picks), records)
     noise = counting.noise.get(data, {}).get(epsilon)
     if counting.kind == "printed_noise" and noise is not None:
         return accounting.gdp_epsilon(math.sqrt(counting.rounds) / noise, 1.0 / (records * math.log(records)))
     return epsilon
 
 
-def as_counted(counting: Counting, epsilon: float, numbers: Mapping[str, float | int | str], records: int) -> float:
+def counted_epsilon(
+    counting: Counting, epsilon: float, numbers: Mapping[str, float | int | str], records: int
+) -> float:
     """Return the epsilon that the paper would state for a run that is charged `epsilon` here.
 
     Args:
@@ -49,11 +51,11 @@ def as_counted(counting: Counting, epsilon: float, numbers: Mapping[str, float |
     if counting.kind == "two_gradients" and numbers.get("clipping") == "separate":
         return _renyi(counting, float(numbers["noise_multiplier"]), records)
     if counting.kind == "one_pick" and "gap" in numbers:
-        return _picked(epsilon, 1.0 / counting.picks, records)
+        return _epsilon_of_picks(epsilon, 1.0 / counting.picks, records)
     return epsilon
 
 
-def _picked(epsilon: float, picks: float, records: int) -> float:
+def _epsilon_of_picks(epsilon: float, picks: float, records: int) -> float:
     """Return the epsilon of `picks` times the rho."""
     delta = 1.0 / records
     return accounting.zcdp_epsilon(picks * accounting.zcdp_rho(epsilon, delta), delta)

@@ -174,7 +174,7 @@ class Grid(_Strict):
         return f"{'House' if self.paper == HOUSE else f'Paper {self.paper}'}, {self.table}"
 
 
-def listed() -> tuple[tuple[str, str], ...]:
+def list_grids() -> tuple[tuple[str, str], ...]:
     """Return (paper, table) of every grid, in order."""
     names = (path.name for path in _GRIDS.iterdir() if path.name.endswith(".yaml"))
     parts = (name.removesuffix(".yaml").partition("-") for name in names)
@@ -187,13 +187,13 @@ def grid(paper: str, table: str) -> Grid:
     Raises:
         ParamsError: there is none.
     """
-    if (paper, table) not in listed():
-        known = ", ".join(" ".join(each) for each in listed())
+    if (paper, table) not in list_grids():
+        known = ", ".join(" ".join(each) for each in list_grids())
         raise ParamsError(f"There is no table {table!r} of paper {paper!r}.", f"Name one of: {known}.")
-    return parsed({**_read(f"{paper}-{table}.yaml"), "paper": paper, "table": table})
+    return parse_grid({**_read(f"{paper}-{table}.yaml"), "paper": paper, "table": table})
 
 
-def parsed(body: Body) -> Grid:
+def parse_grid(body: Body) -> Grid:
     """Build a grid from its file's content.
 
     Raises:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from palimpsest.audit.inconclusive import inconclusive
+from palimpsest.audit.inconclusive import read_inconclusive
 from palimpsest.files import read_json
 from palimpsest.workspace import METRICS, MODEL_METRICS, SECONDS
 from palimpsest_lab.reproduce.cells import Cell
@@ -63,7 +63,7 @@ def _accuracy(body: Body, detail: Body) -> Value:
     return Value(found["accuracy"], found["low"], found["high"], note)
 
 
-def _in_context(body: Body, detail: Body) -> Value:
+def _read_in_context(body: Body, detail: Body) -> Value:
     shots = int(detail["shots"])
     answered = next((one for one in (body["zero_shot"], *body["shots"]) if one["shots"] == shots), None)
     if answered is None or answered["lacks"] == "demonstrations":
@@ -122,7 +122,9 @@ def _votes(body: Body, detail: Body) -> Value:
 
 MEASURES: Mapping[str, Measure] = {
     "accuracy": Measure("downstream_eval", "utility", _accuracy, "baseline_eval"),
-    "in_context": Measure("incontext_eval", "incontext", _in_context, "incontext_baseline@real", runs="in_context"),
+    "in_context": Measure(
+        "incontext_eval", "incontext", _read_in_context, "incontext_baseline@real", runs="in_context"
+    ),
     "forest": Measure("embedding_audit", "", _forest, "embedding_audit@base", of_model=True, runs="embedding_audit"),
     "lm_loss": Measure(
         "embedding_audit", "", lambda body, _: Value(body["lm_loss"]), "embedding_audit@base", of_model=True,
@@ -153,12 +155,12 @@ def measure(cell: Cell) -> Measure:
     return MEASURES[cell.measured.measure]
 
 
-def planned(cell: Cell) -> bool:
+def is_planned(cell: Cell) -> bool:
     """Tell whether its value is one of the plan's, for which nothing runs."""
     return not measure(cell).stage
 
 
-def judged(cell: Cell) -> bool:
+def needs_judge(cell: Cell) -> bool:
     """Tell whether a language model answers behind demonstrations for it."""
     return cell.measured.measure in ("in_context", "prompts")
 
@@ -189,7 +191,7 @@ def read(cell: Cell, workspace: Path, drawn: Mapping[str, str]) -> Value | None:
     if not (workspace / place).is_file():
         return None
     body = read_json(workspace / place)
-    why = inconclusive(body)
+    why = read_inconclusive(body)
     return Value(None, note=f"inconclusive, because {why.inconclusive}") if why else how.read(body, cell.detail)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from palimpsest.report.drawing import charted
+from palimpsest.report.drawing import draw_svg
 from palimpsest.report.formats import MISSING, at_most, number
 from palimpsest.workspace import INTERNAL
 from palimpsest_lab.reproduce.cells import Cell
@@ -88,28 +88,28 @@ def _line(result: Result) -> list[str]:
     cell, epsilons, ours = result.cell, result.epsilons, result.ours
     interval = "" if ours.low is None else f" ({number(ours.low, 4)} to {number(ours.high, 4)})"
     return [
-        cell.data, cell.of.title, stated(cell), number(epsilons.in_truth), at_most(epsilons.charged),
+        cell.data, cell.of.title, format_stated(cell), number(epsilons.in_truth), at_most(epsilons.charged),
         at_most(epsilons.as_counted), cell.measured.title, number(cell.published, 4),
         MISSING if ours.value is None else f"{number(ours.value, 4)}{interval}", result.why.replace("|", "/"),
     ]  # fmt: skip
 
 
-def stated(cell: Cell) -> str:
+def format_stated(cell: Cell) -> str:
     """Return the epsilon that the paper states, and its unit where that is not a record."""
     return f"{number(cell.epsilon)}{' a word' * cell.of.per_word}"
 
 
-def drawn(grid: Grid, results: Sequence[Result]) -> str:
+def draw_table(grid: Grid, results: Sequence[Result]) -> str:
     """Draw the table as SVG: the published value and ours with its interval, a line for each row.
 
     Empty where no cell has a value.
     """
-    return charted(grid.title, [row for result in results for row in _points(result)])
+    return draw_svg(grid.title, [row for result in results for row in _points(result)])
 
 
 def _points(result: Result) -> list[dict[str, Any]]:
     cell, ours = result.cell, result.ours
-    named = {"data": f"{cell.data}, {cell.measured.title}", "row": f"{cell.of.title}, epsilon {stated(cell)}"}
+    named = {"data": f"{cell.data}, {cell.measured.title}", "row": f"{cell.of.title}, epsilon {format_stated(cell)}"}
     found = [("published", Value(cell.published)), ("ours", ours)]
     return [
         {**named, "whose": whose, "value": one.value, "low": one.low or one.value, "high": one.high or one.value}

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from palimpsest.audit.statistics import Estimate
-from palimpsest.params.needs import reads_named
+from palimpsest.params.sources import reads_named
 from palimpsest.report.formats import number, percent
 from palimpsest.report.results import Metric
 from palimpsest.report.sections.base import Cell, Column, Page, Section, Table

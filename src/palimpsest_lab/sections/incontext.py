@@ -10,9 +10,9 @@ from markupsafe import Markup, escape
 from palimpsest.report import drawing as draw
 from palimpsest.report.drawing import Chart, Rows
 from palimpsest.report.formats import at_most, per_word, percent
-from palimpsest.report.results import Metric, Results, measured
+from palimpsest.report.results import Metric, Results, measured_subjects
 from palimpsest.report.row import BASELINES
-from palimpsest.report.sections.base import Cell, Column, Figure, Page, Receipts, Section, Table, word
+from palimpsest.report.sections.base import Cell, Column, Figure, Page, Receipts, Section, Table, word_column
 from palimpsest.workspace import REAL
 from palimpsest_lab.audits.incontext import Answered, InContextAnswers
 from palimpsest_lab.settings import run_of
@@ -21,7 +21,9 @@ INCONTEXT = Metric(
     "incontext",
     InContextAnswers.from_json,
     lambda params: [
-        name for name in measured(params) if name in (*run_of(params).in_context, *run_of(params).in_context_baseline)
+        name
+        for name in measured_subjects(params)
+        if name in (*run_of(params).in_context, *run_of(params).in_context_baseline)
     ],
 )
 
@@ -30,7 +32,7 @@ _NO_RECEIPTS: Receipts = MappingProxyType({})
 _LACKS = {"context": "the model's context is too short", "demonstrations": "too few rows"}
 
 
-def in_context(results: Results, receipts: Receipts = _NO_RECEIPTS) -> Rows:
+def in_context_rows(results: Results, receipts: Receipts = _NO_RECEIPTS) -> Rows:
     """Return the answers: zero-shot first, then real demonstrations, then rows at epsilon 0, then the variants.
 
     The columns are variant, epsilon, shots, draws, accuracy, deviation, low, high, gain, gain_low, gain_high,
@@ -41,12 +43,12 @@ def in_context(results: Results, receipts: Receipts = _NO_RECEIPTS) -> Rows:
     measured = results.of(INCONTEXT)
     known = {name: measured[name] for name in (*BASELINES, *measured) if name in measured}  # baselines first
     zeros = {one.zero_shot.accuracy.value: one.zero_shot for one in known.values() if one.zero_shot.accuracy}
-    levels = [row for shot in zeros.values() for row in _answered(ZERO_SHOT, 0.0, shot, shot)]
+    levels = [row for shot in zeros.values() for row in _answered_rows(ZERO_SHOT, 0.0, shot, shot)]
     return levels + [
         row
         for variant, one in known.items()
         for shot in one.shots
-        for row in _answered(variant, _epsilon(variant, receipts), shot, one.zero_shot)
+        for row in _answered_rows(variant, _epsilon(variant, receipts), shot, one.zero_shot)
     ]
 
 
@@ -63,7 +65,7 @@ def _epsilon(variant: str, receipts: Receipts) -> float | str | None:
     return NO_PROMISE if receipt.epsilon is None else receipt.epsilon
 
 
-def _answered(variant: str, epsilon: float | str | None, shot: Answered, zero: Answered) -> Rows:
+def _answered_rows(variant: str, epsilon: float | str | None, shot: Answered, zero: Answered) -> Rows:
     """Return the row of one number of demonstrations; none where nothing was answered."""
     if shot.accuracy is None:
         return []
@@ -77,7 +79,7 @@ def _answered(variant: str, epsilon: float | str | None, shot: Answered, zero: A
     ]
 
 
-def by_shots(rows: Rows) -> Rows:
+def group_by_variant(rows: Rows) -> Rows:
     """Group `in_context` rows, one row per variant: variant, epsilon, and `shots`, a mapping from numbers to rows."""
     lines: dict[str, dict[str, Any]] = {}
     for row in rows:
@@ -86,7 +88,7 @@ def by_shots(rows: Rows) -> Rows:
     return list(lines.values())
 
 
-def unanswered(results: Results) -> Rows:
+def unanswered_rows(results: Results) -> Rows:
     """Return variant, shots, lacks: numbers of demonstrations (0 included), and what is too small for them."""
     return [
         {"variant": variant} | draw.fields(shot, "shots", "lacks")
@@ -96,7 +98,7 @@ def unanswered(results: Results) -> Rows:
     ]
 
 
-def cannot_judge(results: Results) -> str:
+def judge_note(results: Results) -> str:
     """Return the evaluation's note where real demonstrations do not help its model; nothing where they do."""
     return next((f"{one.note} " for one in results.of(INCONTEXT).values() if not one.judges), "")
 
@@ -110,49 +112,51 @@ def chart(rows: Rows) -> Chart:
     base = alt.Chart(draw.data(rows)).encode(
         x=alt.X("shots:O", title="demonstrations in the prompt", axis=alt.Axis(labelAngle=0), scale=apart),
         xOffset=alt.XOffset("variant:N", sort=draw.names(rows, "variant")),
-        color=draw.by_color(rows),
+        color=draw.color_channel(rows),
         tooltip=draw.tips("variant:N", *(f"{column}:Q" for column in columns)),
     )
     y = alt.Y("accuracy:Q", title="real test rows answered right", axis=alt.Axis(format="%"), scale=draw.NEAR)
     line = base.mark_line(strokeWidth=2).encode(y=y)
     spread = base.mark_rule(strokeWidth=2).encode(y=alt.Y("low:Q", scale=draw.NEAR), y2="high:Q")
-    dots = draw.points(base, 80, y=y, shape=draw.by_shape(rows))
-    return draw.finish(alt.layer(*(draw.level(value) for value in levels), line, spread, dots), 280)
+    dots = draw.points(base, 80, y=y, shape=draw.shape_channel(rows))
+    return draw.finish(alt.layer(*(draw.draw_level(value) for value in levels), line, spread, dots), 280)
 
 
 def _figures(page: Page) -> Iterator[Figure]:
-    rows = in_context(page.results, page.receipts)
+    rows = in_context_rows(page.results, page.receipts)
     if any(row["shots"] for row in rows):
         yield Figure(
             section="Utility",
             title="Answers behind demonstrations",
-            caption=f"{cannot_judge(page.results)}A language model, the judge, answers real test rows behind "
+            caption=f"{judge_note(page.results)}A language model, the judge, answers real test rows behind "
             "demonstrations drawn at random from each row of the results; nothing is trained. 95% intervals over the "
-            f"test rows. {_without_any(rows)}{_missing(page.results)}",
-            alt=draw.listed("Share answered right, by demonstrations", rows, "variant", "shots", value="accuracy"),
+            f"test rows. {_zero_shot_note(rows)}{_missing_note(page.results)}",
+            alt=draw.describe_values(
+                "Share answered right, by demonstrations", rows, "variant", "shots", value="accuracy"
+            ),
             chart=chart(rows),
             rows=rows,
             wide=True,
         )
 
 
-def _without_any(rows: Rows) -> str:
+def _zero_shot_note(rows: Rows) -> str:
     levels = dict.fromkeys(row["zero_shot"] for row in rows)
     shown = " and ".join(percent(level) for level in levels if level is not None)
     return f"Dashed: without demonstrations, {shown}." if shown else "Without demonstrations nothing was answered."
 
 
-def _missing(results: Results) -> str:
+def _missing_note(results: Results) -> str:
     """Say which numbers of demonstrations are missing from the drawing, and why."""
     missing: dict[tuple[int, str], list[str]] = {}
-    for row in unanswered(results):
+    for row in unanswered_rows(results):
         missing.setdefault((row["shots"], row["lacks"]), []).append(row["variant"])
     words = [f"{shots} of {', '.join(names)} ({_LACKS[lacks]})" for (shots, lacks), names in missing.items()]
     return f" Not asked: {'; '.join(words)}." if words else ""
 
 
 def _tables(page: Page) -> Iterator[Table[Mapping[str, Any]]]:
-    answers, doubt = in_context(page.results, page.receipts), cannot_judge(page.results)
+    answers, doubt = in_context_rows(page.results, page.receipts), judge_note(page.results)
     note = (
         "Real test rows that the judge, a language model, answers right behind demonstrations from each row of the "
         "results; ± is the standard deviation between draws of the demonstrations. Zero-shot is without "
@@ -162,15 +166,15 @@ def _tables(page: Page) -> Iterator[Table[Mapping[str, Any]]]:
         "Answers in context",
         Markup("<b>{}</b>").format(doubt) + escape(note) if doubt else note,
         (
-            word("Demonstrations", "variant"),
+            word_column("Demonstrations", "variant"),
             Column("ε", lambda row: Cell(at_most(row["epsilon"]))),
-            *map(_shown, sorted({row["shots"] for row in answers})),
+            *map(_shots_column, sorted({row["shots"] for row in answers})),
         ),
-        by_shots(answers),
+        group_by_variant(answers),
     )
 
 
-def _shown(shots: int) -> Column[Mapping[str, Any]]:
+def _shots_column(shots: int) -> Column[Mapping[str, Any]]:
     def cell(line: Mapping[str, Any]) -> Cell | None:
         row = line["shots"].get(shots)
         if row is None:

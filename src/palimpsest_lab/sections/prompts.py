@@ -7,7 +7,7 @@ from typing import Any
 import altair as alt
 
 from palimpsest.report import drawing as draw
-from palimpsest.report.drawing import Chart, Rows
+from palimpsest.report.drawing import BLUE, ORANGE, Chart, Rows
 from palimpsest.report.formats import number
 from palimpsest.report.results import Metric, Results
 from palimpsest.report.sections.base import (
@@ -21,10 +21,9 @@ from palimpsest.report.sections.base import (
     Section,
     Table,
     badge,
-    counted,
-    word,
+    number_column,
+    word_column,
 )
-from palimpsest.report.theme import BLUE, ORANGE
 from palimpsest_lab.audits.prompt_membership import BINS, Density, PromptMembershipAudit
 from palimpsest_lab.settings import run_of
 
@@ -51,7 +50,7 @@ def chart(rows: Rows) -> Chart:
             x=alt.X("from:Q", bin="binned", title="probability of the own label", scale=alt.Scale(domain=[0, 1])),
             x2="to:Q",
             y=alt.Y("share:Q", title="share of each side", stack=None, axis=alt.Axis(format="%")),
-            color=draw.keyed(alt.Color, "side", {MEMBERS: ORANGE, OTHERS: BLUE}),
+            color=draw.make_channel(alt.Color, "side", {MEMBERS: ORANGE, OTHERS: BLUE}),
             tooltip=draw.tips("side:N", "from:Q", "to:Q", "share:Q"),
         )
     )
@@ -107,10 +106,10 @@ def _tables(page: Page) -> Iterator[Table[Mapping[str, Any]]]:
         "A judge, a language model, answers members and others behind one demonstration. Where a member does not stand "
         "out behind itself, the judge cannot be used for this, and the attack is inconclusive.",
         (
-            word("Variant", "variant"),
-            word("The prompt shows", "behind"),
+            word_column("Variant", "variant"),
+            word_column("The prompt shows", "behind"),
             Column("AUC", _auc, number=True),
-            counted("Members found at 1% false alarms", "tpr"),
+            number_column("Members found at 1% false alarms", "tpr"),
             Column("Control", lambda row: Cell(badge(row["control"])) if row["control"] else None),
         ),
         attacks(page.results),

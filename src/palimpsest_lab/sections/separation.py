@@ -5,10 +5,26 @@ from collections.abc import Iterator
 import altair as alt
 import numpy as np
 
-from palimpsest.report.drawing import ROW, Chart, Rows, by_line, data, finish, keyed, listed, names, tips
+from palimpsest.report.drawing import (
+    BLUE,
+    GREEN,
+    GREY,
+    ROW,
+    SERIES,
+    SHAPES,
+    Chart,
+    Rows,
+    assign_looks,
+    data,
+    describe_values,
+    finish,
+    line_axis,
+    make_channel,
+    names,
+    tips,
+)
 from palimpsest.report.results import Metric, Results
 from palimpsest.report.sections.base import Figure, Page, Section
-from palimpsest.report.theme import BLUE, GREEN, GREY, SERIES, SHAPES, looks
 from palimpsest_lab.audits.separation import Projection, SeparationAudit
 from palimpsest_lab.settings import run_of
 
@@ -48,11 +64,11 @@ def _panel(drawn: Projection) -> list[tuple[float, float, str]]:
     """Return points at even steps through the rows, so that every method shows the same ones."""
     total = len(drawn.label)
     kept = np.linspace(0, total - 1, min(total, _DRAWN)).round().astype(int)
-    x, y = (_stretched(axis[kept]) for axis in (drawn.x, drawn.y))
+    x, y = (_scale_to_unit(axis[kept]) for axis in (drawn.x, drawn.y))
     return list(zip(x, y, (drawn.label[index] for index in kept), strict=True))
 
 
-def _stretched(values: np.ndarray) -> list[float]:
+def _scale_to_unit(values: np.ndarray) -> list[float]:
     """Scale values to 0 to 1, with three decimals; one half where all values are equal."""
     width = np.ptp(values)
     return ((values - values.min()) / width).round(3).tolist() if width else [0.5] * len(values)
@@ -62,7 +78,7 @@ def scores_chart(rows: Rows) -> Chart:
     """Draw how often a forest reads the label off each model's hidden states; a tick where chance lies."""
     near = alt.Scale(zero=False, padding=16)
     base = alt.Chart(data(rows)).encode(
-        y=by_line(rows, "name"), tooltip=tips("name:N", "accuracy:Q", "low:Q", "high:Q", "chance:Q", "lm_loss:Q")
+        y=line_axis(rows, "name"), tooltip=tips("name:N", "accuracy:Q", "low:Q", "high:Q", "chance:Q", "lm_loss:Q")
     )
     chance = base.mark_tick(thickness=3, size=18, opacity=1, color=GREY).encode(
         x=alt.X("chance:Q", title="test labels read off hidden states", axis=alt.Axis(format="%"), scale=near)
@@ -89,8 +105,10 @@ def projections_chart(rows: Rows) -> Chart:
             xOffset=alt.XOffset("x:Q", scale=inside),
             y=alt.Y("name:N", title=None, sort=models, axis=left, scale=edge),
             yOffset=alt.YOffset("y:Q", scale=inside),
-            color=keyed(alt.Color, "label", looks(labels, (*SERIES, GREEN)), legend=alt.Legend(symbolOpacity=1)),
-            shape=keyed(alt.Shape, "label", looks(labels, SHAPES)),
+            color=make_channel(
+                alt.Color, "label", assign_looks(labels, (*SERIES, GREEN)), legend=alt.Legend(symbolOpacity=1)
+            ),
+            shape=make_channel(alt.Shape, "label", assign_looks(labels, SHAPES)),
             tooltip=tips("name:N", "method:N", "label:N"),
         )
     )
@@ -106,7 +124,7 @@ def _figures(page: Page) -> Iterator[Figure]:
         title="Labels that a forest reads off hidden states",
         caption="A random forest sees each model's mean state of a text, never the text, and names the label of real "
         "test rows; 95% intervals. The grey tick is chance: always the commonest label.",
-        alt=listed("Accuracy of the forest", scores, "name", value="accuracy"),
+        alt=describe_values("Accuracy of the forest", scores, "name", value="accuracy"),
     )
     models, methods, labels = (", ".join(names(dots, key)) for key in ("name", "method", "label"))
     yield from Figure.of(

@@ -16,25 +16,24 @@ from palimpsest.records.record import Record
 from palimpsest.workspace import BASE_LM, MODEL_METRICS, MODELS
 from palimpsest_lab.audits.separation import ForestSettings, Projection, SeparationAudit, project, separation
 from palimpsest_lab.settings import audit_of
-from stages.audited import records_of
+from stages.audited import conclude_on_error, records_of
 from stages.common import start
-from stages.concluding import concluding
 
 _BATCH = 100
 
 
-@concluding(lambda name: [MODEL_METRICS / f"{name}.json"])
+@conclude_on_error(lambda name: [MODEL_METRICS / f"{name}.json"])
 def run(name: str) -> None:
     """models/<name>, private train and test rows -> reports/metrics/models/<name>.json."""
     params = load()
-    model, tokenizer = opened(params, name)
+    model, tokenizer = load_fitted(params, name)
     model.to(device())
-    train, test = (some_rows(part, audit_of(params).separation.rows) for part in ("train", "test"))
-    audit = measured(params, model, tokenizer, train, test, template_of(params, name))
+    train, test = (select_rows(part, audit_of(params).separation.rows) for part in ("train", "test"))
+    audit = measure_states(params, model, tokenizer, train, test, template_of(params, name))
     write_json(MODEL_METRICS / f"{name}.json", audit.to_json(name))
 
 
-def opened(params: Params, name: str) -> tuple[ConditionalLm, PreTrainedTokenizerBase]:
+def load_fitted(params: Params, name: str) -> tuple[ConditionalLm, PreTrainedTokenizerBase]:
     """Load the fitted model of that folder; "base" is the public model that all of them started from."""
     if name == BASE_LM.name:
         return new_model(BASE_LM, max(1, len(params.dataset.labels)), 1, params.seed)
@@ -46,13 +45,13 @@ def template_of(params: Params, name: str) -> str:
     return params.lms[name].train.prompt if name in params.lms else BARE
 
 
-def some_rows(part: str, limit: int) -> list[Record]:
+def select_rows(part: str, limit: int) -> list[Record]:
     """Select at most `limit` rows of a private split, each of another unit, evenly: a file may be sorted by label."""
     rows = records_of(part)
     return rows[:: -(-len(rows) // limit) or 1]
 
 
-def measured(
+def measure_states(
     params: Params,
     model: ConditionalLm,
     tokenizer: PreTrainedTokenizerBase,

@@ -10,13 +10,12 @@ from palimpsest.models.lm import load_lm
 from palimpsest.params.load import load
 from palimpsest.workspace import FAMILIARITY
 from palimpsest_lab.audits.familiarity import familiarity
-from stages.audited import records_of
+from stages.audited import conclude_on_error, records_of
 from stages.common import start
-from stages.concluding import concluding
 from stages.public import heldout_texts, public_texts
 
 
-@concluding(lambda: [FAMILIARITY])
+@conclude_on_error(lambda: [FAMILIARITY])
 def run() -> None:
     """data/private/test.parquet, data/public, the untouched model -> reports/metrics/familiarity.json."""
     params = load()

@@ -18,15 +18,14 @@ from palimpsest_lab.audits.incontext_judge import Judge
 from palimpsest_lab.audits.incontext_model import local_judge
 from palimpsest_lab.audits.incontext_settings import InContext
 from palimpsest_lab.settings import models_of, utility_of
-from stages.audited import metric, read_result, records_of, save, written
+from stages.audited import conclude_on_error, metric, metric_of_subject, read_result, records_of, save, written
 from stages.common import start
-from stages.concluding import concluding, of_each
-from stages.vouching import vouched
+from stages.vouching import resolve_vouched
 
 KEPT = PRIVATE / "judged"  # an endpoint's answers, outside DVC's outputs: nothing is asked, or paid, twice
 
 
-@concluding(of_each("incontext"))
+@conclude_on_error(metric_of_subject("incontext"))
 def run(name: str) -> None:
     """The judge, the rows of `name`, data/private/test.parquet -> incontext.json of `name`.
 
@@ -65,7 +64,7 @@ def judge_of(params: Params, settings: InContext, name: str) -> Judge:
     if isinstance(judge, JudgeEndpoint):
         asset = Ledger.open(ledger_url(params)).asset(params.dataset.asset)
         return EndpointJudge(judge, settings, labels, KEPT / f"{name}.sqlite", digest(asset.key, "judge"))
-    model, tokenizer = load_lm(params.untouched if judge is None else vouched(params, "models.judge.model"))
+    model, tokenizer = load_lm(params.untouched if judge is None else resolve_vouched(params, "models.judge.model"))
     model.to(exact_device())  # type: ignore[arg-type]
     return local_judge(model, tokenizer, labels, settings)
 

@@ -6,22 +6,26 @@ from palimpsest_lab.audits.incontext_model import Chooser
 from palimpsest_lab.audits.prompt_membership import ATTACK, PromptMembershipAudit, ask
 from palimpsest_lab.settings import audit_of
 from palimpsest_lab.stages.incontext_eval import judge_of, settings_of
-from stages.audited import save, written
+from stages.audited import conclude_on_error, metric_of_subject, save, written
 from stages.common import start
-from stages.concluding import concluding, of_each
 from stages.membership import Target
 
 
-@concluding(of_each("prompt_membership"))
+@conclude_on_error(metric_of_subject("prompt_membership"))
 def run(name: str) -> None:
     """The judge, synthetic rows, members and non-members -> prompt_membership.json of the variant."""
     target = Target.of(name)
     params, settings = target.params, audit_of(target.params).prompts
     judge = chooser_of(params, name)
     found = ask(
-        judge.own, written(params, name), target.guess, draws=settings.draws, shown=settings.shown, seed=params.seed
+        judge.own_probabilities,
+        written(params, name),
+        target.guess,
+        draws=settings.draws,
+        shown=settings.shown,
+        seed=params.seed,
     )
-    audit = PromptMembershipAudit(target.judged({ATTACK: found.scores}), found.density, found.shown)
+    audit = PromptMembershipAudit(target.judge_claim({ATTACK: found.scores}), found.density, found.shown)
     save(name, "prompt_membership", audit.to_json(name))
 
 

@@ -9,13 +9,13 @@ from palimpsest.files import read_json, write_json, write_text
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.privacy.receipt import read_receipt
-from palimpsest.records.picked import picked
+from palimpsest.records.picked import pick_rows
 from palimpsest.report.formats import number, percent
 from palimpsest.workspace import RATINGS, RECEIPTS
-from palimpsest_lab.audits.ratings import COLUMNS, blinded, ratings, read_sheet
+from palimpsest_lab.audits.ratings import COLUMNS, make_blind_sheet, ratings, read_sheet
 from stages.audited import written
 from stages.common import start
-from stages.samples import AT_EPSILON_0, asked
+from stages.samples import AT_EPSILON_0, select_variants
 
 _SHEET, _KEY, _RESULT = RATINGS / "sheet.csv", RATINGS / "key.json", RATINGS / "ratings.json"
 
@@ -40,19 +40,19 @@ def _write(count: int, names: tuple[str, ...]) -> None:
             f"Move {_SHEET} and {_KEY.name} away together, or delete both if no answer is still to be read.",
         )
     params = load()
-    rows = {name: written(params, name) for name in _on_sheet(params, names)}
-    some = {name: picked(own, count, by_label=False, seed=params.seed) for name, own in rows.items()}
-    lines, key = blinded({name: [row.text for row in own] for name, own in some.items()}, params.seed)
+    rows = {name: written(params, name) for name in _select_for_sheet(params, names)}
+    some = {name: pick_rows(own, count, by_label=False, seed=params.seed) for name, own in rows.items()}
+    lines, key = make_blind_sheet({name: [row.text for row in own] for name, own in some.items()}, params.seed)
     table = io.StringIO()
     csv.writer(table).writerows([COLUMNS, *((item, text, "") for item, text in lines)])
     write_text(_SHEET, table.getvalue())
     write_json(_KEY, {"zone": "private", "key": key})
 
 
-def _on_sheet(params: Params, names: tuple[str, ...]) -> list[str]:
+def _select_for_sheet(params: Params, names: tuple[str, ...]) -> list[str]:
     """Return the named variants, or all whose rows are not private: sheets are given out."""
-    there = asked(params, names)
-    private = [name for name in there if _private(name)]
+    there = select_variants(params, names)
+    private = [name for name in there if _is_private(name)]
     if names and private:
         print(f"Rows of {', '.join(private)} are private. Give the sheet to those alone who may see them.", flush=True)
     shown = there if names else [name for name in there if name not in private]
@@ -64,7 +64,7 @@ def _on_sheet(params: Params, names: tuple[str, ...]) -> list[str]:
     return shown
 
 
-def _private(name: str) -> bool:
+def _is_private(name: str) -> bool:
     """Tell by the receipt that came with the rows; those at epsilon 0 have none."""
     return name not in AT_EPSILON_0 and not read_receipt(RECEIPTS / f"{name}.json").private
 

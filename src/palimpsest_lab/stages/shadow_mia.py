@@ -11,8 +11,7 @@ import numpy as np
 from palimpsest.audit.units import Scores
 from palimpsest.devices import device
 from palimpsest.methods.dp_lm import likelihood
-from palimpsest.methods.dp_lm.artifact import DpLmArtifact
-from palimpsest.methods.dp_lm.model import ConditionalLm, new_model
+from palimpsest.methods.dp_lm.model import ConditionalLm, DpLmArtifact, new_model
 from palimpsest.methods.dp_lm.serialise import UNLABELLED, Serialiser
 from palimpsest.models.lm import train
 from palimpsest.models.settings import PromptWarmUp
@@ -23,9 +22,8 @@ from palimpsest.records.record import Record
 from palimpsest.records.write import read_split
 from palimpsest.workspace import BASE_LM, MODELS, PRIVATE
 from palimpsest_lab.audits.shadow import Population, lira_attack, rmia_attack
-from stages.audited import save
+from stages.audited import conclude_on_error, metric_of_subject, save
 from stages.common import start
-from stages.concluding import concluding, of_each
 from stages.membership import Target
 from stages.mia import losses
 
@@ -34,11 +32,11 @@ OFFSET, GAMMA = 0.5, 1.0  # parameters of RMIA
 _BATCH = 100
 
 
-@concluding(of_each("shadow_membership"))
+@conclude_on_error(metric_of_subject("shadow_membership"))
 def run(name: str, model: str) -> None:
     """models/<model>, models/base, the private splits -> shadow_membership.json of the variant."""
     target = Target.of(name)
-    audit = target.judged(attacks(target.params, DpLmArtifact.load(MODELS / model), target.guess.sides))
+    audit = target.judge_claim(attacks(target.params, DpLmArtifact.load(MODELS / model), target.guess.sides))
     save(name, "shadow_membership", audit.to_json(name) | {"shadows": SHADOWS})
 
 
@@ -66,13 +64,13 @@ def shadow_model(params: Params, rows: Serialiser, records: Sequence[Record], nu
     model, _ = new_model(BASE_LM, max(1, len(params.dataset.labels)), 1, params.seed)
     model.to(device())
     chosen = np.random.default_rng([params.seed, number]).permutation(len(records))[: max(1, len(records) // 2)]
-    sequences = prompted(rows, [records[index] for index in chosen])
+    sequences = encode_prompted(rows, [records[index] for index in chosen])
     train(model.lm.train(), sequences, params.models.prompts or PromptWarmUp(), number, private=True)
     model.lm.eval()
     return model
 
 
-def prompted(rows: Serialiser, records: Sequence[Record]) -> list[list[int]]:
+def encode_prompted(rows: Serialiser, records: Sequence[Record]) -> list[list[int]]:
     """Return `BOS label SEP text EOS` of each record whose label is public."""
     free = tuple(rows.prompts) == (UNLABELLED,)
     labels = [UNLABELLED if free else row.label or "" for row in records]

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from scipy import stats
 
-from palimpsest.methods.embed.eda import Mixture, fitted, gaussian, grouped
 from palimpsest.methods.embed.settings import Eda
+from palimpsest.methods.embed.steps import Mixture, fit_mixture, gaussian, group_parents
 
 PUBLIC = np.array([0.3, 0.4])
 PARENTS = np.array([[1.0, 0.0], [0.0, 2.0], [5.0, 4.0], [2.0, 6.0]])  # the best first
@@ -21,7 +21,7 @@ def eda(**changes: Any) -> Eda:
 
 
 def fit(parents: np.ndarray, votes: Any, settings: Eda, seed: int = 0) -> Mixture:
-    return fitted(parents, np.asarray(votes, dtype=float), settings, PUBLIC, np.random.default_rng(seed))
+    return fit_mixture(parents, np.asarray(votes, dtype=float), settings, PUBLIC, np.random.default_rng(seed))
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_a_group_of_one_has_the_public_spread() -> None:
     st.integers(0, 3),
 )
 def test_groups_are_the_parents_nearest_to_their_centres(parents: np.ndarray, count: int, seed: int) -> None:
-    groups = grouped(parents, count, np.random.default_rng(seed))
+    groups = group_parents(parents, count, np.random.default_rng(seed))
     assert sorted(index for own in groups for index in own) == list(range(len(parents)))
     assert 1 <= len(groups) <= min(count, len(np.unique(parents, axis=0)))
     assert [own[0] for own in groups] == sorted(own.min() for own in groups)
@@ -99,11 +99,11 @@ def test_groups_are_the_parents_nearest_to_their_centres(parents: np.ndarray, co
 
 
 def test_groups_are_as_many_as_parents_that_differ_at_most() -> None:
-    assert [own.tolist() for own in grouped(NEAR[[0, 0, 1, 0]], 4, np.random.default_rng(0))] == [[0, 1, 3], [2]]
+    assert [own.tolist() for own in group_parents(NEAR[[0, 0, 1, 0]], 4, np.random.default_rng(0))] == [[0, 1, 3], [2]]
 
 
 def test_offspring_have_length_one() -> None:
-    found = fit(PARENTS, [1] * 4, eda()).drawn(500, np.random.default_rng(0))
+    found = fit(PARENTS, [1] * 4, eda()).draw(500, np.random.default_rng(0))
     assert (found.shape, found.dtype) == ((500, 2), np.float32)
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1.0, rtol=1e-6)
     assert len(np.unique(found, axis=0)) == 500
@@ -112,24 +112,24 @@ def test_offspring_have_length_one() -> None:
 def test_offspring_are_normal_around_the_mean() -> None:
     """Seen from (4, 0), a point with no spread in x: y / x is normal with a quarter of y's deviation."""
     one = Mixture(np.ones(1), np.array([[4.0, 1.0]]), np.array([[0.0, 2.0]]))
-    found = one.drawn(4000, np.random.default_rng(0)).astype(float)
+    found = one.draw(4000, np.random.default_rng(0)).astype(float)
     assert stats.kstest(found[:, 1] / found[:, 0], stats.norm(0.25, 0.5).cdf).pvalue > 1e-4
 
 
 def test_coordinates_are_drawn_apart() -> None:
     one = Mixture(np.ones(1), np.array([[9.0, 0.0, 0.0]]), np.array([[0.0, 1.0, 1.0]]))
-    found = one.drawn(4000, np.random.default_rng(0)).astype(float)
+    found = one.draw(4000, np.random.default_rng(0)).astype(float)
     assert abs(np.corrcoef(found[:, 1] / found[:, 0], found[:, 2] / found[:, 0])[0, 1]) < 0.06
 
 
 def test_each_gaussian_is_drawn_from_by_its_weight() -> None:
     three = Mixture(np.array([0.2, 0.5, 0.3]), np.eye(3), np.zeros((3, 3)))
-    found = three.drawn(3000, np.random.default_rng(0)).argmax(axis=1)
+    found = three.draw(3000, np.random.default_rng(0)).argmax(axis=1)
     assert stats.chisquare(np.bincount(found, minlength=3), [600, 1500, 900]).pvalue > 1e-4
 
 
 def test_draws_are_a_function_of_the_seed() -> None:
     one = fit(NEAR, [1] * 6, eda(components=2))
-    same, other = (one.drawn(9, np.random.default_rng(seed)) for seed in (3, 4))
-    assert np.array_equal(same, one.drawn(9, np.random.default_rng(3)))
+    same, other = (one.draw(9, np.random.default_rng(seed)) for seed in (3, 4))
+    assert np.array_equal(same, one.draw(9, np.random.default_rng(3)))
     assert not np.array_equal(same, other)

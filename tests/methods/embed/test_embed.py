@@ -12,12 +12,18 @@ import numpy as np
 import pytest
 
 from palimpsest.errors import BackendError, DataError, LedgerError
-from palimpsest.methods.embed.eda import gaussian
-from palimpsest.methods.embed.fit import Embed, EvolvedEmbeddings, aimed, anything, described, distinct
+from palimpsest.methods.embed.fit import (
+    Embed,
+    EvolvedEmbeddings,
+    choose_at_random,
+    choose_by_description,
+    choose_by_sums,
+    select_distinct,
+)
 from palimpsest.methods.embed.plan import plan as planned
 from palimpsest.methods.embed.result import result_of
 from palimpsest.methods.embed.settings import Eda
-from palimpsest.methods.embed.steps import EmbedSteps, Generation, VectorWriter
+from palimpsest.methods.embed.steps import EmbedSteps, Generation, VectorWriter, gaussian
 from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.shared.means import Candidates, ClassSums, choose
 from palimpsest.privacy import votes
@@ -111,21 +117,21 @@ def test_private_texts_are_read_by_themselves(ledger: Ledger, monkeypatch, chang
 
 def test_different_texts_are_counted_once_and_what_says_nothing_never() -> None:
     vectors = np.array([[3.0, 4.0], [9.0, 9.0], [0.0, 2.0], [5.0, 0.0], [0.0, 0.0], [np.nan, 1.0]])
-    found = distinct(Candidates(["b", " ", "a", "b", "zero", "broken"], vectors))
+    found = select_distinct(Candidates(["b", " ", "a", "b", "zero", "broken"], vectors))
     assert found.texts == ["b", "a"]
     np.testing.assert_allclose(found.embeddings, [[0.6, 0.8], [0.0, 1.0]], atol=1e-7)
 
 
 def test_labels_begin_near_their_public_descriptions() -> None:
     said = dict(zip(LABELS, descriptions(), strict=True))
-    found = described(public(), said, ("praise", "refund"), 4)
+    found = choose_by_description(public(), said, ("praise", "refund"), 4)
     assert {PUBLIC[index] for index in found["refund"][:2]} == {"lamp lamp kettle", "lamp kettle kettle"}
     assert {PUBLIC[index] for index in found["praise"][:2]} == {"stove stove fridge", "stove fridge fridge"}
     assert [len(own) for own in found.values()] == [4, 4]
 
 
 def test_labels_without_a_description_begin_anywhere() -> None:
-    one, again, other = (anything({"a": len(PUBLIC), "b": len(PUBLIC)}, 12, seed) for seed in (1, 1, 2))
+    one, again, other = (choose_at_random({"a": len(PUBLIC), "b": len(PUBLIC)}, 12, seed) for seed in (1, 1, 2))
     assert one == again != other
     assert one["a"] != one["b"]
     assert [len(set(own)) for own in one.values()] == [12, 12]
@@ -133,7 +139,7 @@ def test_labels_without_a_description_begin_anywhere() -> None:
 
 def test_class_sums_choose_where_to_begin() -> None:
     sums = sums_of("lamp kettle", "stove fridge")
-    found = aimed(public(), sums, tuple(LABELS), 9, 0.5)
+    found = choose_by_sums(public(), sums, tuple(LABELS), 9, 0.5)
     chosen = choose(public(), sums, dict.fromkeys(LABELS, 9), 0.5)
     assert [(PUBLIC[index], label) for label, own in found.items() for index in own] == [
         (record.text, record.label) for record in chosen
@@ -142,7 +148,7 @@ def test_class_sums_choose_where_to_begin() -> None:
 
 def test_a_label_that_chooses_too_few_is_filled_with_what_is_nearest() -> None:
     """Equal sums of two labels: they share a domain of 28 texts, and each needs 20."""
-    found = aimed(public(), sums_of("lamp kettle", "lamp kettle"), tuple(LABELS), 20, 0.5)
+    found = choose_by_sums(public(), sums_of("lamp kettle", "lamp kettle"), tuple(LABELS), 20, 0.5)
     assert [len(set(own)) for own in found.values()] == [20, 20]
     near = np.argsort(-(public().embeddings @ encode(["lamp kettle"])[0]).round(6), kind="stable")
     assert {index for own in found.values() for index in own} <= set(near[:28].tolist())
@@ -154,7 +160,7 @@ def begun(labels: Sequence[str | None], **changes: Any) -> dict[str, Candidates]
     settings = embed_settings(**changes)
     plan = planned(settings, schema_of(), BUDGET)
     fit = replace(fit_of(plan, Speller(), descriptions(), **changes), labels=labels)
-    return fit.first(None, tuple(LABELS))
+    return fit.choose_first(None, tuple(LABELS))
 
 
 def test_a_label_begins_with_what_was_written_for_it_and_with_what_is_for_any() -> None:
@@ -261,7 +267,7 @@ def test_offspring_come_from_the_distribution_of_the_parents(components) -> None
         "refund", steps.turn([noisy(refund=(7, 8, 11, 12), praise=(1, 2, 3, 4))]).generations["refund"]
     )
     assert len(mixture.weights) == components
-    drawn = mixture.drawn(40_000, np.random.default_rng(9))
+    drawn = mixture.draw(40_000, np.random.default_rng(9))
     np.testing.assert_allclose(slate.vectors["refund"][4:].mean(axis=0), drawn.mean(axis=0), atol=0.02)
     np.testing.assert_allclose(slate.vectors["refund"][4:].std(axis=0), drawn.std(axis=0), atol=0.02)
     if components == 1:
@@ -299,15 +305,15 @@ def test_parents_have_offspring_alone_if_they_can_be_read() -> None:
 
 def test_without_a_limit_all_but_blank_texts_can_be_read() -> None:
     writer = VectorWriter(Speller(), encode, losses, None)
-    assert writer.readable(["phone phone", "", " \n", "lamp"]).tolist() == [True, False, False, True]
-    assert VectorWriter(Speller(), encode, losses, LIMIT).readable(["phone", "", "lamp"]).tolist() == [
+    assert writer.find_readable(["phone phone", "", " \n", "lamp"]).tolist() == [True, False, False, True]
+    assert VectorWriter(Speller(), encode, losses, LIMIT).find_readable(["phone", "", "lamp"]).tolist() == [
         False,
         False,
         True,
     ]
     nan = VectorWriter(Speller(), encode, lambda texts: np.full(len(texts), np.nan), LIMIT)
-    assert nan.readable(["lamp"]).tolist() == [False]
-    assert writer.readable([]).shape == (0,)
+    assert nan.find_readable(["lamp"]).tolist() == [False]
+    assert writer.find_readable([]).shape == (0,)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from palimpsest.methods.evolve.plan import writings
 from palimpsest.methods.evolve.steps import EvolveSteps
 from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.shared.means import ClassSums
-from palimpsest.methods.shared.rounds import by_label, selected
+from palimpsest.methods.shared.rounds import group_by_label, select_candidates
 from palimpsest.privacy import votes
 from palimpsest.privacy.accounting import epsilon
 from palimpsest.privacy.ledger.ledger import Ledger
@@ -117,7 +117,7 @@ def test_private_texts_are_read_by_themselves(ledger: Ledger, monkeypatch, chang
 def chosen(counts: Sequence[int], wanted: int, rng: int = 0, **changes: Any) -> list[int]:
     """Places of what goes on, of candidates "0", "1", ..."""
     one = Round({"refund": [str(place) for place in range(len(counts))]}, {"refund": list(counts)})
-    found = selected(one, {"refund": wanted}, votes_of(**changes), np.random.default_rng(rng))
+    found = select_candidates(one, {"refund": wanted}, votes_of(**changes), np.random.default_rng(rng))
     assert {record.label for record in found} <= {"refund"}
     return [int(record.text) for record in found]
 
@@ -172,13 +172,13 @@ def test_sample_draws_in_proportion_to_what_is_above_the_threshold(counts, chang
 
 def test_each_label_is_chosen_for_by_its_own_counts() -> None:
     one = Round({"refund": ["a", "b"], "praise": ["c", "d"], "": ["e"]}, {"refund": [1, 2], "praise": [2, 1], "": [0]})
-    found = selected(one, {"praise": 1, "refund": 1, "": 1}, votes_of(), np.random.default_rng(0))
+    found = select_candidates(one, {"praise": 1, "refund": 1, "": 1}, votes_of(), np.random.default_rng(0))
     assert found == [Record("c", "praise"), Record("b", "refund"), Record("e", None)]
 
 
 def test_texts_of_a_label_are_told_apart_by_their_words_alone() -> None:
     rows = [Record("a", "refund"), Record("b", None), Record("a", "refund"), Record("a", "praise")]
-    assert by_label(rows, ("refund", "praise", "")) == {"refund": ["a"], "praise": ["a"], "": ["b"]}
+    assert group_by_label(rows, ("refund", "praise", "")) == {"refund": ["a"], "praise": ["a"], "": ["b"]}
 
 
 # Steps between votes.
@@ -274,7 +274,7 @@ def test_a_text_that_was_drawn_twice_has_twice_the_variations() -> None:
     author = Writer()
     steps = steps_of(author, votes={"selection": "sample"})
     done = [Round({"refund": ["a", "b"], "praise": ["c"]}, {"refund": [5, 0], "praise": [1]})]
-    assert Counter(steps.selected(done, 0)) == {Record("a", "refund"): 2, Record("c", "praise"): 1}
+    assert Counter(steps.select(done, 0)) == {Record("a", "refund"): 2, Record("c", "praise"): 1}
     slate = steps.propose(done)
     assert sorted(author.sizes) == [2, 4]
     assert {label: len(own) for label, own in slate.texts.items()} == {"refund": 5, "praise": 3}
@@ -285,9 +285,9 @@ def test_draws_from_counts_differ_between_rounds_and_come_again() -> None:
     done = [Round(texts, {"refund": [1] * 200, "praise": [1]})] * 2
     steps = steps_of(Writer(), votes={"selection": "sample"})
     steps.counts = {"refund": 50, "praise": 1}
-    first, second = steps.selected(done, 0), steps.selected(done, 1)
+    first, second = steps.select(done, 0), steps.select(done, 1)
     assert first != second
-    assert steps.selected(done, 0) == first
+    assert steps.select(done, 0) == first
 
 
 # A fit.

@@ -12,10 +12,20 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from palimpsest.errors import BackendError, ParamsError
-from palimpsest.methods.evolve.answers import REASONS, clean, echoes, fault, judged, refuses, whole_sentences
 from palimpsest.methods.evolve.author import Author
 from palimpsest.methods.evolve.instructed import InstructedAuthor, expected_calls, mean_words
-from palimpsest.methods.evolve.prompting import Request, asked_words, with_blanks
+from palimpsest.methods.evolve.prompting import (
+    REASONS,
+    Request,
+    asked_words,
+    clean,
+    echoes,
+    fault,
+    judge_answer,
+    refuses,
+    whole_sentences,
+    with_blanks,
+)
 from palimpsest.models.chat.base import Answer, Ask
 from palimpsest.models.chat.settings import Length, LocalChatSettings, Price, Prompts
 from palimpsest.records.record import Record
@@ -450,19 +460,19 @@ FINE = [
 
 @pytest.mark.parametrize(("reason", "text", "changes"), [(why, *one) for why, some in FAULTS.items() for one in some])
 def test_what_cannot_be_used_is_named(reason: str, text: str, changes: dict[str, Any]) -> None:
-    assert judged(Answer(text, "stop"), wanted(**changes)) == ("", reason)
+    assert judge_answer(Answer(text, "stop"), wanted(**changes)) == ("", reason)
     assert reason in REASONS
 
 
 @pytest.mark.parametrize(("text", "changes"), FINE)
 def test_what_can_be_used_is(text: str, changes: dict[str, Any]) -> None:
-    assert judged(Answer(text, "stop"), wanted(**changes)) == (text, None)
+    assert judge_answer(Answer(text, "stop"), wanted(**changes)) == (text, None)
     assert fault(text, wanted(**changes)) is None
 
 
 @pytest.mark.parametrize("finish", ["refused", "failed"])
 def test_an_answer_that_ended_badly_is_not_read(finish: Any) -> None:
-    assert judged(Answer("The beds were soft.", finish), wanted()) == ("", finish)
+    assert judge_answer(Answer("The beds were soft.", finish), wanted()) == ("", finish)
 
 
 @pytest.mark.parametrize(
@@ -477,7 +487,7 @@ def test_an_answer_that_ended_badly_is_not_read(finish: Any) -> None:
     ],
 )
 def test_a_cut_off_answer_keeps_its_whole_sentences_if_they_are_half_of_it(text: str, found: tuple[str, Any]) -> None:
-    assert judged(Answer(text, "length"), wanted(words=10)) == found
+    assert judge_answer(Answer(text, "length"), wanted(words=10)) == found
 
 
 def test_a_long_run_of_the_instruction_is_an_echo_in_a_long_text_and_a_short_one_is_not() -> None:
@@ -515,7 +525,7 @@ def test_keywords_and_sources_are_no_instruction() -> None:
 @given(st.text())
 def test_any_answer_is_a_text_or_has_a_reason(text: str) -> None:
     for finish in ("stop", "length"):
-        found, reason = judged(Answer(text, finish), wanted(source="The beds were soft.", blank="_"))  # type: ignore[arg-type]
+        found, reason = judge_answer(Answer(text, finish), wanted(source="The beds were soft.", blank="_"))  # type: ignore[arg-type]
         assert (reason in REASONS and not found) or (reason is None and any(letter.isalpha() for letter in found))
     assert not (refuses(text) and echoes(text, "")) or text
 

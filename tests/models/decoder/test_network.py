@@ -118,9 +118,9 @@ def test_a_corrector_begins_as_its_decoder_and_leaves_it_alone(network: Network,
     before, coins = {name: value.clone() for name, value in network.state_dict().items()}, torch.random.get_rng_state()
     fixer = network.corrector(16, 8)
     assert torch.equal(coins, torch.random.get_rng_state())
-    read = fixer.scaled(torch.cat([vectors, vectors.flip(0)], dim=1))
+    read = fixer.scale(torch.cat([vectors, vectors.flip(0)], dim=1))
     for name in ("words", "everywhere", "pseudo"):
-        ours, its = getattr(network, name)(network.scaled(vectors)), getattr(fixer, name)(read)
+        ours, its = getattr(network, name)(network.scale(vectors)), getattr(fixer, name)(read)
         torch.testing.assert_close(its, ours)
     restless(fixer)
     with torch.no_grad():

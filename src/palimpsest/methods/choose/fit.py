@@ -8,7 +8,7 @@ from palimpsest.errors import DataError
 from palimpsest.methods.choose.declaration import ChooseSettings
 from palimpsest.methods.shared.base import Made, Plan
 from palimpsest.privacy.choice import Choice, Classify
-from palimpsest.privacy.gumbel import gumbel_rho
+from palimpsest.privacy.events import gumbel_rho
 from palimpsest.privacy.query import View
 from palimpsest.records.record import Record
 

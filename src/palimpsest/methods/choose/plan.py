@@ -8,7 +8,7 @@ from palimpsest.errors import ParamsError
 from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.privacy.accounting import calibrate_noise, is_private, planned_epsilon
 from palimpsest.privacy.choice import Choice, choice_event
-from palimpsest.privacy.gumbel import gumbel_rho
+from palimpsest.privacy.events import gumbel_rho
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.shown import up
 from palimpsest.privacy.versions import versions_of

@@ -1,9 +1,4 @@
-"""Writing texts side by side: the loop that every way of choosing the next token shares, and the plain way.
-
-All of it is post-processing of the fitted model: it reads no private row and costs no privacy. A text's uniform draws
-depend only on the seed, its label and its number, so neither the batch size nor its neighbours change it (except by
-rounding).
-"""
+"""Writing texts side by side: the loop that all ways of choosing a token share, and its keys and values."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,14 +6,84 @@ from typing import Protocol
 
 import numpy as np
 import torch
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from transformers import Cache, DynamicCache
+from transformers.cache_utils import DynamicLayer
 
 from palimpsest.methods.dp_lm.model import ConditionalLm
-from palimpsest.methods.dp_lm.past import Past, cache_of, past_of
 from palimpsest.methods.dp_lm.settings import DpLmGenerate
 from palimpsest.models.tokens import Specials
 from palimpsest.models.writing import draw
+
+Past = tuple[tuple[torch.Tensor, torch.Tensor], ...]  # per layer: keys and values, (batch, heads, time, head width)
+
+_ROOM = 64  # columns that a buffer has more than it needs
+
+
+class _Roomy(DynamicLayer):
+    """One layer's keys and values."""
+
+    def __init__(self, keys: torch.Tensor, values: torch.Tensor) -> None:
+        super().__init__()
+        self.lazy_initialization(keys, values)
+        self.keys, self.values = keys, values
+
+    def update(  # type: ignore[override]
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *_args: object, **_kwargs: object
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write the new columns after the present ones."""
+        self.keys, self.values = _Behind.apply(self.keys, key_states), _Behind.apply(self.values, value_states)
+        return self.keys, self.values
+
+
+class _Behind(torch.autograd.Function):
+    """Appends new columns to a past in the same memory. Autograd sees no write: no column that it has seen changes."""
+
+    @staticmethod
+    def forward(ctx: torch.autograd.function.FunctionCtx, past: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+        ctx.time = past.shape[2]  # type: ignore[attr-defined]
+        columns = past.shape[2] + new.shape[2]
+        if columns > _columns(past):
+            past = empty_past(past, new.shape[2] + _ROOM).copy_(past)
+        wide = past.data.as_strided((*past.shape[:2], columns, past.shape[3]), past.stride())
+        wide[:, :, past.shape[2] :] = new
+        return wide
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: torch.autograd.function.FunctionCtx, gradient: torch.Tensor) -> Sequence[torch.Tensor]:
+        time: int = ctx.time  # type: ignore[attr-defined]
+        return gradient[:, :, :time], gradient[:, :, time:]
+
+
+def _columns(past: torch.Tensor) -> int:
+    """Count the columns of the past's buffer; 0 where the layout is not that of a buffer."""
+    _, heads, _, width = past.shape
+    buffer = past.stride() == (heads * past.stride(1), past.stride(1), width, 1)
+    return past.stride(1) // width if buffer else 0
+
+
+def empty_past(past: torch.Tensor, room: int = _ROOM) -> torch.Tensor:
+    """Return an uninitialised tensor of the past's shape, with room for so many more columns."""
+    rows, heads, time, width = past.shape
+    return past.new_empty(rows, heads, time + room, width)[:, :, :time]
+
+
+def cache_of(past: Past) -> Cache:
+    """Return a cache that continues a past and uses its room: one cache at a time."""
+    return Cache(layers=[_Roomy(keys, values) for keys, values in past])
+
+
+def past_of(cache: Cache) -> Past:
+    """The keys and values of a cache."""
+    return tuple((layer.keys, layer.values) for layer in cache.layers)  # type: ignore[misc, union-attr]
+
+
+def select(past: Past, rows: torch.Tensor) -> Past:
+    """The past of the texts at these indices."""
+    return tuple((keys[rows], values[rows]) for keys, values in past)
+
 
 _LABELS = 1 << 40  # more texts than any label gets: each label has its own range of streams
 _ROOMY = 7 / 8  # below this share of unfinished texts the finished ones are dropped from memory
@@ -40,7 +105,7 @@ class StepDraw:
     top_k: int
     top_p: float
 
-    def allowed(self, logits: torch.Tensor) -> torch.Tensor:
+    def mask_banned(self, logits: torch.Tensor) -> torch.Tensor:
         """Log-probabilities (B, vocabulary) without the banned tokens."""
         return functional.log_softmax(logits.index_fill(1, self.banned.to(logits.device), -torch.inf), dim=-1)
 
@@ -69,7 +134,9 @@ def write(walk: Walk, ids: Specials, settings: DpLmGenerate, uniforms: np.ndarra
     alive = going = torch.arange(len(uniforms))  # rows still in memory, and those of them that have not ended
     coins = torch.from_numpy(uniforms)
     for step in range(uniforms.shape[1]):
-        tokens = walk.step(StepDraw(coins[alive, step], _banned(ids, step == 0), settings.top_k, settings.top_p)).cpu()
+        tokens = walk.step(
+            StepDraw(coins[alive, step], _banned_tokens(ids, step == 0), settings.top_k, settings.top_p)
+        ).cpu()
         unfinished = torch.isin(alive, going) & (tokens != ids.eos)
         for row, token in zip(alive[unfinished].tolist(), tokens[unfinished].tolist(), strict=True):
             texts[row].append(token)
@@ -94,8 +161,8 @@ class PlainWalk:
         """Draw from the model's own distribution."""
         embedded = self._model.lm.get_input_embeddings()(self._last)
         hidden = forward(self._model, embedded, self._cache, self._mask)
-        self._mask = seen(self._mask)
-        self._last = draw.pick(draw.allowed(self._model.logits(hidden) / self._temperature))
+        self._mask = extend_mask(self._mask)
+        self._last = draw.pick(draw.mask_banned(self._model.logits(hidden) / self._temperature))
         return self._last
 
     def keep(self, rows: torch.Tensor) -> None:
@@ -126,7 +193,7 @@ def begin(model: ConditionalLm, prompts: Sequence[Sequence[int]], pad: int) -> t
     embedded = model.lm.get_input_embeddings()(tokens[:, :-1])
     padding, front = torch.tensor(fill, device=device)[:, None], model.front(len(prompts))
     if front is not None:
-        embedded = _inserted(front, embedded, padding)
+        embedded = _insert_after_padding(front, embedded, padding)
     mask = (torch.arange(embedded.shape[1], device=device) >= padding).long()
     positions = (mask.cumsum(dim=1) - 1).clamp_min(0)
     cache = DynamicCache()
@@ -134,7 +201,7 @@ def begin(model: ConditionalLm, prompts: Sequence[Sequence[int]], pad: int) -> t
     return tokens[:, -1], past_of(cache), mask
 
 
-def _inserted(front: torch.Tensor, embedded: torch.Tensor, padding: torch.Tensor) -> torch.Tensor:
+def _insert_after_padding(front: torch.Tensor, embedded: torch.Tensor, padding: torch.Tensor) -> torch.Tensor:
     """Insert `front` (B, n, width) after each row's padding, int64 (B, 1), into embeddings (B, time, width)."""
     size, joined = front.shape[1], torch.cat([front, embedded], dim=1)
     columns = torch.arange(joined.shape[1], device=joined.device)
@@ -147,18 +214,18 @@ def forward(model: ConditionalLm, embedded: torch.Tensor, cache: Cache, mask: to
     """Hidden state (B, width) of one more, perhaps soft, token embedding (B, width); the cache grows by it."""
     output = model.lm.base_model(
         inputs_embeds=embedded[:, None],
-        attention_mask=seen(mask),
+        attention_mask=extend_mask(mask),
         position_ids=mask.sum(dim=1, keepdim=True),
         past_key_values=cache,
     )
     return output.last_hidden_state[:, -1]
 
 
-def seen(mask: torch.Tensor) -> torch.Tensor:
+def extend_mask(mask: torch.Tensor) -> torch.Tensor:
     """The mask with one more real column."""
     return torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
 
 
-def _banned(ids: Specials, first: bool) -> torch.Tensor:
+def _banned_tokens(ids: Specials, first: bool) -> torch.Tensor:
     """Control tokens, and EOS as the first token of a text."""
     return torch.tensor(sorted(ids.control | {ids.eos} if first else ids.control - {ids.eos}), dtype=torch.long)

@@ -16,13 +16,13 @@ from torch.nn import functional
 
 from palimpsest.devices import exact_device
 from palimpsest.errors import ModelError
-from palimpsest.methods.dp_lm.artifact import DpLmArtifact
-from palimpsest.methods.dp_lm.fitting import assumed, optimiser, probe, shapes
+from palimpsest.methods.dp_lm.fitting import list_assumptions, optimiser, probe, shapes
 from palimpsest.methods.dp_lm.likelihood import Encode, encoder_features
 from palimpsest.methods.dp_lm.losses import prefix_weights, weighted_loss
 from palimpsest.methods.dp_lm.model import (
     ENCODER,
     ConditionalLm,
+    DpLmArtifact,
     HeadShape,
     new_head,
     require_context,
@@ -98,7 +98,7 @@ class Discriminator:
             ModelError: the model cannot read texts of this length.
             EngineError, DeviceNoiseError: see `TrainQuery.check`.
         """
-        return assumed(self._training_query(self.fitted.model.to(exact_device()), 0.0, self._trial))
+        return list_assumptions(self._training_query(self.fitted.model.to(exact_device()), 0.0, self._trial))
 
     @property
     def _trial(self) -> Encode | None:
@@ -166,10 +166,10 @@ class _StateReader:
     prefix_step: int
 
     def read(self, texts: Iterable[str]) -> list[_Text]:
-        return [self._one(text) for text in texts]
+        return [self._read_one(text) for text in texts]
 
     @torch.no_grad()
-    def _one(self, text: str) -> _Text:
+    def _read_one(self, text: str) -> _Text:
         label = next(iter(self.rows.prompts))
         blind = replace(self.rows, entropy=bytes)
         batch = blind.batch([Record(text, label)]).to(self.model.embedding.device)
@@ -217,8 +217,8 @@ class _Features:
         known = torch.tensor([row.label in self._names for row in rows], device=texts[0].weights.device)
         labels = [self._names.index(row.label) if row.label in self._names else 0 for row in rows]
         return _Batch(
-            _padded([text.features for text in texts]),
-            _padded([text.weights for text in texts]) * known[:, None],
+            _pad([text.features for text in texts]),
+            _pad([text.weights for text in texts]) * known[:, None],
             torch.tensor(labels, device=known.device),
         )
 
@@ -229,12 +229,12 @@ class _Features:
     def _read(self, rows: Sequence[Serialisable]) -> list[_Text]:
         missing = [text for text in dict.fromkeys(row.text for row in rows) if text not in self._kept]
         told = missing or self._shown  # a first batch of nobody is told as any other
-        read = dict(zip(missing, self._reader.read(self._told(missing)), strict=True)) if told else {}
+        read = dict(zip(missing, self._reader.read(self._track(missing)), strict=True)) if told else {}
         for text in missing:
             self._keep(text, read[text])
         return [read.get(row.text) or self._kept[row.text] for row in rows]
 
-    def _told(self, texts: list[str]) -> Iterable[str]:
+    def _track(self, texts: list[str]) -> Iterable[str]:
         shown, self._shown = self._shown, False
         return track(texts, name="read", total=len(texts), private=True) if shown else texts
 
@@ -250,7 +250,7 @@ def _prefixes(values: torch.Tensor) -> int:
     return len(values) if len(values) == 1 else bucket(len(values), sys.maxsize)
 
 
-def _padded(rows: Sequence[torch.Tensor]) -> torch.Tensor:
+def _pad(rows: Sequence[torch.Tensor]) -> torch.Tensor:
     """Pad every row with zeros to the widest bucket among them; (B, prefixes, ...)."""
     width = max(map(_prefixes, rows))
     return torch.stack([functional.pad(row, (0, 0) * (row.dim() - 1) + (0, width - len(row))) for row in rows])

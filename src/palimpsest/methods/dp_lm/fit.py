@@ -11,10 +11,10 @@ from transformers import PreTrainedTokenizerBase
 
 from palimpsest.devices import exact_device
 from palimpsest.methods.dp_lm import losses
-from palimpsest.methods.dp_lm.artifact import DpLmArtifact
-from palimpsest.methods.dp_lm.fitting import assumed, optimiser_of, probe, shapes
+from palimpsest.methods.dp_lm.fitting import list_assumptions, optimiser_of, probe, shapes
 from palimpsest.methods.dp_lm.model import (
     ConditionalLm,
+    DpLmArtifact,
     add_adapters,
     add_soft_prompt,
     freeze,
@@ -22,7 +22,7 @@ from palimpsest.methods.dp_lm.model import (
     new_model,
     require_context,
 )
-from palimpsest.methods.dp_lm.plan import language_model
+from palimpsest.methods.dp_lm.plan import plan_language_model
 from palimpsest.methods.dp_lm.serialise import UNLABELLED, Batch, Serialiser, serialiser
 from palimpsest.methods.dp_lm.settings import DpLmTrain
 from palimpsest.methods.shared.base import Plan
@@ -91,7 +91,7 @@ class DpLm:
             ModelError: the base model cannot be used with these settings.
             EngineError, DeviceNoiseError: see `TrainQuery.check`.
         """
-        return assumed(self._training_query(0.0)[0])
+        return list_assumptions(self._training_query(0.0)[0])
 
     def _training_query(self, noise: float) -> tuple[TrainQuery, PreTrainedTokenizerBase]:
         names, train = self.schema.label_names, self.settings
@@ -100,7 +100,7 @@ class DpLm:
         require_context(model, rows.longest_prompt + train.max_tokens + 1)  # 1: EOS
         here = exact_device()
         query = TrainQuery(
-            plan=language_model(train, self.schema, noise),
+            plan=plan_language_model(train, self.schema, noise),
             optimiser=optimiser_of(train),
             model=model.to(here),
             encode=lambda records: rows.batch(records).to(here),

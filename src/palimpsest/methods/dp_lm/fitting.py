@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 from palimpsest.methods.dp_lm.settings import DpLmTrain, DpSgd
-from palimpsest.models.experts import is_mixture
+from palimpsest.models.attention import is_mixture
 from palimpsest.privacy.assumptions import BATCH_BITS
 from palimpsest.records.record import Record
 from palimpsest.training.dpsgd import TrainQuery
@@ -45,7 +45,7 @@ def _share(own: float, separate: bool, which: int, name: str) -> float:
     return own if (which == 1 if separate else name.startswith(HEAD)) else 1.0
 
 
-def assumed(query: TrainQuery) -> tuple[str, ...]:
+def list_assumptions(query: TrainQuery) -> tuple[str, ...]:
     """Return the ids of `privacy.assumptions` that a training relies on; no private row decides.
 
     Raises:

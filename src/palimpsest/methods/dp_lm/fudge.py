@@ -16,9 +16,8 @@ from collections.abc import Sequence
 import torch
 from torch.nn import functional
 
-from palimpsest.methods.dp_lm.decoding import StepDraw, begin, forward, seen
-from palimpsest.methods.dp_lm.model import ConditionalLm, HeadShape, wide
-from palimpsest.methods.dp_lm.past import Past, cache_of, past_of, select
+from palimpsest.methods.dp_lm.decoding import Past, StepDraw, begin, cache_of, extend_mask, forward, past_of, select
+from palimpsest.methods.dp_lm.model import ConditionalLm, HeadShape, widen
 from palimpsest.methods.dp_lm.settings import DpLmGenerate
 from palimpsest.models.attention import masks_of
 from palimpsest.models.tokens import Specials
@@ -48,15 +47,15 @@ class _CandidatesWalk:
     def _read_last(self) -> torch.Tensor:
         """Hidden state (B, width) of the newest token, which joins the past."""
         hidden = forward(self._model, self._model.lm.get_input_embeddings()(self._last), self._cache, self._mask)
-        self._mask = seen(self._mask)
+        self._mask = extend_mask(self._mask)
         return hidden
 
-    def _likeliest(self, hidden: torch.Tensor, draw: StepDraw) -> tuple[torch.Tensor, torch.Tensor]:
+    def _pick_candidates(self, hidden: torch.Tensor, draw: StepDraw) -> tuple[torch.Tensor, torch.Tensor]:
         """Log-probabilities and ids of the candidates after hidden states (B, width), each (B, candidates)."""
-        log_probs = draw.allowed(self._model.logits(hidden) / self._settings.temperature)
+        log_probs = draw.mask_banned(self._model.logits(hidden) / self._settings.temperature)
         return log_probs.topk(min(self._settings.candidates, log_probs.shape[1]), dim=-1)
 
-    def _weighed(self, features: torch.Tensor, log_probs: torch.Tensor) -> torch.Tensor:
+    def _weigh(self, features: torch.Tensor, log_probs: torch.Tensor) -> torch.Tensor:
         """Log-probabilities of the candidates, (B, k), once the discriminator has weighed them."""
         labels = functional.log_softmax(self._model.head(features), dim=-1)
         wanted = labels.gather(2, self._targets[:, None, None].expand(*log_probs.shape, 1)).squeeze(2)
@@ -74,16 +73,16 @@ class FudgeWalk(_CandidatesWalk):
 
     def step(self, draw: StepDraw) -> torch.Tensor:
         """Read the candidates, weigh them, and continue with the one that is drawn."""
-        log_probs, tokens = self._likeliest(self._hidden, draw)
+        log_probs, tokens = self._pick_candidates(self._hidden, draw)
         hidden, past = read_candidates(self._model, tokens, self._past, self._mask)
         features = self._model.features(hidden, self._model.embed(tokens))
         shape = self._model.head.shape
         read = read_with(shape, self._kept, features, self._written, tokens == self._eos)
-        column = draw.pick(self._weighed(read, log_probs))
-        self._hidden = _at(hidden, column)
-        self._past = tuple(_chosen(*layer, self._past[0][0].shape[2], column) for layer in past)
-        self._kept = shape.joined(self._kept, _at(features, column)[:, None])
-        self._mask, self._written = seen(self._mask), self._written + 1
+        column = draw.pick(self._weigh(read, log_probs))
+        self._hidden = _gather_column(hidden, column)
+        self._past = tuple(_keep_candidate(*layer, self._past[0][0].shape[2], column) for layer in past)
+        self._kept = shape.join(self._kept, _gather_column(features, column)[:, None])
+        self._mask, self._written = extend_mask(self._mask), self._written + 1
         return tokens.gather(1, column[:, None]).squeeze(1)
 
     def keep(self, rows: torch.Tensor) -> None:
@@ -96,19 +95,19 @@ class StateWalk(_CandidatesWalk):
     """The next token is drawn from the candidates, judged from the state before them."""
 
     def _start(self) -> None:
-        self._embedded = self._states = torch.zeros_like(wide(self._model.embed(self._last)))[:, None]
+        self._embedded = self._states = torch.zeros_like(widen(self._model.embed(self._last)))[:, None]
 
     def step(self, draw: StepDraw) -> torch.Tensor:
         """Weigh the candidates by the change that their embeddings would make, and continue with the one drawn."""
         model, hidden = self._model, self._read_last()
         if self._written:
             self._states = self._states + hidden[:, None]
-        log_probs, tokens = self._likeliest(hidden, draw)
+        log_probs, tokens = self._pick_candidates(hidden, draw)
         embedded = model.embed(tokens)
         means = read_with(model.head.shape, self._embedded, embedded, self._written, tokens == self._eos)
         features = model.features((self._states / max(1, self._written)).expand_as(means), means)
-        column = draw.pick(self._weighed(features, log_probs))
-        self._embedded = self._embedded + _at(embedded, column)[:, None]
+        column = draw.pick(self._weigh(features, log_probs))
+        self._embedded = self._embedded + _gather_column(embedded, column)[:, None]
         self._last, self._written = tokens.gather(1, column[:, None]).squeeze(1), self._written + 1
         return self._last
 
@@ -149,16 +148,16 @@ def read_with(
     `kept` (B, 1, inputs) covers the `written` tokens so far, `features` (B, k, inputs) are the candidates'. Candidates
     that are EOS, by `ends`, bool (B, k), leave the text unchanged.
     """
-    joined = shape.read(shape.joined(kept, features), written + 1)
+    joined = shape.read(shape.join(kept, features), written + 1)
     return torch.where(ends[..., None], shape.read(kept, written), joined)
 
 
-def _at(values: torch.Tensor, column: torch.Tensor) -> torch.Tensor:
+def _gather_column(values: torch.Tensor, column: torch.Tensor) -> torch.Tensor:
     """values[b, column[b]], (B, width), of values (B, k, width)."""
     return values[torch.arange(len(column), device=column.device), column]
 
 
-def _chosen(
+def _keep_candidate(
     keys: torch.Tensor, values: torch.Tensor, before: int, column: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Keep one candidate of those after the first `before` columns of a layer's keys and values, written in place."""

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 from palimpsest.methods.dp_lm.settings import TUNED, DiscriminatorTrain
 from palimpsest.methods.shared.base import Budget, Plan, Saved, Training
-from palimpsest.methods.shared.columns import TRAINED
-from palimpsest.methods.shared.method import Basis, Family, Method, Resumes
+from palimpsest.methods.shared.method import TRAINED, Basis, Family, Method, Resumes
 from palimpsest.methods.shared.tools import Reads, Tools
 from palimpsest.records.schema import PublicSchema
 
@@ -17,8 +16,8 @@ def _plan(settings: DiscriminatorTrain, schema: PublicSchema, budget: Budget, ba
 
 
 def _build(settings: DiscriminatorTrain, plan: Plan, tools: Tools) -> Training[Saved]:
-    from palimpsest.methods.dp_lm.artifact import DpLmArtifact
     from palimpsest.methods.dp_lm.discriminator import Discriminator
+    from palimpsest.methods.dp_lm.model import DpLmArtifact
     from palimpsest.methods.dp_lm.tuned import TunedDiscriminator
 
     fitted = DpLmArtifact.load(tools.fitted())

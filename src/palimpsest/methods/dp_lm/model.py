@@ -1,6 +1,7 @@
-"""The conditional language model: a causal LM and a discriminator that predicts the label from a text."""
+"""The conditional language model, a causal LM with a discriminator, and the folder that a fit leaves."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -11,10 +12,13 @@ from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.pytorch_utils import Conv1D
 
 from palimpsest.errors import ModelError
-from palimpsest.files import read_json, write_json
+from palimpsest.files import atomic_path, read_json, write_json
+from palimpsest.methods.dp_lm.serialise import Serialiser, serialiser
+from palimpsest.methods.shared.shares import divide_total
 from palimpsest.models.attention import blocks
 from palimpsest.models.lm import load_lm
 from palimpsest.models.logits import drawn_logits, require_plain_head, states
+from palimpsest.models.words import BARE
 from palimpsest.training.scaling import table_scale
 
 _HIDDEN, LAST, BOTH, ENCODER = "hidden", "last", "both", "encoder"
@@ -38,7 +42,7 @@ class HeadShape:
     width: int
     labels: int
 
-    def joined(self, before: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
+    def join(self, before: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
         """Update the running features of a text (..., inputs) by those of the next token (..., inputs).
 
         The result is the sum over all tokens, or the newest token's where the head reads the last token.
@@ -123,7 +127,7 @@ class ConditionalLm(nn.Module):
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Next-token logits (n, vocabulary) of last hidden states (n, width), in float32 at least."""
-        return wide(drawn_logits(self.lm, hidden))
+        return widen(drawn_logits(self.lm, hidden))
 
     def embed(self, tokens: torch.Tensor) -> torch.Tensor:
         """Token embeddings (..., width) as constants: the head's loss does not train the table through them."""
@@ -149,8 +153,8 @@ class ConditionalLm(nn.Module):
         them.
         """
         if self.head.shape.reads == BOTH:
-            return torch.cat([wide(embedded) * self.scale, wide(hidden)], dim=-1)
-        return wide(hidden)
+            return torch.cat([widen(embedded) * self.scale, widen(hidden)], dim=-1)
+        return widen(hidden)
 
     def prefix_features(self, tokens: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
         """Return the head's input for the prefix that ends at each text position of right-padded tokens (batch, time).
@@ -183,7 +187,7 @@ class ConditionalLm(nn.Module):
         return model.eval(), tokenizer
 
 
-def wide(numbers: torch.Tensor) -> torch.Tensor:
+def widen(numbers: torch.Tensor) -> torch.Tensor:
     """Convert numbers to float32, unless they have a higher precision already."""
     return numbers.to(torch.promote_types(numbers.dtype, torch.float32))
 
@@ -345,3 +349,64 @@ def require_context(model: ConditionalLm, tokens: int) -> None:
             f"A prompt and a text need up to {needed} positions; the model has {context}.",
             "Lower max_tokens, shorten the label names, or use a model with a longer context.",
         )
+
+
+_FACTS, _JUDGE = "artifact.json", "judge"
+
+
+@dataclass(frozen=True)
+class DpLmArtifact:
+    """A fitted conditional language model.
+
+    Attributes:
+        tokenizer: the public base model's.
+        shares: label -> share of the rows, from the noisy histogram or the public prior; in the public order.
+        max_tokens: tokens of a text that it was trained on.
+        loss_on: tokens that its loss counted, "text" or "all".
+        template: the prompt template that came before a text.
+        descriptions: label -> public description, for the template.
+        judge: a separate model whose head judges texts; None where the head of `model` does.
+    """
+
+    model: ConditionalLm
+    tokenizer: PreTrainedTokenizerBase
+    shares: Mapping[str, float]
+    max_tokens: int
+    loss_on: str
+    template: str = BARE
+    descriptions: Mapping[str, str] = field(default_factory=dict)
+    judge: ConditionalLm | None = None
+
+    @property
+    def judging(self) -> ConditionalLm:
+        """The model whose head judges texts."""
+        return self.model if self.judge is None else self.judge
+
+    def serialiser(self) -> Serialiser:
+        """Return a serialiser that turns rows into token sequences as in training."""
+        labels = {label: self.descriptions.get(label, "") for label in self.shares}
+        return serialiser(self.tokenizer, labels, self.max_tokens, self.loss_on, self.template)
+
+    def counts(self, rows: int) -> dict[str, int]:
+        """`rows` rows split over the labels by their shares (largest remainders; ties to the earlier label)."""
+        return divide_total(rows, self.shares)
+
+    def save(self, folder: Path) -> None:
+        """Write `lm/`, `head.safetensors` and `artifact.json`, and `judge/` for one of its own, all or nothing."""
+        with atomic_path(folder) as draft:
+            draft.mkdir()
+            self.model.save(draft, self.tokenizer)
+            if self.judge is not None:
+                self.judge.save(draft / _JUDGE, self.tokenizer)
+            facts = {"shares": dict(self.shares), "max_tokens": self.max_tokens, "loss_on": self.loss_on}
+            facts |= {"template": self.template, "descriptions": dict(self.descriptions)}
+            write_json(draft / _FACTS, {"method": "dp_lm", **facts})
+
+    @classmethod
+    def load(cls, folder: Path, dtype: torch.dtype = torch.float32) -> "DpLmArtifact":
+        """The artifact that `save` wrote, its language model's weights of this type; those of a judge are float32."""
+        model, tokenizer = ConditionalLm.load(folder, dtype)
+        facts = read_json(folder / _FACTS)
+        told = facts["template"], facts["descriptions"]
+        judge = ConditionalLm.load(folder / _JUDGE)[0] if (folder / _JUDGE).is_dir() else None
+        return cls(model, tokenizer, facts["shares"], facts["max_tokens"], facts["loss_on"], *told, judge)

@@ -15,7 +15,7 @@ from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.versions import versions_of
 from palimpsest.records.schema import PublicSchema
 from palimpsest.training.plan import TrainingPlan
-from palimpsest.training.rounding import MOST_PASSES, eta, passes
+from palimpsest.training.rounding import MOST_PASSES, count_passes, eta
 
 DISCRIMINATOR = "discriminator"
 
@@ -37,7 +37,7 @@ def plan(settings: DpLmTrain, schema: PublicSchema, budget: Budget) -> Plan:
             budget.epsilon,
             budget.delta,
         )
-    numbers = _shown(language_model(settings, schema, noise))
+    numbers = _plan_numbers(plan_language_model(settings, schema, noise))
     if histogram is not None:
         numbers["histogram_sigma"] = histogram.sigma
     asked, told = _queries(settings, schema, histogram, noise), tuple(notes(settings, schema, budget, noise))
@@ -64,8 +64,8 @@ def plan_discriminator(settings: DiscriminatorTrain, schema: PublicSchema, budge
         raise ParamsError("A discriminator needs two labels or more.", "Take it out of `run`.")
     noise = 0.0 if math.isinf(budget.epsilon) else _noise(settings, schema, budget, before)
     training = training_plan(settings, schema, noise)
-    query = _planned(DISCRIMINATOR, training)
-    return Plan("dp_lm", budget, (query,), _shown(training))
+    query = _planned_training(DISCRIMINATOR, training)
+    return Plan("dp_lm", budget, (query,), _plan_numbers(training))
 
 
 def _noise(settings: DiscriminatorTrain, schema: PublicSchema, budget: Budget, before: DpEvent) -> float:
@@ -85,15 +85,15 @@ def _noise(settings: DiscriminatorTrain, schema: PublicSchema, budget: Budget, b
 def _queries(
     settings: DpLmTrain, schema: PublicSchema, histogram: LabelHistogram | None, noise: float
 ) -> tuple[PlannedQuery, ...]:
-    training = language_model(settings, schema, noise)
-    return (*planned_query(histogram), _planned("train", training))
+    training = plan_language_model(settings, schema, noise)
+    return (*planned_query(histogram), _planned_training("train", training))
 
 
-def _planned(name: str, training: TrainingPlan) -> PlannedQuery:
+def _planned_training(name: str, training: TrainingPlan) -> PlannedQuery:
     return PlannedQuery(name, training.event(), training.steps, versions=versions_of(name))
 
 
-def language_model(settings: DpLmTrain, schema: PublicSchema, noise: float) -> TrainingPlan:
+def plan_language_model(settings: DpLmTrain, schema: PublicSchema, noise: float) -> TrainingPlan:
     """The plan of a language model's training, on one loss or on two."""
     separate = settings.clipping == "separate"
     return training_plan(settings, schema, noise, settings.clipping, 2 if separate else 1)
@@ -108,7 +108,7 @@ def training_plan(
         ParamsError: the expected batch is larger than the public size of the data set, or is read in more passes than
             the allowance for rounding covers.
     """
-    if passes(settings.batch, schema.max_rows_per_unit, settings.micro_batch) > MOST_PASSES:
+    if count_passes(settings.batch, schema.max_rows_per_unit, settings.micro_batch) > MOST_PASSES:
         raise ParamsError(
             f"A step of {settings.batch} {schema.unit}s, {settings.micro_batch} rows at a time, may take more passes "
             f"than the {MOST_PASSES} that the allowance for rounding covers.",
@@ -132,7 +132,7 @@ def training_plan(
     )
 
 
-def _shown(plan: TrainingPlan) -> dict[str, float | int | str]:
+def _plan_numbers(plan: TrainingPlan) -> dict[str, float | int | str]:
     """The numbers of a plan that are worth printing."""
     return {
         "noise_multiplier": plan.noise_multiplier,

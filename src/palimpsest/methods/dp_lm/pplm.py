@@ -21,9 +21,18 @@ import torch
 from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.nn import functional
 
-from palimpsest.methods.dp_lm.decoding import StepDraw, begin, forward, seen
+from palimpsest.methods.dp_lm.decoding import (
+    Past,
+    StepDraw,
+    begin,
+    cache_of,
+    empty_past,
+    extend_mask,
+    forward,
+    past_of,
+    select,
+)
 from palimpsest.methods.dp_lm.model import ConditionalLm
-from palimpsest.methods.dp_lm.past import Past, cache_of, past_of, roomy, select
 from palimpsest.methods.dp_lm.settings import DpLmGenerate
 from palimpsest.models.logits import block_of
 
@@ -82,7 +91,7 @@ class PplmWalk:
     def step(self, draw: StepDraw) -> torch.Tensor:
         """Steer, then draw."""
         self._state, log_probs = next_token(self._model, self._state, self._settings)
-        self._state = replace(self._state, last=draw.pick(draw.allowed(log_probs)))
+        self._state = replace(self._state, last=draw.pick(draw.mask_banned(log_probs)))
         return self._state.last
 
     def keep(self, rows: torch.Tensor) -> None:
@@ -111,7 +120,7 @@ def next_token(model: ConditionalLm, state: State, settings: DpLmGenerate) -> tu
         state,
         plain=plain,
         steered=steered,
-        mask=seen(state.mask),
+        mask=extend_mask(state.mask),
         kept=_with_last(model, state, hidden),
         written=state.written + 1,
     )
@@ -124,7 +133,9 @@ def perturb(model: ConditionalLm, state: State, plain_log_probs: torch.Tensor, s
     if not state.written + settings.horizon:
         return past  # without a text token the head has nothing to read: a normalised gradient would be rounding alone
     real = state.mask.to(state.kept)[:, None, :, None]  # a text is not moved by way of the padding before it
-    own = tuple((roomy(keys), roomy(values)) for keys, values in past)  # the plain past may share the other's memory
+    own = tuple(
+        (empty_past(keys), empty_past(values)) for keys, values in past
+    )  # the plain past may share the other's memory
     for _ in range(settings.iterations):
         leaves = [tensor.detach().requires_grad_() for layer in past for tensor in layer]
         past = tuple(zip(leaves[::2], leaves[1::2], strict=True))
@@ -147,14 +158,14 @@ def look_ahead(
     """
     hidden, past = _read(model, state, past)
     embedded, apart = Expected.apply(_logits(model, hidden, settings), model.embedding, plain_log_probs)
-    kept, mask = _with_last(model, state, hidden), seen(state.mask)
+    kept, mask = _with_last(model, state, hidden), extend_mask(state.mask)
     for ahead in range(settings.horizon):
         if ahead:
             embedded = _logits(model, hidden, settings).softmax(dim=-1) @ model.embedding
         cache = cache_of(past)
         hidden = forward(model, model.read(embedded), cache, mask)
-        past, mask = past_of(cache), seen(mask)
-        kept = model.head.shape.joined(kept, model.features(hidden, embedded))
+        past, mask = past_of(cache), extend_mask(mask)
+        kept = model.head.shape.join(kept, model.features(hidden, embedded))
     read = model.head.shape.read(kept, state.written + settings.horizon)
     return functional.log_softmax(model.head(read), dim=-1), apart
 
@@ -205,7 +216,7 @@ def _with_last(model: ConditionalLm, state: State, hidden: torch.Tensor) -> torc
     """Return the running features of the text including `last`, if that is one of its tokens."""
     if not state.written:
         return state.kept
-    return model.head.shape.joined(state.kept, model.features(hidden, model.embed(state.last)))
+    return model.head.shape.join(state.kept, model.features(hidden, model.embed(state.last)))
 
 
 def _steering_loss(

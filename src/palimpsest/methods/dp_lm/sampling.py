@@ -15,11 +15,10 @@ from transformers import PreTrainedTokenizerBase
 from palimpsest.devices import exact_device
 from palimpsest.errors import ModelError
 from palimpsest.files import read_json, write_json
-from palimpsest.methods.dp_lm.artifact import DpLmArtifact
 from palimpsest.methods.dp_lm.decoding import PlainWalk, Walk, uniforms, write
 from palimpsest.methods.dp_lm.fudge import FudgeWalk, StateWalk
 from palimpsest.methods.dp_lm.likelihood import Encode, Judge, judge_of
-from palimpsest.methods.dp_lm.model import ConditionalLm, require_context
+from palimpsest.methods.dp_lm.model import ConditionalLm, DpLmArtifact, require_context
 from palimpsest.methods.dp_lm.pplm import PplmWalk
 from palimpsest.methods.dp_lm.serialise import Serialiser
 from palimpsest.methods.dp_lm.settings import VARIANTS, DpLmGenerate
@@ -27,7 +26,7 @@ from palimpsest.methods.shared.postprocess import Candidate, FilterChain
 from palimpsest.models.tokens import Specials
 from palimpsest.progress import counter
 from palimpsest.records.record import Record
-from palimpsest.shards import each
+from palimpsest.shards import map_items
 
 _MOST_AHEAD = 4.0  # a label that loses nearly all to the filters is asked for so many times what it lacks
 
@@ -74,11 +73,11 @@ class Sampler:
         asked = dict.fromkeys(counts, 0)
         shown = counter(name="generate", total=sum(counts.values()), private=True)  # it also serves references
         shard = 0
-        while missing := _missing(counts, kept):
+        while missing := _count_missing(counts, kept):
             slots = [slot for label, lack in missing.items() for slot in self._ask(label, lack, kept, asked, counts)]
             size = max(1, self.settings.batch // self.settings.best_of)
             parts = [slots[start : start + size] for start in range(0, len(slots), size)]
-            for drawn in self._drawn(shard, parts, writer):
+            for drawn in self._draw_shards(shard, parts, writer):
                 for candidate in self.chain.apply(drawn):
                     kept[candidate.record.label or ""].append(candidate.record)
                 shown(sum(min(len(kept[label]), count) for label, count in counts.items()))
@@ -108,7 +107,9 @@ class Sampler:
         asked[label] = min(most, first + math.ceil(lack * max(1.0, ahead)))
         return [_Slot(label, number) for number in range(first, asked[label])]
 
-    def _drawn(self, first: int, parts: Sequence[Sequence[_Slot]], writer: "_Writer") -> Iterator[list[Candidate]]:
+    def _draw_shards(
+        self, first: int, parts: Sequence[Sequence[_Slot]], writer: "_Writer"
+    ) -> Iterator[list[Candidate]]:
         """Yield the shards from this number on; those that an earlier attempt drew are read, not drawn again."""
         paths = [self.shards / f"{first + index}.json" if self.shards else None for index in range(len(parts))]
         done = [path is not None and path.is_file() for path in paths]
@@ -123,7 +124,7 @@ class Sampler:
             ]
 
 
-def _missing(counts: Mapping[str, int], kept: Mapping[str, Sequence[Record]]) -> dict[str, int]:
+def _count_missing(counts: Mapping[str, int], kept: Mapping[str, Sequence[Record]]) -> dict[str, int]:
     lacks = {label: count - len(kept[label]) for label, count in counts.items()}
     return {label: lack for label, lack in lacks.items() if lack > 0}
 
@@ -146,13 +147,13 @@ class _Writer:
         """For each part, a text for each slot with the probability of its label; None where nobody judges."""
         best_of = self._pen.settings.best_of
         repeated = [[slot for slot in slots for _ in range(best_of)] for slots in parts]
-        for slots, texts in zip(repeated, each(self._pen, repeated), strict=True):
+        for slots, texts in zip(repeated, map_items(self._pen, repeated), strict=True):
             if self._judge is None:
                 yield [(text, None) for text in texts]
             else:
-                yield _best(texts, self._wanted(self._judge, texts, slots), best_of)
+                yield _pick_best(texts, self._own_probabilities(self._judge, texts, slots), best_of)
 
-    def _wanted(self, judge: Judge, texts: Sequence[str], slots: Sequence[_Slot]) -> np.ndarray:
+    def _own_probabilities(self, judge: Judge, texts: Sequence[str], slots: Sequence[_Slot]) -> np.ndarray:
         """The probability of each text's own label; 0 for a text without a word."""
         likely = judge(texts)[range(len(texts)), [self._pen.names.index(slot.label) for slot in slots]]
         return np.where([bool(text) for text in texts], likely, 0.0)
@@ -202,7 +203,7 @@ def _streams(slots: Sequence[_Slot], best_of: int) -> list[int]:
     return [slot.number * best_of + index % best_of for index, slot in enumerate(slots)]
 
 
-def _best(texts: Sequence[str], probabilities: np.ndarray, best_of: int) -> list[tuple[str, float | None]]:
+def _pick_best(texts: Sequence[str], probabilities: np.ndarray, best_of: int) -> list[tuple[str, float | None]]:
     """Return the text with the highest probability of each group of `best_of`; ties to the first."""
     choices = probabilities.reshape(-1, best_of).argmax(axis=1) + best_of * np.arange(len(texts) // best_of)
     return [(texts[choice], float(probabilities[choice])) for choice in choices]

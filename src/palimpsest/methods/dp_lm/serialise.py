@@ -109,9 +109,9 @@ class Serialiser:
         starts = [len(prompt) if later else 1 for prompt, later in zip(prompts, from_text, strict=True)]
         return Batch(
             prompted=pad_right(prompted, self.ids.pad, width),
-            counted=_between(starts, [len(row) for row in prompted], width),
+            counted=_range_mask(starts, [len(row) for row in prompted], width),
             blinded=pad_right(blinded, self.ids.pad, width),
-            text=_between([len(blind) for blind in blinds], without_end, width),
+            text=_range_mask([len(blind) for blind in blinds], without_end, width),
             labels=torch.tensor([names.index(label) if label is not None else 0 for label in labels]),
         )
 
@@ -175,7 +175,7 @@ def _join(left: Sequence[Sequence[int]], right: Sequence[Sequence[int]]) -> list
     return [[*a, *b] for a, b in zip(left, right, strict=True)]
 
 
-def _between(starts: Sequence[int], ends: Sequence[int], width: int) -> torch.Tensor:
+def _range_mask(starts: Sequence[int], ends: Sequence[int], width: int) -> torch.Tensor:
     """Bool (rows, width): row i is True from starts[i] up to ends[i]."""
     places = torch.arange(width)
     after = places >= torch.tensor(starts, dtype=torch.long)[:, None]

@@ -7,12 +7,12 @@ from pathlib import Path
 import torch
 
 from palimpsest.devices import exact_device
-from palimpsest.methods.dp_lm.artifact import DpLmArtifact
-from palimpsest.methods.dp_lm.fitting import assumed, optimiser, probe, shapes
+from palimpsest.methods.dp_lm.fitting import list_assumptions, optimiser, probe, shapes
 from palimpsest.methods.dp_lm.losses import WHOLE, discriminator_loss
 from palimpsest.methods.dp_lm.model import (
     LAST,
     ConditionalLm,
+    DpLmArtifact,
     HeadShape,
     add_adapters,
     freeze,
@@ -76,7 +76,7 @@ class TunedDiscriminator:
             ModelError: the model cannot read texts of this length.
             EngineError, DeviceNoiseError: see `TrainQuery.check`.
         """
-        return assumed(self._training_query(0.0))
+        return list_assumptions(self._training_query(0.0))
 
     def _training_query(self, noise: float) -> TrainQuery:
         names, train, here = self.schema.label_names, self.settings, exact_device()

@@ -4,8 +4,7 @@ import math
 
 from palimpsest.methods.embed.settings import EmbedSettings
 from palimpsest.methods.shared.base import Budget, Fit, Plan
-from palimpsest.methods.shared.columns import CHOSEN
-from palimpsest.methods.shared.method import Basis, Family, Method, Resumes
+from palimpsest.methods.shared.method import CHOSEN, Basis, Family, Method, Resumes
 from palimpsest.methods.shared.tools import Reads, Tools
 from palimpsest.records.schema import PublicSchema
 

@@ -15,9 +15,9 @@ from palimpsest.methods.embed.result import result_of
 from palimpsest.methods.embed.settings import EmbedSettings, LimitedDomainSettings
 from palimpsest.methods.embed.steps import EmbedSteps, Turn, VectorWriter
 from palimpsest.methods.shared.base import Made, Plan
-from palimpsest.methods.shared.filters import Losses, chain, filtered
+from palimpsest.methods.shared.filters import Losses, apply_filters, build_filters
 from palimpsest.methods.shared.means import Candidates, ClassSums, choose
-from palimpsest.methods.shared.rounds import ROUNDS, RoundCosts, answered
+from palimpsest.methods.shared.rounds import ROUNDS, RoundCosts, ask_rounds
 from palimpsest.methods.shared.tools import Encoders
 from palimpsest.models.decoder.decoding import Decoder
 from palimpsest.privacy.means import unit_rows
@@ -25,7 +25,7 @@ from palimpsest.privacy.nearest import require_exact
 from palimpsest.privacy.query import View
 from palimpsest.privacy.votes import Ballot, Counts, DomainBallot, VoteRounds, parts_of
 from palimpsest.records.evolved import EvolvedRound, write_evolved
-from palimpsest.records.personal import personal
+from palimpsest.records.personal import is_personal
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
 
@@ -113,16 +113,16 @@ class Embed:
         settings, schema = self.settings, self.schema
         costs = costs_of(settings, schema, self.plan.budget)
         require_exact(exact_device())
-        counts, sums = costs.asked(view, settings, schema, self.encoders)
+        counts, sums = costs.ask_first(view, settings, schema, self.encoders)
         ballot = self._ballot(costs)
         folder = self.checkpoints if ballot.noisy else None  # what follows exact answers is not private and is not kept
         writer = VectorWriter(self.decode, self.encoders.others, self.losses, self.limit)
-        steps = EmbedSteps(settings, self.first(sums, tuple(counts)), writer, self.seed, folder)
+        steps = EmbedSteps(settings, self.choose_first(sums, tuple(counts)), writer, self.seed, folder)
         first = steps.first()
         query = VoteRounds(
             ballot, tuple(first.vectors), first, steps.propose, settings.rounds, self.checkpoints, name=ROUNDS
         )
-        answers = [one.counts for one in answered(view, query)]
+        answers = [one.counts for one in ask_rounds(view, query)]
         turns = [steps.turn(answers[:number]) for number in range(len(answers) + 1)]
         result = result_of(steps, answers, counts, sums)
         return EvolvedEmbeddings(
@@ -136,8 +136,8 @@ class Embed:
 
     def made(self, artifact: EvolvedEmbeddings) -> Made:
         """Return the last texts, without those that the filters remove, and the candidates of each round."""
-        removing = chain(self.settings.filters)
-        kept = filtered(removing, artifact.records)
+        removing = build_filters(self.settings.filters)
+        kept = apply_filters(removing, artifact.records)
         return Made(
             kept,
             artifact.written,
@@ -150,7 +150,7 @@ class Embed:
             lambda path: write_evolved(path.with_suffix(".npz"), artifact.rounds),
         )
 
-    def first(self, sums: ClassSums | None, labels: Sequence[str]) -> dict[str, Candidates]:
+    def choose_first(self, sums: ClassSums | None, labels: Sequence[str]) -> dict[str, Candidates]:
         """The texts that each label begins with, the best first.
 
         Class sums choose for every label among all texts, whatever labels the texts were written for.
@@ -158,13 +158,13 @@ class Embed:
         pools, descriptions = self._pools(), self.descriptions
         count, wanted = self.settings.start, self.settings.class_means
         if sums is not None and wanted is not None:
-            pools = dict.fromkeys(labels, distinct(self.start))
-            chosen = aimed(pools[labels[0]], sums, labels, count, wanted.domain)
+            pools = dict.fromkeys(labels, select_distinct(self.start))
+            chosen = choose_by_sums(pools[labels[0]], sums, labels, count, wanted.domain)
         elif descriptions is not None and self.schema.label_names:
             named = dict(zip(self.schema.label_names, descriptions, strict=True))
-            chosen = {label: described(pools[label], named, (label,), count)[label] for label in labels}
+            chosen = {label: choose_by_description(pools[label], named, (label,), count)[label] for label in labels}
         else:
-            chosen = anything({label: len(pools[label].texts) for label in labels}, count, self.seed)
+            chosen = choose_at_random({label: len(pools[label].texts) for label in labels}, count, self.seed)
         return {
             label: Candidates([pools[label].texts[index] for index in own], pools[label].embeddings[own])
             for label, own in chosen.items()
@@ -172,10 +172,13 @@ class Embed:
 
     def _pools(self) -> dict[str, Candidates]:
         """The different texts that each label may begin with: those of no label, and its own."""
-        whole = None if any(self.labels) else distinct(self.start)
-        return {label: whole or distinct(self._of(label)) for label in self.schema.label_names or (_UNLABELLED,)}
+        whole = None if any(self.labels) else select_distinct(self.start)
+        return {
+            label: whole or select_distinct(self._candidates_of(label))
+            for label in self.schema.label_names or (_UNLABELLED,)
+        }
 
-    def _of(self, label: str) -> Candidates:
+    def _candidates_of(self, label: str) -> Candidates:
         own = [index for index, owner in enumerate(self.labels) if owner in (None, label)]
         return Candidates([self.start.texts[index] for index in own], self.start.embeddings[own])
 
@@ -197,13 +200,13 @@ def _round(before: Turn, after: Turn) -> EvolvedRound:
 
 def _samples(records: Sequence[Record], losses: Losses) -> list[dict[str, object]]:
     """A few texts, evenly from all, without personal data, each with its perplexity under the public model."""
-    shown = [row for row in records if row.text.strip() and not personal(row)]
+    shown = [row for row in records if row.text.strip() and not is_personal(row)]
     some = shown[:: max(1, len(shown) // _SHOWN)][:_SHOWN]
     measured = zip(some, losses([row.text for row in some]) if some else (), strict=True)
     return [{"text": row.text, "label": row.label, "perplexity": math.exp(loss)} for row, loss in measured]
 
 
-def distinct(candidates: Candidates) -> Candidates:
+def select_distinct(candidates: Candidates) -> Candidates:
     """The different texts that are not blank and have a direction, each with its vector brought to length 1.
 
     Of equal texts the first is kept. A vector that is zero or not finite has no direction and could not be decoded.
@@ -215,7 +218,7 @@ def distinct(candidates: Candidates) -> Candidates:
     return Candidates([candidates.texts[index] for index in kept], vectors[kept])
 
 
-def aimed(
+def choose_by_sums(
     public: Candidates, sums: ClassSums, labels: Sequence[str], count: int, domain: float
 ) -> dict[str, list[int]]:
     """For each label, return the indices of the `count` public texts that the noisy class sums choose, the best first.
@@ -227,11 +230,11 @@ def aimed(
     chosen: dict[str, list[int]] = {label: [] for label in labels}
     for record in choose(public, sums, dict.fromkeys(labels, count), domain):
         chosen[record.label or ""].append(place[record.text])
-    nearest = described(public, dict(zip(sums.labels, sums.sums, strict=True)), labels, len(public.texts))
+    nearest = choose_by_description(public, dict(zip(sums.labels, sums.sums, strict=True)), labels, len(public.texts))
     return {label: list(dict.fromkeys([*own, *nearest[label]]))[:count] for label, own in chosen.items()}
 
 
-def described(
+def choose_by_description(
     public: Candidates, descriptions: Mapping[str, np.ndarray], labels: Sequence[str], count: int
 ) -> dict[str, list[int]]:
     """For each label the `count` public texts with the largest cosine to its public description, the nearest first."""
@@ -242,7 +245,7 @@ def described(
     return nearest
 
 
-def anything(given: Mapping[str, int], count: int, seed: int) -> dict[str, list[int]]:
+def choose_at_random(given: Mapping[str, int], count: int, seed: int) -> dict[str, list[int]]:
     """For each label draw `count` indices at random among its `given[label]` texts."""
     draws = (np.random.default_rng((seed, _DRAWS, place)) for place in range(len(given)))
     return {

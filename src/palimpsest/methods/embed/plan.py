@@ -12,7 +12,7 @@ from palimpsest.methods.shared.rounds import FAINT, MARGIN, RoundCosts, gaussian
 from palimpsest.methods.shared.shares import gaussian, planned_histogram, whole_rho
 from palimpsest.privacy import limited_domain
 from palimpsest.privacy.accounting import gdp_sigma
-from palimpsest.privacy.gumbel import gumbel_scale
+from palimpsest.privacy.events import gumbel_scale
 from palimpsest.records.schema import PublicSchema
 
 
@@ -29,7 +29,7 @@ def plan(settings: EmbedSettings, schema: PublicSchema, budget: Budget) -> Plan:
     event, own_delta = _rounds_cost(settings, costs)
     rounds = planned_rounds(event, settings.rounds, own_delta)
     numbers, told = _numbers(settings, schema, costs), tuple(notes(settings, schema, budget, costs))
-    return Plan("embed", budget, costs.planned(rounds), numbers, feasible(settings, schema, costs), told)
+    return Plan("embed", budget, costs.planned_queries(rounds), numbers, is_feasible(settings, schema, costs), told)
 
 
 def _numbers(settings: EmbedSettings, schema: PublicSchema, costs: RoundCosts) -> dict[str, float | int | str]:
@@ -52,11 +52,11 @@ def _numbers(settings: EmbedSettings, schema: PublicSchema, costs: RoundCosts) -
 def costs_of(settings: EmbedSettings, schema: PublicSchema, budget: Budget) -> RoundCosts:
     """Return the noise that meets the budget: see `gaussian_costs` and `_limited`."""
     if isinstance(settings.selection, LimitedDomainSettings):
-        return _limited(settings, settings.selection, schema, budget)
+        return _limited_domain_costs(settings, settings.selection, schema, budget)
     return gaussian_costs(settings, schema, budget)
 
 
-def _limited(
+def _limited_domain_costs(
     settings: EmbedSettings, selection: LimitedDomainSettings, schema: PublicSchema, budget: Budget
 ) -> RoundCosts:
     """Return the noise with LimitedDomain: all costs add up in zCDP, at the delta that the thresholds leave."""
@@ -67,11 +67,11 @@ def _limited(
     rho = whole_rho(replace(budget, delta=budget.delta - own)) / MARGIN
     histogram = planned_histogram(settings, schema, rho)
     means = None if wanted is None else math.sqrt(0.5 / (wanted.share * rho))
-    scale = gumbel_scale(settings.rounds * settings.parents, _left(settings, schema) * rho)
+    scale = gumbel_scale(settings.rounds * settings.parents, _votes_share(settings, schema) * rho)
     return RoundCosts(histogram, means, scale, limited_domain.delta_for(own, settings.rounds))
 
 
-def _left(settings: EmbedSettings, schema: PublicSchema) -> float:
+def _votes_share(settings: EmbedSettings, schema: PublicSchema) -> float:
     """The share of the budget that histogram and class means leave to the votes."""
     asked = planned_histogram(settings, schema, 1.0) is not None
     means = 0.0 if settings.class_means is None else settings.class_means.share
@@ -117,7 +117,7 @@ def _gap(costs: RoundCosts) -> float:
     return limited_domain.gap(costs.votes, costs.delta) if costs.delta else 0.0
 
 
-def feasible(settings: EmbedSettings, schema: PublicSchema, costs: RoundCosts) -> bool:
+def is_feasible(settings: EmbedSettings, schema: PublicSchema, costs: RoundCosts) -> bool:
     """Return whether enough votes can be cast at all to select the parents.
 
     Each parent of LimitedDomain must lead by the gap, so an average label must have as many units as all parents
@@ -131,10 +131,10 @@ def notes(settings: EmbedSettings, schema: PublicSchema, budget: Budget, costs: 
     each, selection = _votes_each(settings, schema), settings.selection
     if isinstance(selection, LimitedDomainSettings):
         if each < _gap(costs):
-            yield _too_wide(settings, selection, schema, budget, costs)
+            yield _explain_wide_gap(settings, selection, schema, budget, costs)
     elif each < FAINT * costs.votes:
         wanted = math.ceil(selection.neighbours * (costs.votes / each) ** 2)
-        most = _most(schema, costs.votes, selection.neighbours)
+        most = _most_candidates(schema, costs.votes, selection.neighbours)
         rounds = most_rounds(settings.rounds, each, costs.votes)
         fewer = f", or in at most {rounds} rounds" if rounds else ""
         yield (
@@ -160,25 +160,25 @@ def most_rounds(rounds: int, each: float, sigma: float) -> int:
     return math.floor(rounds * (each / sigma) ** 2)
 
 
-def _too_wide(
+def _explain_wide_gap(
     settings: EmbedSettings, selection: LimitedDomainSettings, schema: PublicSchema, budget: Budget, costs: RoundCosts
 ) -> str:
     """Explain why LimitedDomain selects too few parents, and what Gaussian noise would do instead."""
     whole, wide = gdp_sigma(budget.epsilon, budget.delta, settings.rounds), _gap(costs)
-    sigma, unit = whole / math.sqrt(_left(settings, schema)), "rows" if schema.unit == "record" else "persons"
+    sigma, unit = whole / math.sqrt(_votes_share(settings, schema)), "rows" if schema.unit == "record" else "persons"
     verdict = (
         f"rounds may select fewer than {settings.parents} parents, or none"
-        if feasible(settings, schema, costs)
+        if is_feasible(settings, schema, costs)
         else f"infeasible, as {settings.parents} parents would need {settings.parents * wide:.0f} {unit} and an "
         f"average label has {_units_each(schema):.0f}"
     )
     return (
         f"LimitedDomain needs a gap of {wide:.0f} votes to candidate {selection.domain + 1}, an average candidate "
         f"has {_votes_each(settings, schema):.2g}: {verdict}; use selection gaussian (sigma {sigma:.1f} whatever "
-        f"parents is) with at most {_most(schema, sigma, 1)} candidates of a label, or ask for fewer parents"
+        f"parents is) with at most {_most_candidates(schema, sigma, 1)} candidates of a label, or ask for fewer parents"
     )
 
 
-def _most(schema: PublicSchema, sigma: float, neighbours: int) -> int:
+def _most_candidates(schema: PublicSchema, sigma: float, neighbours: int) -> int:
     """Return the number of a label's candidates at which an average one gets as many votes as the noise's deviation."""
     return max(1, math.floor(_units_each(schema) * math.sqrt(neighbours) / sigma))

@@ -42,7 +42,7 @@ def result_of(
     for wave in range(_WAVES):
         if not writing.wave(wave):
             break
-    records = _kept(writing.pools, counts, sums, 1.0 if wanted is None else wanted.domain)
+    records = _choose_records(writing.pools, counts, sums, 1.0 if wanted is None else wanted.domain)
     return Result(tuple(records), tuple(writing.rejected), writing.written)
 
 
@@ -65,8 +65,10 @@ class _Writing:
         if not any(missing.values()):
             return False
         steps, turn = self._steps, self._turn
-        drawn = [steps.drawn(label, self._mixtures[label], missing[label], turn, number + 1) for label in missing]
-        texts, embeddings = steps.decoded(np.concatenate(drawn), turn, number + 1)
+        drawn = [
+            steps.draw_offspring(label, self._mixtures[label], missing[label], turn, number + 1) for label in missing
+        ]
+        texts, embeddings = steps.decode(np.concatenate(drawn), turn, number + 1)
         self.written += len(texts)
         start = 0
         for label, count in missing.items():
@@ -76,14 +78,14 @@ class _Writing:
 
     def _add(self, label: str, texts: Sequence[str], embeddings: np.ndarray) -> None:
         pool = self.pools[label]
-        for text, own, readable in zip(texts, embeddings, self._steps.writer.readable(texts), strict=True):
+        for text, own, readable in zip(texts, embeddings, self._steps.writer.find_readable(texts), strict=True):
             if not readable:
                 self.rejected.append(Record(text, label or None))
             elif len(pool) < self._wanted[label]:
                 pool.setdefault(text, own)
 
 
-def _kept(
+def _choose_records(
     pools: Mapping[str, Mapping[str, np.ndarray]], counts: Mapping[str, int], sums: ClassSums | None, domain: float
 ) -> list[Record]:
     if sums is None:

@@ -4,8 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from palimpsest.methods.shared.settings import Ends
-from palimpsest.methods.shared.writing import WritesIn
+from palimpsest.methods.shared.settings import Ends, WritesIn
 from palimpsest.models.chat.settings import Endpoint, LocalChatSettings
 from palimpsest.models.words import BARE
 from palimpsest.settings import Settings

@@ -19,11 +19,11 @@ from palimpsest.devices import dtype_of, exact_device
 from palimpsest.errors import ParamsError
 from palimpsest.methods.evolve.author import Author, occurrences
 from palimpsest.methods.evolve.authors import Base
-from palimpsest.methods.shared.coins import coins
+from palimpsest.methods.shared.base import coins
 from palimpsest.models.lm import load_lm
 from palimpsest.models.prompts import Frame, frames, heads_of
 from palimpsest.models.tokens import encode_texts
-from palimpsest.models.writing import Gap, Start, Writer, spelt
+from palimpsest.models.writing import Gap, Start, Writer, decode_texts
 from palimpsest.progress import track
 from palimpsest.records.record import Record
 
@@ -128,11 +128,11 @@ class BaseAuthor:
         if self._settings.start == "whole" and self._corpus is not None:
             return self._corpus.random(counts)
         if self._settings.start == "prompt" or self._corpus is None:
-            return self._prompted(counts)
-        drafts = self._drafts(_repeated(self._corpus.random(counts), counts), 1, "random")
-        return list(dict.fromkeys(_usable(drafts, self._written(drafts, self._endings))))
+            return self._write_prompted(counts)
+        drafts = self._drafts(_repeat_records(self._corpus.random(counts), counts), 1, "random")
+        return list(dict.fromkeys(_select_usable(drafts, self._write_drafts(drafts, self._endings))))
 
-    def _prompted(self, counts: Mapping[str, int]) -> list[Record]:
+    def _write_prompted(self, counts: Mapping[str, int]) -> list[Record]:
         """Write new texts after the prompts; while a label lacks some, ask again for the missing ones, a few times."""
         found: dict[str, dict[Record, None]] = {label: {} for label in counts}
         asked = dict.fromkeys(counts, 0)
@@ -141,14 +141,14 @@ class BaseAuthor:
             for label, count in counts.items():
                 numbers = range(asked[label], asked[label] + count - len(found[label]))
                 asked[label] = numbers.stop
-                drafts += [self._new(label, number) for number in numbers]
+                drafts += [self._draft_new(label, number) for number in numbers]
             if not drafts:
                 break
-            for record in _usable(drafts, self._written(drafts, self._endings)):
+            for record in _select_usable(drafts, self._write_drafts(drafts, self._endings)):
                 found[record.label or ""][record] = None
         return [record for own in found.values() for record in own]
 
-    def _new(self, label: str, number: int) -> _Draft:
+    def _draft_new(self, label: str, number: int) -> _Draft:
         """Return the draft of a new text."""
         stream = coins(self._seed, "random", label, number)
         return _Draft(label or None, "", self._opening(label, number), None, stream)
@@ -164,9 +164,9 @@ class BaseAuthor:
         """
         drafts = self._drafts(records, times, turn)
         write = self._fillings if self._settings.vary == "infill" else self._endings
-        texts = self._written(drafts, write)
+        texts = self._write_drafts(drafts, write)
         groups = [slice(start, start + times) for start in range(0, len(drafts), times)] if times else []
-        varied = [list(dict.fromkeys(_usable(drafts[group], texts[group]))) for group in groups]
+        varied = [list(dict.fromkeys(_select_usable(drafts[group], texts[group]))) for group in groups]
         return varied or [[] for _ in records]
 
     def _drafts(self, records: Sequence[Record], times: int, turn: int | str) -> list[_Draft]:
@@ -185,26 +185,32 @@ class BaseAuthor:
         template = self._shows
         if template is None:
             head = self._head(label)
-            return _Draft(record.label, record.text, head, _fitting(words, self._room(head)), stream)
-        around = frames(self._tokenizer, template, self._told(label))[label]
-        worked = self._worked(label, around, stream)
+            return _Draft(record.label, record.text, head, _cut_to_room(words, self._room(head)), stream)
+        around = frames(self._tokenizer, template, self._describe_label(label))[label]
+        worked = self._worked_examples(label, around, stream)
         room = self._room([*worked, *around.before, *around.after], parts=2)  # read, and written as long again
-        kept = _fitting(words, room)
-        shown = self._blanked(kept, stream) if self._settings.vary == "blanks" else kept
+        kept = _cut_to_room(words, room)
+        shown = self._blank_words(kept, stream) if self._settings.vary == "blanks" else kept
         before = [*worked, *around.before[1:]] if worked else around.before  # one BOS is enough
-        head = [*before, *_flat(shown), *around.after]
+        head = [*before, *_flatten(shown), *around.after]
         return _Draft(record.label, record.text, head, kept, stream)
 
-    def _worked(self, label: str, around: Frame, stream: np.random.Generator) -> list[int]:
+    def _worked_examples(self, label: str, around: Frame, stream: np.random.Generator) -> list[int]:
         """Public texts, each masked in the prompt and then whole, with a BOS in front; nothing where none is shown."""
         if not self._settings.shots:
             return []
-        pool = self._public(label)
+        pool = self._public_texts(label)
         tokens: list[int] = []
         for place in stream.permutation(len(pool))[: self._settings.shots]:
-            words = _fitting(self._words(pool[place]), self._settings.max_tokens)
-            masked = self._blanked(words, stream)
-            tokens += [*around.before[bool(tokens) :], *_flat(masked), *around.after, *_flat(words), *self._between]
+            words = _cut_to_room(self._words(pool[place]), self._settings.max_tokens)
+            masked = self._blank_words(words, stream)
+            tokens += [
+                *around.before[bool(tokens) :],
+                *_flatten(masked),
+                *around.after,
+                *_flatten(words),
+                *self._between,
+            ]
         return tokens
 
     @property
@@ -212,20 +218,20 @@ class BaseAuthor:
         """The prompt for rewriting a whole text; None where the text's own words are kept."""
         return {"paraphrase": self._settings.paraphrase, "blanks": self._settings.blanks}.get(self._settings.vary)
 
-    def _blanked(self, words: Sequence[list[int]], stream: np.random.Generator) -> list[list[int]]:
+    def _blank_words(self, words: Sequence[list[int]], stream: np.random.Generator) -> list[list[int]]:
         """The words with a blank for each that is masked."""
         blank = self._tokenizer.encode(_BLANK, add_special_tokens=False)
         masked = stream.random(len(words)) < self._settings.masked
         return [blank if hidden else word for hidden, word in zip(masked.tolist(), words, strict=True)]
 
-    def _written(self, drafts: Sequence[_Draft], write: Callable[[list[_Draft]], list[list[int]]]) -> list[str]:
+    def _write_drafts(self, drafts: Sequence[_Draft], write: Callable[[list[_Draft]], list[list[int]]]) -> list[str]:
         """The text of each draft, "" from a source without words; those of similar length are written side by side."""
         texts, usable = [""] * len(drafts), [index for index, draft in enumerate(drafts) if draft.words != []]
         order = sorted(usable, key=lambda index: drafts[index].size)
         batches = [order[start : start + self._side_by_side] for start in range(0, len(order), self._side_by_side)]
         for batch in track(batches, name="write", total=len(batches), private=True):
             tokens = write([drafts[index] for index in batch])
-            for index, text in zip(batch, spelt(self._tokenizer, tokens), strict=True):
+            for index, text in zip(batch, decode_texts(self._tokenizer, tokens), strict=True):
                 texts[index] = text
         return texts
 
@@ -243,7 +249,7 @@ class BaseAuthor:
 
     def _start(self, draft: _Draft, first: list[int]) -> Start:
         if draft.words is None:
-            return self._writer.anew(draft.head, self._settings.max_tokens, draft.stream)
+            return self._writer.start_text(draft.head, self._settings.max_tokens, draft.stream)
         tokens, room, cut = [*draft.head, *first], self._room(draft.head) - len(first), draft.size - len(first)
         most, due = min(room, math.ceil(_LONGEST * cut) + _SPARE), max(1, round(_SHORTEST * cut))
         return Start(tokens, due, due, draft.stream.random(most))
@@ -288,7 +294,7 @@ class BaseAuthor:
         """Return the tokens that come before a text of the label."""
         if self._settings.start != "prompt":
             return [self._writer.ids.bos]
-        return list(heads_of(self._tokenizer, self._settings.prompt, self._told(label))[label])
+        return list(heads_of(self._tokenizer, self._settings.prompt, self._describe_label(label))[label])
 
     def _opening(self, label: str, number: int) -> list[int]:
         """Return the tokens before a label's `number`-th new text: examples, each after its prompt, then the prompt."""
@@ -300,10 +306,10 @@ class BaseAuthor:
     def _pool(self, label: str) -> list[list[int]]:
         """Tokens of public texts near a label's description, at most `max_tokens` of each."""
         if label not in self._pools:
-            self._pools[label] = encode_texts(self._tokenizer, self._public(label), self._settings.max_tokens)
+            self._pools[label] = encode_texts(self._tokenizer, self._public_texts(label), self._settings.max_tokens)
         return self._pools[label]
 
-    def _public(self, label: str) -> list[str]:
+    def _public_texts(self, label: str) -> list[str]:
         """Public texts near a label's description."""
         if label not in self._near and self._corpus is not None:
             self._near[label] = [record.text for record in self._corpus.random({label: _POOL})]
@@ -313,7 +319,7 @@ class BaseAuthor:
     def _between(self) -> list[int]:
         return self._tokenizer.encode(_BETWEEN, add_special_tokens=False)
 
-    def _told(self, label: str) -> dict[str, str]:
+    def _describe_label(self, label: str) -> dict[str, str]:
         return {label: self._labels.get(label, "")}
 
     def _room(self, head: Sequence[int], parts: int = 1) -> int:
@@ -335,7 +341,7 @@ class BaseAuthor:
         return [word for word in words if word]
 
 
-def _flat(words: Sequence[Sequence[int]]) -> list[int]:
+def _flatten(words: Sequence[Sequence[int]]) -> list[int]:
     return [token for word in words for token in word]
 
 
@@ -349,7 +355,7 @@ def _first_words(draft: _Draft, kept: tuple[float, float]) -> list[int]:
     return [token for word in words[:count] for token in word]
 
 
-def _fitting(words: Sequence[list[int]], room: int) -> list[list[int]]:
+def _cut_to_room(words: Sequence[list[int]], room: int) -> list[list[int]]:
     """The first words that have at most `room` tokens together."""
     sizes = np.cumsum([len(word) for word in words])
     return list(words[: int(np.searchsorted(sizes, room, side="right"))])
@@ -362,14 +368,14 @@ def _runs(words: Sequence[list[int]], masked: Sequence[bool]) -> list[list[int]]
     return grouped if masked[0] else [[], *grouped]
 
 
-def _usable(drafts: Sequence[_Draft], texts: Sequence[str]) -> Iterator[Record]:
+def _select_usable(drafts: Sequence[_Draft], texts: Sequence[str]) -> Iterator[Record]:
     """Yield the records of the texts that are not empty and differ from their source."""
     for draft, text in zip(drafts, texts, strict=True):
         if text and text != draft.source.strip():
             yield Record(text, draft.label)
 
 
-def _repeated(records: Sequence[Record], counts: Mapping[str, int]) -> list[Record]:
+def _repeat_records(records: Sequence[Record], counts: Mapping[str, int]) -> list[Record]:
     """As many records of each label as it counts, again from the first where they run out."""
     repeated: list[Record] = []
     for label, count in counts.items():

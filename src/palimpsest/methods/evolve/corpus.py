@@ -6,9 +6,9 @@ import numpy as np
 
 from palimpsest.methods.evolve.author import UNLABELLED, occurrences
 from palimpsest.methods.evolve.authors import Corpus
-from palimpsest.methods.shared.coins import coins
+from palimpsest.methods.shared.base import coins
 from palimpsest.methods.shared.tools import Encode
-from palimpsest.models.encoder import nearest
+from palimpsest.models.encoder import assign_nearest
 from palimpsest.records.record import Record
 
 _BLOCK = 256  # rows of the similarity matrix that are in memory at once
@@ -66,7 +66,7 @@ class CorpusAuthor:
         chosen: dict[str, list[int]] = {label: [] for label in counts}
         for mine in (True, False):
             for label, order in orders.items():
-                owned = order if not mine else self._owned(label, order)
+                owned = order if not mine else self._select_owned(label, order)
                 free = [place for place in owned if place not in taken][: counts[label] - len(chosen[label])]
                 chosen[label] += free
                 taken.update(free)
@@ -92,12 +92,12 @@ class CorpusAuthor:
         similarity = self._embeddings @ self._descriptions[label]
         return np.argsort(-similarity.round(_DECIMALS), kind="stable").tolist()
 
-    def _owned(self, label: str, order: Sequence[int]) -> list[int]:
+    def _select_owned(self, label: str, order: Sequence[int]) -> list[int]:
         """Return the texts of `order` that belong to the label."""
         if label == UNLABELLED:
             return list(order)
         names = list(self._descriptions)
-        owners = nearest(self._embeddings, np.stack([self._descriptions[name] for name in names]))
+        owners = assign_nearest(self._embeddings, np.stack([self._descriptions[name] for name in names]))
         return [place for place in order if owners[place] == names.index(label)]
 
     def _neighbours(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
@@ -106,21 +106,21 @@ class CorpusAuthor:
         known = [text for text in texts if self._encode is not None or text in self._places]
         for start in range(0, len(known), _BLOCK):
             block = known[start : start + _BLOCK]
-            similarity = (self._embedded(block) @ self._embeddings.T).round(_DECIMALS)
+            similarity = (self._embed(block) @ self._embeddings.T).round(_DECIMALS)
             for text, row in zip(block, similarity, strict=True):
                 if text in self._places:
                     row[self._places[text]] = -np.inf
-                near[text] = _best(row, self._settings.neighbours)
+                near[text] = _pick_best(row, self._settings.neighbours)
         return near
 
-    def _embedded(self, texts: Sequence[str]) -> np.ndarray:
+    def _embed(self, texts: Sequence[str]) -> np.ndarray:
         """Embeddings of texts that are public, or that can be encoded: shape (k, d)."""
         strange = [text for text in texts if text not in self._places]
         fresh = dict(zip(strange, self._encode(strange), strict=True)) if strange and self._encode is not None else {}
         return np.stack([fresh[text] if text in fresh else self._embeddings[self._places[text]] for text in texts])
 
 
-def _best(scores: np.ndarray, count: int) -> np.ndarray:
+def _pick_best(scores: np.ndarray, count: int) -> np.ndarray:
     """Indices of the `count` largest finite scores, the largest first, ties in their order: int64 (at most count,)."""
     finite = np.isfinite(scores)
     near = np.flatnonzero(scores >= np.partition(scores, -count)[-count] if finite.sum() > count else finite)

@@ -4,8 +4,7 @@ from pydantic import Field
 
 from palimpsest.methods.evolve.authors import Author, Base
 from palimpsest.methods.shared.base import Budget, Fit, Plan
-from palimpsest.methods.shared.columns import CHOSEN
-from palimpsest.methods.shared.method import Basis, Family, Method, Resumes
+from palimpsest.methods.shared.method import CHOSEN, Basis, Family, Method, Resumes
 from palimpsest.methods.shared.settings import ClassMeansSettings, InRounds, ModelFreeFilters, Votes
 from palimpsest.methods.shared.tools import Reads, Tools
 from palimpsest.records.schema import PublicSchema
@@ -52,7 +51,7 @@ def _build(settings: EvolveSettings, plan: Plan, tools: Tools) -> Fit:
     return Evolve(settings, tools.schema, plan, author, encoders, tools.seed, tools.kept)
 
 
-def _spared(author: Author) -> frozenset[Reads]:
+def _spared_reads(author: Author) -> frozenset[Reads]:
     """The public language model, unless it is the author."""
     return frozenset() if isinstance(author, Base) else frozenset({Reads.BASE})
 
@@ -74,5 +73,5 @@ EVOLVE = Method(
     resumes=Resumes.ROUNDS,
     seeded=True,
     rounds=".parquet",
-    spared=_spared,
+    spared=_spared_reads,
 )

@@ -12,8 +12,8 @@ from palimpsest.methods.evolve.declaration import EvolveSettings
 from palimpsest.methods.evolve.instructed import InstructedAuthor
 from palimpsest.methods.evolve.steps import EvolveSteps
 from palimpsest.methods.shared.base import Made, Plan
-from palimpsest.methods.shared.filters import chain, filtered
-from palimpsest.methods.shared.rounds import ROUNDS, answered, gaussian_costs
+from palimpsest.methods.shared.filters import apply_filters, build_filters
+from palimpsest.methods.shared.rounds import ROUNDS, ask_rounds, gaussian_costs
 from palimpsest.methods.shared.tools import Encode, Encoders, Files
 from palimpsest.models.chat.kept import open_chat
 from palimpsest.models.chat.settings import LocalChatSettings
@@ -72,7 +72,7 @@ class Evolve:
         settings, schema, encoders = self.settings, self.schema, self.encoders
         costs = gaussian_costs(settings, schema, self.plan.budget)
         require_exact(exact_device())
-        counts, sums = costs.asked(view, settings, schema, encoders)
+        counts, sums = costs.ask_first(view, settings, schema, encoders)
         steps = EvolveSteps(settings, counts, self.author, encoders.others, sums, self.seed, self.checkpoints)
         query = VoteRounds(
             ballot=Ballot(encoders.rows, settings.votes.neighbours, costs.votes, parts_of(schema)),
@@ -83,22 +83,22 @@ class Evolve:
             checkpoints=self.checkpoints,
             name=ROUNDS,
         )
-        done = answered(view, query)
-        return EvolvedTexts(tuple(tuple(steps.selected(done, turn)) for turn in range(len(done))))
+        done = ask_rounds(view, query)
+        return EvolvedTexts(tuple(tuple(steps.select(done, turn)) for turn in range(len(done))))
 
     def made(self, artifact: EvolvedTexts) -> Made:
         """Return the last round's selection, without what the filters remove, and the selection of each round."""
-        removing = chain(self.settings.filters)
+        removing = build_filters(self.settings.filters)
         return Made(
-            filtered(removing, artifact.records),
+            apply_filters(removing, artifact.records),
             len(artifact.records),
             removing.removed,
-            {"rounds": len(artifact.rounds), **_told(self.author)},
+            {"rounds": len(artifact.rounds), **_request_counts(self.author)},
             lambda path: write_rounds(path.with_suffix(".parquet"), artifact.rounds),
         )
 
 
-def _told(author: Author) -> dict[str, object]:
+def _request_counts(author: Author) -> dict[str, object]:
     """Return the counts of an author's requests; empty for authors that send none."""
     if not isinstance(author, InstructedAuthor):
         return {}

@@ -12,9 +12,8 @@ from itertools import product
 
 from scipy.special import ndtr
 
-from palimpsest.methods.evolve.answers import judged
 from palimpsest.methods.evolve.author import occurrences
-from palimpsest.methods.evolve.prompting import Request, Requester, most_tokens
+from palimpsest.methods.evolve.prompting import Request, Requester, judge_answer, most_tokens
 from palimpsest.models.chat.base import Chat
 from palimpsest.models.chat.settings import Endpoint, Length, LocalChatSettings, Price, Prompts, slots
 from palimpsest.records.record import Record
@@ -64,11 +63,11 @@ class InstructedAuthor:
         texts: dict[str, list[str]] = {label: [] for label in counts}
         asked = dict.fromkeys(counts, 0)
         while requests := [
-            self._prompter.new(label, asked[label] + index)
+            self._prompter.request_new(label, asked[label] + index)
             for label, wanted in counts.items()
             for index in range(min(wanted - len(texts[label]), wanted * self._tries - asked[label]))
         ]:
-            for request, text in zip(requests, self._written(requests), strict=True):
+            for request, text in zip(requests, self._request_texts(requests), strict=True):
                 asked[request.label] += 1
                 if text in texts[request.label]:
                     self.counts.unusable["repeat"] += 1
@@ -89,17 +88,17 @@ class InstructedAuthor:
             requests = [
                 self._prompter.variation(records[row], (turn, twins[row], time, attempt)) for row, time in missing
             ]
-            written = zip(missing, self._written(requests), strict=True)
+            written = zip(missing, self._request_texts(requests), strict=True)
             texts |= {place: text for place, text in written if text}
         return [
             [Record(texts[row, time], record.label) for time in range(times) if (row, time) in texts]
             for row, record in enumerate(records)
         ]
 
-    def _written(self, requests: Sequence[Request]) -> list[str]:
+    def _request_texts(self, requests: Sequence[Request]) -> list[str]:
         """The text of each answer; "" for one that cannot be used."""
         answers = self._chat.answer([request.ask for request in requests]) if requests else []
-        verdicts = [judged(answer, request) for answer, request in zip(answers, requests, strict=True)]
+        verdicts = [judge_answer(answer, request) for answer, request in zip(answers, requests, strict=True)]
         self.counts.asked += len(requests)
         self.counts.unusable.update(reason for _, reason in verdicts if reason is not None)
         self.counts.read += sum(answer.read for answer in answers)

@@ -32,12 +32,12 @@ def plan(settings: EvolveSettings, schema: PublicSchema, budget: Budget, author:
     require_fit("evolve", settings, schema)
     costs = gaussian_costs(settings, schema, budget)
     rounds = planned_rounds(rounds_event(costs.votes, settings.rounds), settings.rounds)
-    expected = {} if author is None else _expected(author, settings, schema)
+    expected = {} if author is None else _estimate_requests(author, settings, schema)
     told = () if author is None else tuple(_warnings(author, expected))
     return Plan(
         "evolve",
         budget,
-        costs.planned(rounds),
+        costs.planned_queries(rounds),
         {**_numbers(settings, schema, costs), **expected},
         notes=(*notes(settings, schema, costs.votes), *told),
     )
@@ -57,7 +57,7 @@ def _numbers(settings: EvolveSettings, schema: PublicSchema, costs: RoundCosts) 
     return numbers if costs.means is None else {**numbers, "means_sigma": costs.means}
 
 
-def _expected(author: Author, settings: EvolveSettings, schema: PublicSchema) -> dict[str, float | int | str]:
+def _estimate_requests(author: Author, settings: EvolveSettings, schema: PublicSchema) -> dict[str, float | int | str]:
     """Estimate the requests to the author, their tokens and their price."""
     if not isinstance(author, LocalChatSettings | Endpoint):
         return {}

@@ -12,7 +12,7 @@ from palimpsest.files import read_json, write_json
 from palimpsest.methods.evolve.author import Author
 from palimpsest.methods.evolve.declaration import EvolveSettings
 from palimpsest.methods.shared.means import Candidates, ClassSums, choose
-from palimpsest.methods.shared.rounds import by_label, selected
+from palimpsest.methods.shared.rounds import group_by_label, select_candidates
 from palimpsest.privacy.means import Encode
 from palimpsest.privacy.votes import Round, Slate
 from palimpsest.records.record import Record
@@ -56,9 +56,9 @@ class EvolveSteps:
             return self._slate(read_json(path), 0)
         first = self.settings.class_means.first if self.settings.class_means else 1
         written = self.author.random({label: first * count for label, count in self.counts.items()})
-        started = self._likeliest(written, self.counts)
+        started = self._choose_likeliest(written, self.counts)
         self._require(started)
-        texts = by_label(self._grown(started, 0), tuple(self.counts))
+        texts = group_by_label(self._grow(started, 0), tuple(self.counts))
         if path is not None:
             write_json(path, texts)
         return self._slate(texts, 0)
@@ -70,13 +70,13 @@ class EvolveSteps:
             BackendError: fewer than half of the variations could be written.
         """
         turn = len(done)
-        return self._slate(by_label(self._grown(self.selected(done, turn - 1), turn), tuple(self.counts)), turn)
+        return self._slate(group_by_label(self._grow(self.select(done, turn - 1), turn), tuple(self.counts)), turn)
 
-    def selected(self, done: Sequence[Round], turn: int) -> list[Record]:
+    def select(self, done: Sequence[Round], turn: int) -> list[Record]:
         """Return the selection of round `turn`."""
-        return selected(done[turn], self.counts, self.settings.votes, np.random.default_rng((self.seed, turn)))
+        return select_candidates(done[turn], self.counts, self.settings.votes, np.random.default_rng((self.seed, turn)))
 
-    def _grown(self, records: Sequence[Record], turn: int) -> list[Record]:
+    def _grow(self, records: Sequence[Record], turn: int) -> list[Record]:
         """The records, and up to L - 1 variations for each of them."""
         times = self.settings.expand - 1
         if not times:
@@ -88,7 +88,10 @@ class EvolveSteps:
                 f"The author wrote fewer than half of the variations before round {turn + 1}.",
                 "Mend its prompts, its model or the connection and run again: finished rounds and answers are kept.",
             )
-        return [*records, *self._likeliest(written, {label: times * count for label, count in self.counts.items()})]
+        return [
+            *records,
+            *self._choose_likeliest(written, {label: times * count for label, count in self.counts.items()}),
+        ]
 
     def _variations(self, records: Sequence[Record], times: int, turn: int) -> list[Record]:
         """Variations of each record; one that was drawn several times has several times as many."""
@@ -99,13 +102,13 @@ class EvolveSteps:
             variations += [record for own in self.author.vary(same, times * often, turn) for record in own]
         return variations
 
-    def _likeliest(self, written: Sequence[Record], counts: Mapping[str, int]) -> list[Record]:
+    def _choose_likeliest(self, written: Sequence[Record], counts: Mapping[str, int]) -> list[Record]:
         """At most `counts` of the written texts: those most like their label by the class sums, or the first."""
         if self.sums is not None and self.settings.class_means is not None:
             texts = list(dict.fromkeys(record.text for record in written))
             candidates = Candidates(texts, np.asarray(self.encode(texts)))
             return choose(candidates, self.sums, counts, self.settings.class_means.domain)
-        own = by_label(written, tuple(counts))
+        own = group_by_label(written, tuple(counts))
         return [Record(text, label or None) for label, count in counts.items() for text in own[label][:count]]
 
     def _slate(self, texts: Mapping[str, Sequence[str]], turn: int) -> Slate:
@@ -126,7 +129,7 @@ class EvolveSteps:
         return sums / (1 + np.bincount(owner, minlength=len(texts)))[:, None]
 
     def _require(self, records: Sequence[Record]) -> None:
-        texts = by_label(records, tuple(self.counts))
+        texts = group_by_label(records, tuple(self.counts))
         for label, count in self.counts.items():
             if len(texts[label]) < count:
                 raise BackendError(

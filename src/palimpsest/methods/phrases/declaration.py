@@ -5,8 +5,7 @@ from functools import partial
 from pydantic import Field, field_validator
 
 from palimpsest.methods.shared.base import Budget, Fit, Plan
-from palimpsest.methods.shared.columns import CHOSEN
-from palimpsest.methods.shared.method import Basis, Family, Method
+from palimpsest.methods.shared.method import CHOSEN, Basis, Family, Method
 from palimpsest.methods.shared.settings import (
     DELTA_SHARE,
     Ends,
@@ -16,9 +15,9 @@ from palimpsest.methods.shared.settings import (
     PublicShares,
     Rows,
     UnjudgedFilters,
+    WritesIn,
 )
 from palimpsest.methods.shared.tools import Reads, Tools
-from palimpsest.methods.shared.writing import WritesIn
 from palimpsest.models.words import BARE
 from palimpsest.records.schema import PublicSchema
 from palimpsest.settings import Settings

@@ -12,13 +12,12 @@ import numpy as np
 
 from palimpsest.errors import ParamsError
 from palimpsest.methods.phrases.declaration import PhrasesSettings
-from palimpsest.methods.phrases.plan import UNLABELLED, asked
+from palimpsest.methods.phrases.plan import UNLABELLED, build_queries
 from palimpsest.methods.phrases.voice import Voice
-from palimpsest.methods.shared.base import Made, Plan
-from palimpsest.methods.shared.coins import coins
-from palimpsest.methods.shared.filters import chain, filtered
+from palimpsest.methods.shared.base import Made, Plan, coins
+from palimpsest.methods.shared.filters import apply_filters, build_filters
 from palimpsest.methods.shared.postprocess import Filter
-from palimpsest.methods.shared.shares import divided, label_shares
+from palimpsest.methods.shared.shares import divide_total, label_shares
 from palimpsest.privacy.query import View
 from palimpsest.progress import track
 from palimpsest.records.phrases import PublicWords
@@ -68,13 +67,13 @@ class Phrases:
 
     def ask(self, view: View) -> Told:
         """Ask for the shares of the labels, where they are not public, and for the phrases of each."""
-        histogram, query = asked(self.settings, self.schema, self.plan.budget, self.words)
+        histogram, query = build_queries(self.settings, self.schema, self.plan.budget, self.words)
         shares = label_shares(view, self.settings, self.schema, histogram, UNLABELLED)
-        return Told(divided(self.settings.rows, shares), telling(view.ask(query), shares))
+        return Told(divide_total(self.settings.rows, shares), weigh_phrases(view.ask(query), shares))
 
     def made(self, artifact: Told) -> Made:
         """Write texts for each label until enough pass the filters; fewer where the filters keep removing more."""
-        removing, counts = chain(self.settings.filters, self.measure), artifact.counts
+        removing, counts = build_filters(self.settings.filters, self.measure), artifact.counts
         kept: dict[str, list[Record]] = {label: [] for label in counts}
         drawn = dict.fromkeys(counts, 0)
         for _ in range(_DRAWS):
@@ -82,26 +81,26 @@ class Phrases:
                 (label, drawn[label] + number) for label in counts for number in range(counts[label] - len(kept[label]))
             ]
             drawn = {label: drawn[label] + counts[label] - len(kept[label]) for label in counts}
-            for row in filtered(removing, self._written(wanted, artifact.weights)):
+            for row in apply_filters(removing, self._write_texts(wanted, artifact.weights)):
                 kept[row.label or UNLABELLED].append(row)
         return Made([row for own in kept.values() for row in own], sum(drawn.values()), removing.removed)
 
-    def _written(
+    def _write_texts(
         self, wanted: Sequence[tuple[str, int]], weights: Mapping[str, Mapping[str, float]]
     ) -> Iterable[Record]:
         """Write the texts of these labels and numbers in batches, and yield those that are not empty."""
         size = self.settings.side_by_side
         parts = [wanted[first : first + size] for first in range(0, len(wanted), size)]
         for part in track(parts, name="write", total=len(parts), private=True):
-            texts = self.voice.texts([(*one, self._shown(*one, weights)) for one in part])
+            texts = self.voice.texts([(*one, self._draw_shown(*one, weights)) for one in part])
             yield from (Record(text, label or None) for (label, _), text in zip(part, texts, strict=True) if text)
 
-    def _shown(self, label: str, number: int, weights: Mapping[str, Mapping[str, float]]) -> list[str]:
+    def _draw_shown(self, label: str, number: int, weights: Mapping[str, Mapping[str, float]]) -> list[str]:
         rng = coins(self.plan.method, self.voice.seed, label, number)
-        return drawn_phrases(weights[label], self.settings.shown, rng)
+        return draw_phrases(weights[label], self.settings.shown, rng)
 
 
-def telling(found: Iterable[tuple[int, str, int]], shares: Mapping[str, float]) -> dict[str, dict[str, float]]:
+def weigh_phrases(found: Iterable[tuple[int, str, int]], shares: Mapping[str, float]) -> dict[str, dict[str, float]]:
     """Return label -> phrase -> units with the phrase beyond the label's share of all such units; only positive ones.
 
     Args:
@@ -120,7 +119,7 @@ def telling(found: Iterable[tuple[int, str, int]], shares: Mapping[str, float]) 
     return weights
 
 
-def drawn_phrases(weights: Mapping[str, float], most: int, rng: np.random.Generator) -> list[str]:
+def draw_phrases(weights: Mapping[str, float], most: int, rng: np.random.Generator) -> list[str]:
     """At most so many phrases, one after another in proportion to their weights, no two of them with a word in common.
 
     Exponential clocks of these rates ring in that order (Efraimidis and Spirakis 2006).

@@ -27,7 +27,7 @@ def plan(settings: PhrasesSettings, schema: PublicSchema, budget: Budget) -> Pla
         ParamsError: the settings do not fit the public schema.
     """
     require_prior(settings.prior, schema)
-    histogram, phrases = asked(settings, schema, budget, PublicWords(0, {}, settings.common))
+    histogram, phrases = build_queries(settings, schema, budget, PublicWords(0, {}, settings.common))
     room, private = schema.n_units / len(phrases.labels), phrases.sigma > 0
     feasible = not private or phrases.threshold <= room
     numbers: dict[str, float | int | str] = {"sigma": phrases.sigma, "rows": settings.rows}
@@ -36,14 +36,14 @@ def plan(settings: PhrasesSettings, schema: PublicSchema, budget: Budget) -> Pla
     return Plan(
         "phrases",
         budget,
-        (*planned_query(histogram), _planned(phrases)),
+        (*planned_query(histogram), _planned_phrases(phrases)),
         numbers,
         feasible=feasible,
-        notes=() if feasible else (_drowned(phrases.threshold, room, schema.unit),),
+        notes=() if feasible else (_explain_noise(phrases.threshold, room, schema.unit),),
     )
 
 
-def asked(
+def build_queries(
     settings: PhrasesSettings, schema: PublicSchema, budget: Budget, words: PublicWords
 ) -> tuple[LabelHistogram | None, KeyPhrases]:
     """Build the queries: the units of each label, where these are not public, and the phrases."""
@@ -66,13 +66,13 @@ def _sigma(budget: Budget, histogram: LabelHistogram | None) -> float:
     return calibrate_noise(whole, budget.epsilon, budget.delta)
 
 
-def _drowned(threshold: int, room: float, unit: str) -> str:
+def _explain_noise(threshold: int, room: float, unit: str) -> str:
     return (
         f"A phrase comes out where about {threshold} {unit}s have it, and a class of average size has {room:.0f}: "
         "raise epsilon, or lower phrases.most."
     )
 
 
-def _planned(phrases: KeyPhrases) -> PlannedQuery:
+def _planned_phrases(phrases: KeyPhrases) -> PlannedQuery:
     name = phrases.name
     return PlannedQuery(name, phrases.event(), own_delta=phrases.own_delta, versions=versions_of(name))

@@ -6,10 +6,10 @@ from pathlib import Path
 from palimpsest.devices import dtype_of, exact_device
 from palimpsest.methods.phrases.declaration import PhrasesSettings
 from palimpsest.methods.phrases.plan import UNLABELLED
-from palimpsest.methods.shared.coins import coins
+from palimpsest.methods.shared.base import coins
 from palimpsest.models.lm import load_lm
 from palimpsest.models.prompts import heads_of, require_slots
-from palimpsest.models.writing import Start, Writer, spelt
+from palimpsest.models.writing import Start, Writer, decode_texts
 
 _SLOT = "{phrases}"
 
@@ -48,9 +48,9 @@ class Voice:
 
         Texts of one label with different numbers have independent random draws.
         """
-        return spelt(self._tokenizer, self._writer.go_on([self._start(*one) for one in asked]))
+        return decode_texts(self._tokenizer, self._writer.go_on([self._start(*one) for one in asked]))
 
     def _start(self, label: str, number: int, phrases: Sequence[str]) -> Start:
         template = self._prompt.about.replace(_SLOT, ", ".join(phrases)) if phrases else self._prompt.plain
         head = heads_of(self._tokenizer, template, {label: self._labels[label]})[label]
-        return self._writer.anew(head, self._most, coins(self.seed, "text", label, number))
+        return self._writer.start_text(head, self._most, coins(self.seed, "text", label, number))

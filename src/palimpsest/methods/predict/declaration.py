@@ -5,8 +5,7 @@ from functools import partial
 
 from palimpsest.methods.predict.settings import PredictSettings
 from palimpsest.methods.shared.base import Budget, Fit, Plan
-from palimpsest.methods.shared.columns import WRITTEN
-from palimpsest.methods.shared.method import Basis, Family, Method, Resumes
+from palimpsest.methods.shared.method import WRITTEN, Basis, Family, Method, Resumes
 from palimpsest.methods.shared.tools import Reads, Tools
 from palimpsest.models.words import Words
 from palimpsest.records.schema import PublicSchema
@@ -28,8 +27,8 @@ def _build(settings: PredictSettings, plan: Plan, tools: Tools) -> Fit:
     return Predict(settings, tools.schema, plan, tools.reader(), tools.key(), tools.kept, measure, encoders)
 
 
-def _worded(words: Words, labelled: bool) -> dict[str, str]:
-    return {"private": words.shown(labelled), "public": words.prompt(labelled), "ends": "line"}
+def _prompt_words(words: Words, labelled: bool) -> dict[str, str]:
+    return {"private": words.prompt_with_example(labelled), "public": words.prompt(labelled), "ends": "line"}
 
 
 def _problem(settings: PredictSettings, _purpose: str, epsilon: float) -> str | None:
@@ -54,5 +53,5 @@ PREDICT = Method(
     source="base",
     resumes=Resumes.WAVES,
     problem=_problem,
-    worded=_worded,
+    worded=_prompt_words,
 )

@@ -17,10 +17,10 @@ from palimpsest.errors import ModelError, ParamsError
 from palimpsest.methods.predict.plan import (
     UNCLIPPED,
     Spending,
-    at_least_one,
     batches,
     contexts_of,
     costs_of,
+    divide_at_least_one,
     mechanisms,
     spend,
     wave_name,
@@ -31,18 +31,18 @@ from palimpsest.methods.shared.base import Made, Plan
 from palimpsest.methods.shared.means import Candidates, choose, class_sums
 from palimpsest.methods.shared.postprocess import Filter
 from palimpsest.methods.shared.predicted import Predicted, allowed_tokens, ends_of
-from palimpsest.methods.shared.shares import divided, label_shares
+from palimpsest.methods.shared.shares import divide_total, label_shares
 from palimpsest.methods.shared.tools import Encoders
 from palimpsest.models.lm import load_lm
 from palimpsest.prediction.cells import Cells
-from palimpsest.prediction.contexts import Shape, agreed, context_of, require_exact
+from palimpsest.prediction.contexts import Shape, context_of, find_agreeing_workers, require_exact
 from palimpsest.prediction.decoding import Rules
 from palimpsest.prediction.prompts import Prompter, prompter
 from palimpsest.prediction.query import WriteWave
 from palimpsest.prediction.sampling import UNLABELLED
 from palimpsest.privacy.query import View
 from palimpsest.records.schema import PublicSchema
-from palimpsest.shards import Posts, elsewhere
+from palimpsest.shards import Posts, uses_cluster
 
 _ROWS = 64  # contexts that a pass reads on a processor, at most
 _TRIED = 16  # tokens that a trial goes on with
@@ -112,7 +112,7 @@ class Predict:
         model.to(exact_device())  # type: ignore[arg-type]
         costs = costs_of(settings, schema, self.plan.budget)
         rows = min(settings.micro_batch, costs.rounding.batches * contexts_of(settings, schema))
-        shape, prompts, workers = _prepared(model, tokenizer, settings, schema, rows)
+        shape, prompts, workers = _prepare(model, tokenizer, settings, schema, rows)
         cells = self._cells(label_shares(view, settings, schema, costs.histogram, UNLABELLED))
         reference = math.isinf(costs.rho)
         rules = self._rules(model, tokenizer, spend(settings, costs.rho, costs.rounding), reference)
@@ -154,12 +154,12 @@ class Predict:
         rows = list(made.rows)
         texts = [row.text for row in rows]
         shares = {label: count / len(rows) for label, count in Counter(row.label or "" for row in rows).items()}
-        counts = divided(int(wanted.keep * len(rows)), shares)
+        counts = divide_total(int(wanted.keep * len(rows)), shares)
         chosen = choose(Candidates(texts, self.encoders.others(texts)), artifact.sums, counts, wanted.domain)
         return replace(made, rows=chosen)
 
     def _cells(self, shares: Mapping[str, float]) -> Cells:
-        counts, used = (at_least_one(total, shares) for total in batches(self.settings, self.schema))
+        counts, used = (divide_at_least_one(total, shares) for total in batches(self.settings, self.schema))
         return Cells(counts, {label: min(used[label], counts[label]) for label in counts}, self.key)
 
     def _rules(
@@ -180,7 +180,7 @@ class Predict:
         )
 
 
-def _prepared(
+def _prepare(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     settings: PredictSettings,
@@ -215,11 +215,11 @@ def _prepared(
     trial = [*trial[:6], list(next(iter(prompts.public.values())))]
     shape = shape_of(rows, prompts.longest, settings.max_tokens, model.device.type == "cpu")
     more = list(islice(cycle(trial[-1]), min(_TRIED, settings.max_tokens)))
-    if elsewhere():
+    if uses_cluster():
         torch.set_num_threads(1)  # as workers have
     shape = require_exact(model, trial, more, shape, settings.rounding or 0.0, dtype_of(settings.precision))
-    workers = agreed(model, trial, more, shape)
-    for setting in _ignored(model):
+    workers = find_agreeing_workers(model, trial, more, shape)
+    for setting in _list_ignored(model):
         warnings.warn(f"the model's own generation setting {setting} is ignored", stacklevel=2)
     return shape, prompts, workers
 
@@ -231,7 +231,7 @@ def shape_of(rows: int, longest: int, room: int, processor: bool) -> Shape:
     return Shape(rows, longest, longest, room)
 
 
-def _ignored(model: PreTrainedModel) -> Iterator[str]:
+def _list_ignored(model: PreTrainedModel) -> Iterator[str]:
     """Yield the model's own settings that would forbid tokens by their private probability; none of them is used."""
     config = model.generation_config
     for name, harmless in _IGNORED.items():

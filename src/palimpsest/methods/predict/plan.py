@@ -10,7 +10,7 @@ from palimpsest.methods.predict.settings import PredictSettings
 from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.shared.means import planned_means
 from palimpsest.methods.shared.shares import (
-    divided,
+    divide_total,
     planned_histogram,
     planned_query,
     require_means,
@@ -84,7 +84,7 @@ def plan(settings: PredictSettings, schema: PublicSchema, budget: Budget) -> Pla
     ]
     means = [] if costs.means is None else [planned_means(costs.means)]
     queries = (*planned_query(costs.histogram), *means, *asked)
-    told = (*notes(settings, spending), *_too_few(settings, schema, budget))
+    told = (*notes(settings, spending), *_explain_too_few(settings, schema, budget))
     return Plan("predict", budget, queries, numbers, notes=told)
 
 
@@ -148,9 +148,9 @@ def examples(batches: int, tokens: int, typical: int) -> int:
     return batches * tokens // typical
 
 
-def _too_few(settings: PredictSettings, schema: PublicSchema, budget: Budget) -> Iterator[str]:
+def _explain_too_few(settings: PredictSettings, schema: PublicSchema, budget: Budget) -> Iterator[str]:
     """Name the batch size that would write the wanted number of examples, where this one does not."""
-    expected = _expected(settings, schema, budget)
+    expected = _estimate_examples(settings, schema, budget)
     if settings.rows is None or expected >= settings.rows or math.isinf(budget.epsilon):
         return
     size = size_for(settings, schema, budget, settings.rows)
@@ -168,21 +168,21 @@ def size_for(settings: PredictSettings, schema: PublicSchema, budget: Budget, wa
     sizes = range(1, max(1, schema.n_units // max(1, len(schema.label_names))) + 1)
 
     def enough(size: int) -> bool:
-        return _expected(_resized(settings, size), schema, budget) >= wanted
+        return _estimate_examples(_resize_batches(settings, size), schema, budget) >= wanted
 
     def short(size: int) -> bool:
-        used = batches(_resized(settings, size), schema)[1]
+        used = batches(_resize_batches(settings, size), schema)[1]
         return examples(used, settings.tokens or 0, settings.typical_tokens) < wanted
 
     place = bisect_left(sizes, True, key=short) - 1 if settings.clip is None else bisect_left(sizes, True, key=enough)
     return sizes[place] if 0 <= place < len(sizes) and enough(sizes[place]) else None
 
 
-def _resized(settings: PredictSettings, size: int) -> PredictSettings:
+def _resize_batches(settings: PredictSettings, size: int) -> PredictSettings:
     return settings.model_copy(update={"batch_size": size})
 
 
-def _expected(settings: PredictSettings, schema: PublicSchema, budget: Budget) -> int:
+def _estimate_examples(settings: PredictSettings, schema: PublicSchema, budget: Budget) -> int:
     costs = costs_of(settings, schema, budget)
     tokens = spend(settings, costs.rho, costs.rounding).tokens
     return examples(batches(settings, schema)[1], tokens, settings.typical_tokens)
@@ -248,7 +248,7 @@ def notes(settings: PredictSettings, spending: Spending) -> Iterator[str]:
 def _refusal(settings: PredictSettings, rho: float, rounding: Rounding) -> str | None:
     """Explain why the plan cannot work and what to do instead; None where it can work."""
     if not spend(settings, rho).tokens:
-        return _too_little(settings, rho)
+        return _explain_too_little(settings, rho)
     spending = spend(settings, rho, rounding)
     if math.isinf(rho) or (spending.tokens and _rounding_share(settings, spending, rounding) <= _SPOILT):
         return None
@@ -265,7 +265,7 @@ def _rounding_share(settings: PredictSettings, spending: Spending, rounding: Rou
     return 1.0 - token_rho(clipping, vector) / token_rho(clipping, vector, rounding)
 
 
-def _too_little(settings: PredictSettings, rho: float) -> str:
+def _explain_too_little(settings: PredictSettings, rho: float) -> str:
     """Explain that no token is affordable, and name the batch size that would pay for a typical example."""
     clipping, vector = mechanisms(settings, settings.clip or settings.temperature)
     passing = vector.rho if vector else 0.0
@@ -280,9 +280,9 @@ def _too_little(settings: PredictSettings, rho: float) -> str:
     )
 
 
-def at_least_one(total: int, shares: Mapping[str, float]) -> dict[str, int]:
+def divide_at_least_one(total: int, shares: Mapping[str, float]) -> dict[str, int]:
     """`total` split by shares after each label got one."""
-    rest = divided(max(0, total - len(shares)), shares)
+    rest = divide_total(max(0, total - len(shares)), shares)
     return {label: 1 + count for label, count in rest.items()}
 
 

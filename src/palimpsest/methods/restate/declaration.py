@@ -8,8 +8,7 @@ from dataclasses import replace
 from pydantic import Field, model_validator
 
 from palimpsest.methods.shared.base import Budget, Fit, Plan
-from palimpsest.methods.shared.columns import CHOSEN
-from palimpsest.methods.shared.method import Basis, Family, Method
+from palimpsest.methods.shared.method import CHOSEN, Basis, Family, Method
 from palimpsest.methods.shared.settings import DELTA_SHARE
 from palimpsest.methods.shared.tools import Reads, Tools
 from palimpsest.records.schema import PublicSchema
@@ -29,7 +28,7 @@ class AttributeSettings(Settings):
     )
 
     @model_validator(mode="after")
-    def _sound(self) -> "AttributeSettings":
+    def _check_values(self) -> "AttributeSettings":
         if (self.pattern is None) == (not self.values):
             raise ValueError("an attribute has either values or a pattern")
         try:

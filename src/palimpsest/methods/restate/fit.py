@@ -11,11 +11,11 @@ from palimpsest.errors import DataError
 from palimpsest.methods.restate.declaration import RestateSettings
 from palimpsest.methods.restate.plan import counts_query, is_open, labels_of, phrases_query
 from palimpsest.methods.shared.base import Made, Plan
-from palimpsest.methods.shared.shares import divided
+from palimpsest.methods.shared.shares import divide_total
 from palimpsest.privacy.query import View
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
-from palimpsest.records.statements import Statement, Values, restated, statements
+from palimpsest.records.statements import Statement, Values, restate_text, statements
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +68,7 @@ class Quotas:
         backed = own + (stds[1] * whole / whole.sum(axis=0))[:, kept[:, 0]]
         return cls(kept, counts * backed / np.maximum(backed.sum(axis=0), 1e-9))
 
-    def wanted(self, label: int, statements: int) -> np.ndarray:
+    def count_wanted(self, label: int, statements: int) -> np.ndarray:
         """Return how many of a label's statements shall state each combination, adding up to all; int64 (kept,).
 
         A combination is wanted at least once under its likeliest label, where that label has room: otherwise rare ones
@@ -81,7 +81,7 @@ class Quotas:
         least = np.where(at_home, max(own.sum(), 1e-9) / statements, 0.0)
         weights = np.maximum(own, least)
         shares = {str(cell): float(share) for cell, share in enumerate(weights / weights.sum())}
-        return np.array(list(divided(statements, shares).values()), dtype=np.int64)
+        return np.array(list(divide_total(statements, shares).values()), dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +138,8 @@ class Restate:
             for (at, one), values in zip(own, self._targets(artifact, quotas, place, own), strict=False):
                 changes[at].append((one, values))
         rows = [
-            Record(restated(row.text, attributes, own), row.label) for row, own in zip(self.rows, changes, strict=True)
+            Record(restate_text(row.text, attributes, own), row.label)
+            for row, own in zip(self.rows, changes, strict=True)
         ]
         return Made(rows, len(rows))
 
@@ -148,14 +149,14 @@ class Restate:
         """Return the new values of each of a label's statements; empty where no combination passed."""
         places = [{value: place for place, value in enumerate(values)} for values in artifact.values]
         stated = [[place.get(value, -1) for place, value in zip(places, one.values, strict=True)] for _, one in own]
-        chosen = assigned(np.array(stated, dtype=np.int64), quotas.cells, quotas.wanted(label, len(own)))
+        chosen = assign_cells(np.array(stated, dtype=np.int64), quotas.cells, quotas.count_wanted(label, len(own)))
         return [
             tuple(values[place] for values, place in zip(artifact.values, quotas.cells[cell], strict=True))
             for cell in chosen
         ]
 
 
-def assigned(stated: np.ndarray, cells: np.ndarray, wanted: np.ndarray) -> list[int]:
+def assign_cells(stated: np.ndarray, cells: np.ndarray, wanted: np.ndarray) -> list[int]:
     """Assign a cell to each statement: statements that change least go first, then in their order.
 
     Args:

@@ -33,7 +33,7 @@ def plan(settings: RestateSettings, schema: PublicSchema, budget: Budget, before
     numbers: dict[str, float | int | str] = {"sigma": counts.sigma, "rounds": 1, "cells": settings.most_cells()}
     if is_open(settings):
         phrases = phrases_query(settings, schema, _parts(settings, sigma)[0], delta)
-        asked.insert(0, _planned(phrases))
+        asked.insert(0, _planned_phrases(phrases))
         numbers |= {"phrases_sigma": phrases.sigma, "phrases_delta": delta}
     drowned = counts.stds[0] > schema.n_units
     note = f"The noise on each count, {counts.stds[0]:.0f}, is more than there are {schema.unit}s: raise epsilon."
@@ -71,6 +71,6 @@ def _parts(settings: RestateSettings, sigma: float) -> tuple[float, ...]:
     return sigma / math.sqrt(settings.phrases_share), sigma / math.sqrt(1.0 - settings.phrases_share)
 
 
-def _planned(phrases: StatementPhrases) -> PlannedQuery:
+def _planned_phrases(phrases: StatementPhrases) -> PlannedQuery:
     name = phrases.name
     return PlannedQuery(name, phrases.event(), own_delta=phrases.own_delta, versions=versions_of(name))

@@ -61,12 +61,12 @@ class Select:
 
     def made(self, artifact: Chosen) -> Made:
         """The texts chosen for each label, label by label; see `choose`."""
-        counts = _at_most(math.ceil(self.settings.most * len(self.candidates.texts)), artifact.counts)
+        counts = _shrink_counts(math.ceil(self.settings.most * len(self.candidates.texts)), artifact.counts)
         rows = choose(self.candidates, artifact.sums, counts, self.settings.domain)
         return Made(rows, len(rows))
 
 
-def _at_most(rows: int, counts: Mapping[str, int]) -> dict[str, int]:
+def _shrink_counts(rows: int, counts: Mapping[str, int]) -> dict[str, int]:
     """The counts, made smaller in proportion where they add up to more rows."""
     asked = max(rows, sum(counts.values()))
     return {label: count * rows // asked for label, count in counts.items()}

@@ -1,16 +1,20 @@
 """Shared by all methods: a plan that costs nothing, a fit that spends, and rows that are free."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
+import numpy as np
 from dp_accounting.dp_event import DpEvent
 
-from palimpsest.privacy.events import composed
+from palimpsest.plain import Plain, PlainFile
+from palimpsest.privacy.events import compose_terms
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.query import View
 from palimpsest.records.record import Record
+from palimpsest.workspace import INTERNAL
 
 Artifact = TypeVar("Artifact")
 Model = TypeVar("Model", covariant=True)
@@ -51,7 +55,7 @@ class Plan:
     @property
     def event(self) -> DpEvent:
         """The composition of all queries, in parallel for those of disjoint parts."""
-        return composed((query.event, query.partition) for query in self.queries)
+        return compose_terms((query.event, query.partition) for query in self.queries)
 
     @property
     def own_delta(self) -> float:
@@ -109,3 +113,66 @@ class Saved(Protocol):
 
     def save(self, folder: Path) -> None:
         """Write it to a folder, all or nothing."""
+
+
+def coins(*parts: object) -> np.random.Generator:
+    """Public randomness: a stream of draws that is a function only of these numbers and texts.
+
+    >>> coins(1, "a", "b").random() == coins(1, "a", "b").random()
+    True
+    >>> coins(1, "a", "b").random() == coins(1, "ab").random()
+    False
+    """
+    digest = blake2b(repr(parts).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))
+
+
+@dataclass(frozen=True)
+class ScoredText(Plain):
+    """One synthetic text, and how likely the public model finds it."""
+
+    text: str
+    label: str | None
+    perplexity: float
+
+
+@dataclass(frozen=True)
+class GenerationCounts(PlainFile):
+    """Counts of the stage that wrote a variant's rows; None for those that a method does not count.
+
+    Attributes:
+        drawn: rows before any filter.
+        rows: rows that were kept.
+        removed: filter -> rows that it removed.
+        tokens: tokens that were written, or paid for.
+        private_share: share of the tokens that private rows influenced.
+        rounds: finished rounds.
+        requests: requests that were sent to an author.
+        unusable: reason -> an author's answers that were unusable.
+        kept_samples: texts that a readability check let pass.
+        unreadable_samples: texts that it dropped.
+        strengths: label -> strength by which a model was moved for it, in measured differences.
+        chosen: the variant whose rows these are, where it was chosen among several.
+    """
+
+    drawn: int
+    rows: int
+    removed: Mapping[str, int] = field(default_factory=dict)
+    tokens: int | None = None
+    private_share: float | None = None
+    rounds: int | None = None
+    requests: int | None = None
+    unusable: Mapping[str, int] | None = None
+    kept_samples: tuple[ScoredText, ...] | None = None
+    unreadable_samples: tuple[ScoredText, ...] | None = None
+    strengths: Mapping[str, float] | None = None
+    chosen: str | None = None
+
+    def to_json(self, variant: str, zone: str = INTERNAL) -> dict[str, Any]:
+        """Return the metric file of a variant, without counts that are None; its zone is that of the rows."""
+        return {name: value for name, value in super().to_json(variant, zone).items() if value is not None}
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Self:
+        optional = {one.name: one.default for one in fields(cls) if one.default is None}
+        return super().from_json({**optional, "removed": {}, **body})

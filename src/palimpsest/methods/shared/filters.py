@@ -35,12 +35,14 @@ def public_perplexity(tools: Tools, max_tokens: int, batch: int, quantile: float
     return perplexity(public_losses(tools.untouched(), max_tokens, batch), tools.heldout(), quantile)
 
 
-def unread() -> postprocess.Filter:
+def refuse_perplexity() -> postprocess.Filter:
     """Stands for the perplexity filter of methods whose settings refuse it."""
     raise ValueError("this method has no perplexity filter")
 
 
-def chain(wanted: Filters, measure: Callable[[], postprocess.Filter] = unread) -> postprocess.FilterChain:
+def build_filters(
+    wanted: Filters, measure: Callable[[], postprocess.Filter] = refuse_perplexity
+) -> postprocess.FilterChain:
     """Build the filters in order; `measure` makes the perplexity filter, whose model is loaded only if it is wanted."""
     made: dict[str, Callable[[], postprocess.Filter]] = {
         "length": lambda: postprocess.LengthFilter(wanted.min_words, wanted.max_words),
@@ -52,6 +54,6 @@ def chain(wanted: Filters, measure: Callable[[], postprocess.Filter] = unread) -
     return postprocess.FilterChain([made[name]() for name in wanted.chain])
 
 
-def filtered(removing: postprocess.FilterChain, records: Iterable[Record]) -> list[Record]:
+def apply_filters(removing: postprocess.FilterChain, records: Iterable[Record]) -> list[Record]:
     """The records that all filters keep, where no model judges labels."""
     return [kept.record for kept in removing.apply([postprocess.Candidate(row, math.nan) for row in records])]

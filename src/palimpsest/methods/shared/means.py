@@ -19,7 +19,7 @@ from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.query import View
 from palimpsest.privacy.versions import versions_of
-from palimpsest.records.personal import personal
+from palimpsest.records.personal import is_personal
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
 
@@ -43,7 +43,7 @@ class Candidates:
         if self.embeddings.ndim != 2 or len(self.embeddings) != len(self.texts):
             raise ValueError(f"got {len(self.texts)} texts and embeddings of shape {self.embeddings.shape!r}")
 
-    def kept(self, domain: float) -> int:
+    def count_kept(self, domain: float) -> int:
         """Return the number of candidates in a share of `domain`, rounded up."""
         return math.ceil(domain * len(self.texts))
 
@@ -55,7 +55,7 @@ def public_candidates(tools: Tools) -> Candidates:
         DataError: no text is left.
     """
     texts = tools.texts()
-    free = np.array([not personal(Record(text)) for text in texts], dtype=bool)
+    free = np.array([not is_personal(Record(text)) for text in texts], dtype=bool)
     if not free.any():
         raise DataError(
             "There is no public text to choose from.",
@@ -93,7 +93,7 @@ def plan_means(method: str, settings: Counted, schema: PublicSchema, budget: Bud
         (*planned_query(histogram), planned_means(sigma)),
         numbers if histogram is None else {**numbers, "histogram_sigma": histogram.sigma},
         feasible=sigma < most,
-        notes=() if sigma < most else (_drowned(sigma, most, schema.unit),),
+        notes=() if sigma < most else (_explain_noise(sigma, most, schema.unit),),
     )
 
 
@@ -110,7 +110,7 @@ def _sigma(budget: Budget, histogram: LabelHistogram | None) -> float:
     return calibrate_noise(asked, budget.epsilon, budget.delta)
 
 
-def _drowned(sigma: float, most: float, unit: str) -> str:
+def _explain_noise(sigma: float, most: float, unit: str) -> str:
     return (
         f"The noise on a text's score, {sigma:.1f}, is as large as a class of {most:.0f} {unit}s could make the score: "
         "raise epsilon, or use public_only."
@@ -155,15 +155,15 @@ def choose(candidates: Candidates, classes: ClassSums, counts: Mapping[str, int]
     if unknown := set(counts) - set(classes.labels):
         raise ValueError(f"{len(unknown)} labels have no sum")
     vectors, means = unit_rows(candidates.embeddings), unit_rows(classes.sums)
-    near = _rounded(vectors @ means.T)  # (n, labels)
-    scores = _rounded(_margins(vectors @ _telling(means, vectors).T))  # (n, labels)
+    near = _round_scores(vectors @ means.T)  # (n, labels)
+    scores = _round_scores(_margins(vectors @ _discriminant_directions(means, vectors).T))  # (n, labels)
     columns = [classes.labels.index(label) for label in counts]
-    orders = [_ranked(near[:, column], scores[:, column], candidates.kept(domain)) for column in columns]
-    chosen = _in_turns([iter(order.tolist()) for order in orders], list(counts.values()), candidates.texts)
+    orders = [_rank(near[:, column], scores[:, column], candidates.count_kept(domain)) for column in columns]
+    chosen = _take_in_turns([iter(order.tolist()) for order in orders], list(counts.values()), candidates.texts)
     return [Record(candidates.texts[index], label) for label, own in zip(counts, chosen, strict=True) for index in own]
 
 
-def _telling(means: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+def _discriminant_directions(means: np.ndarray, vectors: np.ndarray) -> np.ndarray:
     """Return the directions along which texts are compared with the labels, shape (labels, d).
 
     Linear discriminant analysis (Fisher 1936): a difference of means says little along directions in which all texts
@@ -189,19 +189,19 @@ def _margins(scores: np.ndarray) -> np.ndarray:
     return scores - np.where(scores == best, second, best)
 
 
-def _ranked(near: np.ndarray, scores: np.ndarray, kept: int) -> np.ndarray:
+def _rank(near: np.ndarray, scores: np.ndarray, kept: int) -> np.ndarray:
     """Indices of the `kept` nearest, those with the highest scores first."""
     nearest = np.argsort(-near, kind="stable")[:kept]
     return nearest[np.argsort(-scores[nearest], kind="stable")]
 
 
-def _rounded(scores: np.ndarray) -> np.ndarray:
+def _round_scores(scores: np.ndarray) -> np.ndarray:
     """Round each column to billionths of its largest, as whole numbers: ties must not depend on summation order."""
     largest = np.abs(scores).max(axis=0, initial=0.0)
     return np.rint(scores / np.where(largest > 0.0, largest, 1.0) * 1e9)
 
 
-def _in_turns(queues: Sequence[Iterator[int]], wanted: Sequence[int], texts: Sequence[str]) -> list[list[int]]:
+def _take_in_turns(queues: Sequence[Iterator[int]], wanted: Sequence[int], texts: Sequence[str]) -> list[list[int]]:
     """Take from each queue in turn, skipping texts that are taken, at most `wanted` of each."""
     taken: set[str] = set()
     chosen: list[list[int]] = [[] for _ in queues]

@@ -22,7 +22,7 @@ import numpy as np
 from palimpsest import validate
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.records.duplicates import Shingle, shingles_of, words
-from palimpsest.records.personal import personal
+from palimpsest.records.personal import is_personal
 from palimpsest.records.record import Record
 
 _MOST_NOTED = 30  # rows of each filter
@@ -109,7 +109,7 @@ class FilterChain:
         return {_NOTED: {name: [asdict(row) for row in rows] for name, rows in self.noted.items()}}
 
 
-def noted_in(document: Mapping[str, Any]) -> dict[str, list[Record]]:
+def read_noted(document: Mapping[str, Any]) -> dict[str, list[Record]]:
     """Return filter name -> some of the rows that it removed, from a generation.json; empty where it has none."""
     return {name: [Record(**row) for row in rows] for name, rows in document.get(_NOTED, {}).items()}
 
@@ -192,7 +192,7 @@ class Perplexity:
     name = "perplexity"
 
     def __post_init__(self) -> None:
-        validate.positive(limit=self.limit)
+        validate.require_positive(limit=self.limit)
 
     def keeps(self, candidates: Sequence[Candidate]) -> list[bool]:
         """Return which candidates are likely enough; ValueError if `loss` does not give one number per text."""
@@ -217,8 +217,8 @@ def perplexity_limit(heldout_losses: np.ndarray, quantile: float) -> float:
     >>> perplexity_limit(np.array([3.0, 1.0, 2.0, 9.0]), 0.75)
     3.0
     """
-    validate.positive(quantile=quantile)
-    validate.in_range(0, 1, quantile=quantile)
+    validate.require_positive(quantile=quantile)
+    validate.require_in_range(0, 1, quantile=quantile)
     if not (np.size(heldout_losses) and np.isfinite(heldout_losses).all()):
         raise DataError(
             "The perplexity filter finds no limit: the public model gives no finite loss to the held-out public texts.",
@@ -249,27 +249,27 @@ class Duplicates:
 
     def keeps(self, candidates: Sequence[Candidate]) -> list[bool]:
         """Return which candidates are unlike all texts kept before, in this call or an earlier one."""
-        return [self._adds(words(candidate.record.text)) for candidate in candidates]
+        return [self._add(words(candidate.record.text)) for candidate in candidates]
 
-    def _adds(self, tokens: Sequence[str]) -> bool:
+    def _add(self, tokens: Sequence[str]) -> bool:
         shingles = shingles_of(tokens, self._shingle)
-        if self._known(shingles):
+        if self._is_known(shingles):
             return False
         for shingle in shingles:
             self._index.setdefault(shingle, array("q")).append(len(self._sizes))
         self._sizes.append(len(shingles))
         return True
 
-    def _known(self, shingles: Collection[Shingle]) -> bool:
+    def _is_known(self, shingles: Collection[Shingle]) -> bool:
         owners = [self._index[shingle] for shingle in shingles if shingle in self._index]
         if not owners:
             return False
-        met, shared = _counted(np.frombuffer(b"".join(owners), dtype=np.int64))
+        met, shared = _count_distinct(np.frombuffer(b"".join(owners), dtype=np.int64))
         sizes = np.frombuffer(self._sizes, dtype=np.int64)[met]
         return bool((shared / (len(shingles) + sizes - shared) >= self._similarity).any())
 
 
-def _counted(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _count_distinct(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The distinct numbers and how often each occurs: `np.unique` without the sort, for small numbers."""
     counts = np.bincount(numbers)
     distinct = np.flatnonzero(counts)
@@ -287,4 +287,4 @@ class PersonalData:
 
     def keeps(self, candidates: Sequence[Candidate]) -> list[bool]:
         """Return which candidates are not `personal`."""
-        return [not personal(candidate.record) for candidate in candidates]
+        return [not is_personal(candidate.record) for candidate in candidates]

@@ -8,12 +8,12 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from palimpsest.methods.shared.base import Made
-from palimpsest.methods.shared.filters import chain, filtered
+from palimpsest.methods.shared.filters import apply_filters, build_filters
 from palimpsest.methods.shared.means import ClassSums
 from palimpsest.methods.shared.postprocess import Filter
 from palimpsest.methods.shared.settings import Filters
 from palimpsest.models.tokens import line_ends, specials
-from palimpsest.prediction.prompts import parsed
+from palimpsest.prediction.prompts import split_record
 from palimpsest.privacy.assumptions import LOGIT_ROUNDING
 from palimpsest.records.record import Record
 
@@ -56,17 +56,17 @@ class Predicted:
 
         `joint` stands between a free label and its text; examples without it are removed first.
         """
-        examples, removing = list(self.examples), chain(filters, measure)
+        examples, removing = list(self.examples), build_filters(filters, measure)
         told = {"tokens": self.drawn, "private_share": self.private_share}
         assumptions = () if rounding is None else (LOGIT_ROUNDING,)
         pairs = examples if joint is None else _pairs(examples, joint)
-        rows = filtered(removing, pairs)
+        rows = apply_filters(removing, pairs)
         unpaired = {} if joint is None else {_JOINT: len(examples) - len(pairs)}
         return Made(rows, len(examples), unpaired | removing.removed, told, assumptions=assumptions)
 
 
 def _pairs(examples: Sequence[Record], joint: str) -> list[Record]:
-    return [Record(*pair) for one in examples if (pair := parsed(one.text, joint)) is not None]
+    return [Record(*pair) for one in examples if (pair := split_record(one.text, joint)) is not None]
 
 
 def ends_of(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, ends: str) -> frozenset[int]:

@@ -55,12 +55,12 @@ class RoundCosts:
     votes: float
     delta: float = 0.0
 
-    def planned(self, rounds: PlannedQuery) -> tuple[PlannedQuery, ...]:
+    def planned_queries(self, rounds: PlannedQuery) -> tuple[PlannedQuery, ...]:
         """Return all queries: those before the first round, and the rounds."""
         means = [] if self.means is None else [planned_means(self.means)]
         return (*planned_query(self.histogram), *means, rounds)
 
-    def asked(
+    def ask_first(
         self, view: View, settings: InRounds, schema: PublicSchema, encoders: Encoders
     ) -> tuple[dict[str, int], ClassSums | None]:
         """Ask the queries before the first round: rows of each label that gets any, and class means."""
@@ -116,7 +116,7 @@ def rounds_event(sigma: float, rounds: int) -> DpEvent:
     return SelfComposedDpEvent(gaussian(sigma), rounds)
 
 
-def answered(view: View, query: "VoteRounds") -> "list[Round]":
+def ask_rounds(view: View, query: "VoteRounds") -> "list[Round]":
     """The rounds that were finished.
 
     Raises:
@@ -136,7 +136,7 @@ def answered(view: View, query: "VoteRounds") -> "list[Round]":
     return done
 
 
-def selected(one: "Round", counts: Mapping[str, int], votes: Votes, rng: np.random.Generator) -> list[Record]:
+def select_candidates(one: "Round", counts: Mapping[str, int], votes: Votes, rng: np.random.Generator) -> list[Record]:
     """Select the candidates of a round that go on, label by label, those with the most noisy votes first.
 
     h~ = max(h + noise, H) - H in whole votes of a unit (Xie et al. 2024, Algorithm 1). `rank` takes the
@@ -149,11 +149,11 @@ def selected(one: "Round", counts: Mapping[str, int], votes: Votes, rng: np.rand
     for label, wanted in counts.items():
         noisy = np.asarray(one.counts[label], dtype=np.float64) / math.sqrt(votes.neighbours)
         weights = np.maximum(noisy, votes.threshold) - votes.threshold
-        chosen += [Record(one.texts[label][index], label or None) for index in _picked(weights, wanted, votes, rng)]
+        chosen += [Record(one.texts[label][index], label or None) for index in _pick(weights, wanted, votes, rng)]
     return chosen
 
 
-def _picked(weights: np.ndarray, wanted: int, votes: Votes, rng: np.random.Generator) -> list[int]:
+def _pick(weights: np.ndarray, wanted: int, votes: Votes, rng: np.random.Generator) -> list[int]:
     if votes.selection == "rank":
         return np.argsort(-weights, kind="stable")[:wanted].tolist()
     total = weights.sum()
@@ -161,7 +161,7 @@ def _picked(weights: np.ndarray, wanted: int, votes: Votes, rng: np.random.Gener
     return np.sort(rng.choice(len(weights), size=wanted, p=likely)).tolist()
 
 
-def by_label(records: Sequence[Record], labels: Sequence[str]) -> dict[str, list[str]]:
+def group_by_label(records: Sequence[Record], labels: Sequence[str]) -> dict[str, list[str]]:
     """The different texts of each label, in their order; "" is the label of records without one."""
     texts: dict[str, dict[str, None]] = {label: {} for label in labels}
     for record in records:

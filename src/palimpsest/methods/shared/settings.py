@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, Field, model_validator
 
+from palimpsest.models.settings import Precision
 from palimpsest.settings import Settings
 
 # An asset that counts in Gaussian DP reserves a tenth of delta for its releases' own deltas: this is paid from it.
@@ -34,7 +35,7 @@ class Filters(Settings):
     threshold: float = Field(default=0.5, ge=0, lt=1, description="label: least probability of the wanted label.")
 
     @model_validator(mode="after")
-    def _sound(self) -> "Filters":
+    def _check_chain(self) -> "Filters":
         if len(set(self.chain)) < len(self.chain):
             raise ValueError(f"chain names each filter once, got {list(self.chain)}")
         if "length" in self.chain and self.max_words is not None and self.max_words < self.min_words:
@@ -42,7 +43,7 @@ class Filters(Settings):
         return self
 
 
-def _without(*unusable: str) -> AfterValidator:
+def _refuse_filters(*unusable: str) -> AfterValidator:
     """Return a validator that refuses these filters, for methods without a model to judge by."""
 
     def usable(filters: Filters) -> Filters:
@@ -54,11 +55,11 @@ def _without(*unusable: str) -> AfterValidator:
     return AfterValidator(usable)
 
 
-UnjudgedFilters = Annotated[Filters, _without("label")]
-ModelFreeFilters = Annotated[Filters, _without("label", "perplexity")]
+UnjudgedFilters = Annotated[Filters, _refuse_filters("label")]
+ModelFreeFilters = Annotated[Filters, _refuse_filters("label", "perplexity")]
 
 
-def _distribution(prior: Mapping[str, float] | None) -> Mapping[str, float] | None:
+def _check_distribution(prior: Mapping[str, float] | None) -> Mapping[str, float] | None:
     if prior is not None and (min(prior.values(), default=0.0) < 0 or sum(prior.values()) <= 0):
         raise ValueError("prior must hold shares >= 0 with a sum > 0")
     return prior
@@ -78,7 +79,7 @@ LabelCounts = Annotated[
 ]
 PublicShares = Annotated[
     Mapping[str, float] | None,
-    AfterValidator(_distribution),
+    AfterValidator(_check_distribution),
     Field(description="Public share of each label; null means equal shares."),
 ]
 HistogramShare = Annotated[
@@ -143,3 +144,9 @@ class Votes(Settings):
         default="rank",
         description="rank: the candidates with the largest noisy counts. sample: draws in proportion to them.",
     )
+
+
+WritesIn = Annotated[
+    Precision,
+    Field(description="Of the language model while it writes; bf16 suits a pretrained model on a GPU or AVX512-BF16."),
+]

@@ -122,10 +122,10 @@ def label_shares(
 
 def label_rows(view: View, settings: Counted, schema: PublicSchema, histogram: LabelHistogram | None) -> dict[str, int]:
     """Return how many of the requested rows each label gets; "" is the one label of a task without labels."""
-    return divided(settings.rows, label_shares(view, settings, schema, histogram, ""))
+    return divide_total(settings.rows, label_shares(view, settings, schema, histogram, ""))
 
 
-def divided(total: int, shares: Mapping[str, float]) -> dict[str, int]:
+def divide_total(total: int, shares: Mapping[str, float]) -> dict[str, int]:
     """`total` split by shares (largest remainders; ties to the earlier label).
 
     >>> divided(10, {"a": 0.55, "b": 0.25, "c": 0.2})

@@ -5,8 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from palimpsest.methods.shared.base import Budget, Fit, Plan
-from palimpsest.methods.shared.columns import CHOSEN
-from palimpsest.methods.shared.method import Basis, Family, Method
+from palimpsest.methods.shared.method import CHOSEN, Basis, Family, Method
 from palimpsest.methods.shared.settings import Counted, Ends, Filters, ModelFreeFilters
 from palimpsest.methods.shared.tools import Reads, Tools
 from palimpsest.models.settings import Precision

@@ -12,7 +12,7 @@ from typing import Self
 import numpy as np
 
 from palimpsest.methods.shared.base import Made, Plan
-from palimpsest.methods.shared.filters import chain, filtered
+from palimpsest.methods.shared.filters import apply_filters, build_filters
 from palimpsest.methods.shared.means import Candidates, ClassSums, choose, class_sums
 from palimpsest.methods.shared.shares import label_rows, planned_histogram, whole_rho
 from palimpsest.methods.shared.tools import Encoders
@@ -50,7 +50,7 @@ class Space:
         lengths = np.linalg.norm((states - centre) / scale, axis=1)
         return cls(centre, scale, max(_ROOM * float(np.median(lengths)), 1.0))
 
-    def around(self, mean: np.ndarray) -> Self:
+    def centre_at(self, mean: np.ndarray) -> Self:
         """Return the space around a point that is given as a deviation, (d,)."""
         return replace(self, centre=self.centre + mean * self.length * self.scale)
 
@@ -63,7 +63,7 @@ class Space:
         return deviation * self.length * self.scale
 
 
-def lifted(deviations: np.ndarray) -> np.ndarray:
+def lift(deviations: np.ndarray) -> np.ndarray:
     """Clip deviations (n, d) to length 1, and add a coordinate that makes the length of each exactly 1: (n, d + 1).
 
     A query that normalises every vector to length 1 then leaves these unchanged, so that short ones stay short in the
@@ -120,17 +120,17 @@ class Steer:
     def ask(self, view: View) -> Moved:
         """Let the unchanged model write, then ask for the mean of all private rows, and for label sums around it."""
         settings, schema = self.settings, self.schema
-        written = self._written([(label, None, settings.pilot) for label in schema.label_names])
+        written = self._write_texts([(label, None, settings.pilot) for label in schema.label_names])
         read = [self.states.others(texts) for texts in written]
         space = Space.of(np.concatenate(read).astype(np.float64))
         own = np.stack([space.deviations(states).mean(axis=0) for states in read])
         counts = label_rows(view, settings, schema, planned_histogram(settings, schema, whole_rho(self.plan.budget)))
         mean = self._sums(view, space, "first_sigma").sums.sum(axis=0) / schema.n_units
-        return Moved(space, own, mean, self._sums(view, space.around(mean), "sigma"), counts)
+        return Moved(space, own, mean, self._sums(view, space.centre_at(mean), "sigma"), counts)
 
     def _sums(self, view: View, space: Space, noise: str) -> ClassSums:
         def encode(texts: Sequence[str]) -> np.ndarray:
-            return lifted(space.deviations(self.states.rows(texts)))
+            return lift(space.deviations(self.states.rows(texts)))
 
         sigma, labels = float(self.plan.numbers[noise]), self.schema.label_names
         found = class_sums(view, labels, encode, self.states.dimension + 1, sigma)
@@ -144,16 +144,16 @@ class Steer:
             (label, self._shift(artifact, place, strengths[label]), settings.pool * artifact.counts[label])
             for place, label in enumerate(labels)
         ]
-        pairs = zip(labels, self._written(asked), strict=True)
+        pairs = zip(labels, self._write_texts(asked), strict=True)
         written = [Record(text, label) for label, texts in pairs for text in texts if text]
-        removing = chain(settings.filters)
-        kept = filtered(removing, dict.fromkeys(written))
-        rows = kept if settings.pool == 1 else self._likeliest(artifact, [row.text for row in kept])
+        removing = build_filters(settings.filters)
+        kept = apply_filters(removing, dict.fromkeys(written))
+        rows = kept if settings.pool == 1 else self._choose_likeliest(artifact, [row.text for row in kept])
         return Made(rows, len(written), removing.removed, {"strengths": strengths})
 
-    def _likeliest(self, artifact: Moved, texts: Sequence[str]) -> list[Record]:
+    def _choose_likeliest(self, artifact: Moved, texts: Sequence[str]) -> list[Record]:
         """Return the texts most like a label's noisy mean and unlike the others', whatever they were written for."""
-        around = artifact.space.around(artifact.mean)
+        around = artifact.space.centre_at(artifact.mean)
         candidates = Candidates(texts, around.deviations(self.states.others(texts)))
         return choose(candidates, artifact.sums, artifact.counts, self.settings.domain)
 
@@ -165,7 +165,7 @@ class Steer:
         tried = [(place, strength) for place in range(len(labels)) for strength in settings.strengths]
         asked = [(labels[place], self._shift(artifact, place, strength), settings.pilot) for place, strength in tried]
         means = {(place, 0.0): artifact.own[place] for place in range(len(labels))}
-        for key, texts in zip(tried, self._written(asked), strict=True):
+        for key, texts in zip(tried, self._write_texts(asked), strict=True):
             means[key] = artifact.space.deviations(self.states.others(texts)).mean(axis=0)
         targets = [self._target(artifact, place) for place in range(len(labels))]
         far = {key: float(np.linalg.norm(mean - targets[key[0]])) for key, mean in means.items()}
@@ -174,7 +174,7 @@ class Steer:
             for place in range(len(labels))
         ]
 
-    def _written(self, asked: Sequence[tuple[str, np.ndarray | None, int]]) -> list[list[str]]:
+    def _write_texts(self, asked: Sequence[tuple[str, np.ndarray | None, int]]) -> list[list[str]]:
         """Write the texts of each label, shift and count; some are empty."""
         size = self.settings.side_by_side
         parts = [
@@ -198,10 +198,10 @@ class Steer:
         share = artifact.counts[self.schema.label_names[place]] / sum(artifact.counts.values())
         units = max(1.0, share * self.schema.n_units)
         beside = artifact.sums.sums[place] / units
-        return artifact.mean + kept_of(beside, float(self.plan.numbers["sigma"]) / units) * beside
+        return artifact.mean + estimate_kept(beside, float(self.plan.numbers["sigma"]) / units) * beside
 
 
-def kept_of(noisy: np.ndarray, std: float) -> float:
+def estimate_kept(noisy: np.ndarray, std: float) -> float:
     """Estimate the share of a noisy vector that is not noise, where each coordinate has noise of this deviation.
 
     The positive part of the estimator of James and Stein (1961), which needs no look at the rows.

@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 
 from palimpsest.devices import HALF, dtype_of, exact_device
-from palimpsest.methods.shared.coins import coins
+from palimpsest.methods.shared.base import coins
 from palimpsest.methods.steer.declaration import SteerSettings
-from palimpsest.models.activations import Activations, moved
+from palimpsest.models.activations import Activations, shift_states
 from palimpsest.models.attention import blocks
 from palimpsest.models.lm import load_lm
 from palimpsest.models.prompts import heads_of
 from palimpsest.models.tokens import specials
-from palimpsest.models.writing import Start, Writer, spelt
+from palimpsest.models.writing import Start, Writer, decode_texts
 
 
 class Voice:
@@ -55,14 +55,14 @@ class Voice:
             shift: the shift of states, shape (d,); None leaves them unchanged.
         """
         starts = [self._start(label, shift, number) for number in numbers]
-        with nullcontext() if shift is None else moved(self._model, self._block, shift):
-            return spelt(self._tokenizer, self._writer.go_on(starts))
+        with nullcontext() if shift is None else shift_states(self._model, self._block, shift):
+            return decode_texts(self._tokenizer, self._writer.go_on(starts))
 
     def _start(self, label: str, shift: np.ndarray | None, number: int) -> Start:
         """The beginning of a text; its random draws depend on the shift."""
         moved_by = "" if shift is None else blake2b(np.ascontiguousarray(shift).tobytes(), digest_size=8).hexdigest()
         stream = coins(self._seed, "steer", label, moved_by, number)
-        return self._writer.anew(self._heads[label], self._settings.max_tokens, stream)
+        return self._writer.start_text(self._heads[label], self._settings.max_tokens, stream)
 
     @property
     def _read(self) -> int:

@@ -5,8 +5,7 @@ from dataclasses import replace
 from pydantic import Field
 
 from palimpsest.methods.shared.base import Budget, Fit, Plan
-from palimpsest.methods.shared.columns import CHOSEN
-from palimpsest.methods.shared.method import Basis, Family, Method
+from palimpsest.methods.shared.method import CHOSEN, Basis, Family, Method
 from palimpsest.methods.shared.settings import EncodedBatch, Votes
 from palimpsest.methods.shared.tools import Reads, Tools
 from palimpsest.records.schema import PublicSchema

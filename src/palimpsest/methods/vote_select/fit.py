@@ -9,7 +9,7 @@ import numpy as np
 from palimpsest.devices import exact_device
 from palimpsest.errors import DataError
 from palimpsest.methods.shared.base import Made, Plan
-from palimpsest.methods.shared.rounds import by_label, selected
+from palimpsest.methods.shared.rounds import group_by_label, select_candidates
 from palimpsest.methods.shared.tools import Encoders
 from palimpsest.methods.vote_select.declaration import VoteSelectSettings
 from palimpsest.methods.vote_select.plan import QUERY
@@ -50,7 +50,7 @@ class VoteSelect:
         """Let the records vote once, and return the candidates with their noisy counts."""
         require_exact(exact_device())
         labels = tuple(dict.fromkeys(row.label or "" for row in self.rows))
-        texts = by_label(self.rows, labels)
+        texts = group_by_label(self.rows, labels)
         slate = Slate(texts, {label: np.asarray(self.encoders.others(own)) for label, own in texts.items()})
         neighbours, sigma = self.settings.votes.neighbours, float(self.plan.numbers["sigma"])
         ballot = Ballot(self.encoders.rows, neighbours, sigma, parts_of(self.schema))
@@ -59,5 +59,5 @@ class VoteSelect:
     def made(self, artifact: Round) -> Made:
         """Return the kept share of each label's rows, those with the most votes first."""
         counts = {label: math.ceil(self.settings.keep * len(own)) for label, own in artifact.texts.items()}
-        rows = selected(artifact, counts, self.settings.votes, np.random.default_rng(self.seed))
+        rows = select_candidates(artifact, counts, self.settings.votes, np.random.default_rng(self.seed))
         return Made(rows, len(rows))

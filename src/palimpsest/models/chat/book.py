@@ -117,7 +117,7 @@ class Till:
     def has_room(self, worst: TokenUse) -> bool:
         """Return whether the budget has room for a request that can use at most `worst`."""
         after = TokenUse(self.sent.read + worst.read, self.sent.written + worst.written)
-        paid = self._price.most is None or self._price.of(after.read, after.written) <= self._price.most
+        paid = self._price.most is None or self._price.cost(after.read, after.written) <= self._price.most
         return paid and not self._too_many(after.tokens)
 
     def begin(self, worst: TokenUse) -> int:
@@ -144,8 +144,8 @@ class Till:
         if self._too_many(self.sent.tokens + worst.tokens):
             used, next_one, name = f"{self.sent.tokens:,} of {self._most:,} tokens", f"{worst.tokens:,}", "most_tokens"
         else:
-            used = f"{self._price.of(self.sent.read, self.sent.written):.4f} of {self._price.most:.4f} in money"
-            next_one, name = f"{self._price.of(worst.read, worst.written):.4f}", "price.most"
+            used = f"{self._price.cost(self.sent.read, self.sent.written):.4f} of {self._price.most:.4f} in money"
+            next_one, name = f"{self._price.cost(worst.read, worst.written):.4f}", "price.most"
         return BackendError(
             f"The endpoint's budget is used up: {used} are spent, and the next request may need {next_one} more.",
             f"Raise {name} of the endpoint and run again: what is answered already is not asked for again.",

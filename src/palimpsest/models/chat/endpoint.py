@@ -193,10 +193,10 @@ class _Call:
         """Return the answer of an ask that has failed; stop the call where the others have no chance, either."""
         self._desk.failed += 1
         if failure.what == UNLISTED:
-            self._stop(_unlisted(self._desk.settings))
+            self._stop(_unlisted_error(self._desk.settings))
         in_vain = not self._reached and len(self._answers) + 1 == len(self._asks)
         if in_vain or self._desk.failed >= max(_IN_A_ROW, 2 * self._desk.settings.concurrency):
-            self._stop(_broken(self._desk.settings, failure, self._desk.failed))
+            self._stop(_broken_error(self._desk.settings, failure, self._desk.failed))
         return Answer("", "failed")
 
     def _stop(self, error: BackendError) -> None:
@@ -205,7 +205,7 @@ class _Call:
         self._ended.set()
 
 
-def _unlisted(settings: Connection) -> BackendError:
+def _unlisted_error(settings: Connection) -> BackendError:
     return BackendError(
         f"The endpoint {_address(settings)!r} answers without log-probabilities, by which a judge chooses.",
         "Name a server that lists them, as vLLM and llama.cpp do, or a judge on this machine. No further row is sent.",
@@ -217,7 +217,7 @@ def _address(settings: Connection) -> str:
     return re.sub(r"(?<=//).*@|[?#].*", "", settings.url)
 
 
-def _broken(settings: Connection, failure: Failure, failed: int) -> BackendError:
+def _broken_error(settings: Connection, failure: Failure, failed: int) -> BackendError:
     url = _address(settings)
     if failure.reached:
         return BackendError(

@@ -51,7 +51,7 @@ def endpoint_key(variable: str | None) -> str | None:
     """
     if variable is None:
         return None
-    key = os.environ.get(variable, "").strip() or _of_keyring(variable)
+    key = os.environ.get(variable, "").strip() or _read_keyring(variable)
     if not key:
         raise BackendError(
             f"The environment variable {variable!r}, which should hold the endpoint's key, is not set.",
@@ -66,7 +66,7 @@ def endpoint_key(variable: str | None) -> str | None:
     return key
 
 
-def _of_keyring(name: str) -> str | None:
+def _read_keyring(name: str) -> str | None:
     """Return the keyring's entry; None where there is no keyring, or it cannot be opened."""
     try:
         import keyring

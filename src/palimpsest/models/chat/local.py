@@ -103,7 +103,7 @@ class LocalChat:
         return answers
 
     def _prompt(self, place: int, ask: Ask) -> _Prompt:
-        messages = [{"role": role, "content": self._plain(words)} for role, words in ask.messages]
+        messages = [{"role": role, "content": self._strip_specials(words)} for role, words in ask.messages]
         try:
             text = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         except jinja2.TemplateError as error:
@@ -114,7 +114,7 @@ class LocalChat:
         ids = self._tokenizer.encode(text, add_special_tokens=False)
         return _Prompt(place, ask, ids, min(ask.max_tokens, self._context - len(ids)))
 
-    def _plain(self, words: str) -> str:
+    def _strip_specials(self, words: str) -> str:
         """The words without special tokens, which would end a message or begin one."""
         for token in self._tokenizer.all_special_tokens:
             words = words.replace(token, "")

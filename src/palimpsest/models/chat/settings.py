@@ -111,7 +111,7 @@ class Prompts(Settings):
         return self
 
 
-def of_label(given: Mapping[str, tuple[str, ...]], label: str) -> tuple[str, ...]:
+def select_for_label(given: Mapping[str, tuple[str, ...]], label: str) -> tuple[str, ...]:
     """Return the entries for a label, or the common entries where it has none of its own.
 
     >>> of_label({"a": ("one",), "*": ("two",)}, "a"), of_label({"*": ("two",)}, "b"), of_label({}, "a")
@@ -187,7 +187,7 @@ class Price(Settings):
         description="Most that one variant may cost over all its runs, in the same currency; null: no limit.",
     )
 
-    def of(self, read: float, written: float) -> float:
+    def cost(self, read: float, written: float) -> float:
         """What so many tokens cost.
 
         >>> Price(read=1.0, written=4.0).of(1_000_000, 500_000)

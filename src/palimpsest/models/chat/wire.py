@@ -89,7 +89,7 @@ class Wire:
         try:
             reply = await asyncio.wait_for(self._post(client, ask, limit), self._settings.timeout)
         except (TimeoutError, self._httpx.HTTPError, self._httpx.InvalidURL) as error:
-            return self._lost(error)
+            return self._explain_lost(error)
         if reply.status not in range(200, 300):
             return self._status(reply, limit)
         answer, use = _read_reply(reply.content, worst, listed=bool(ask.listed))
@@ -119,21 +119,21 @@ class Wire:
         return {"model": self._settings.model, "messages": messages, **limits, **top}
 
     def _status(self, reply: _Reply, limit: str) -> _Outcome:
-        status, body = reply.status, _json(reply.content)
+        status, body = reply.status, _parse_json(reply.content)
         code = _error_code(body)
         what = f"HTTP {status}, {code}" if code else f"HTTP {status}"
         if code in _REFUSALS:
             return Answer("", "refused"), _NOTHING
         if 300 <= status < 400 or status in _TURNED_AWAY or code == "insufficient_quota":
             return Failure(what, again=False, reached=False), _NOTHING
-        if _at(body, "error", "param") == limit == "max_tokens":
+        if _value_at(body, "error", "param") == limit == "max_tokens":
             self._limit = "max_completion_tokens"  # as newer models of one vendor will have it
             return Failure(what, again=True, wait=0.0), _NOTHING
         wait = retry_after(reply.headers, datetime.now(UTC)) or None  # a server that fails is not asked again at once
         again = (status in _PASSING or status >= 500) and (wait or 0.0) <= _LONGEST_WAIT
         return Failure(what, again, wait=wait), None if status in _PERHAPS_ANSWERED else _NOTHING
 
-    def _lost(self, error: Exception) -> _Outcome:
+    def _explain_lost(self, error: Exception) -> _Outcome:
         http = self._httpx
         if isinstance(error, http.ConnectError | http.ConnectTimeout | http.UnsupportedProtocol | http.InvalidURL):
             return Failure("no connection", again=True, reached=False), _NOTHING
@@ -164,14 +164,16 @@ def _read_reply(content: bytes, worst: TokenUse, listed: bool = False) -> tuple[
     Returns:
         None for the answer if there is none: malformed JSON, no choices, no text, or no list.
     """
-    body = _json(content)
-    choice = _at(body, "choices", 0)
-    words, finish = _likely(choice) if listed else _at(choice, "message", "content"), _finish(choice)
+    body = _parse_json(content)
+    choice = _value_at(body, "choices", 0)
+    words, finish = _read_likely(choice) if listed else _value_at(choice, "message", "content"), _finish(choice)
     text = _without_surrogates(words) if isinstance(words, str) else ""
     most = _LONGEST_TOKEN * worst.written
     if len(text) > most and not listed:
         text, finish = text[:most], "length"
-    use = TokenUse(_count(_at(body, "usage", "prompt_tokens")), _count(_at(body, "usage", "completion_tokens")))
+    use = TokenUse(
+        _count(_value_at(body, "usage", "prompt_tokens")), _count(_value_at(body, "usage", "completion_tokens"))
+    )
     if use.read < 1 or use.written < bool(text):
         use = worst
     if not isinstance(words, str) and (finish == "stop" or (listed and finish != "refused")):
@@ -181,18 +183,21 @@ def _read_reply(content: bytes, worst: TokenUse, listed: bool = False) -> tuple[
 
 def _lists_nothing(content: bytes) -> bool:
     """Return whether a reply has words but no log-probabilities at all, as from a server that does not support them."""
-    choice = _at(_json(content), "choices", 0)
-    words = _at(choice, "message", "content") or _at(choice, "text")
-    return isinstance(words, str) and _at(choice, "logprobs") is None and _finish(choice) != "refused"
+    choice = _value_at(_parse_json(content), "choices", 0)
+    words = _value_at(choice, "message", "content") or _value_at(choice, "text")
+    return isinstance(words, str) and _value_at(choice, "logprobs") is None and _finish(choice) != "refused"
 
 
-def _likely(choice: Any) -> str | None:
+def _read_likely(choice: Any) -> str | None:
     """Pairs of a first token and its log-probability, as JSON; None where a choice lists none.
 
     Chats list objects, completions a mapping.
     """
-    chat, plain = _at(choice, "logprobs", "content", 0, "top_logprobs"), _at(choice, "logprobs", "top_logprobs", 0)
-    of_chat = [(_at(one, "token"), _at(one, "logprob")) for one in chat] if isinstance(chat, list) else []
+    chat, plain = (
+        _value_at(choice, "logprobs", "content", 0, "top_logprobs"),
+        _value_at(choice, "logprobs", "top_logprobs", 0),
+    )
+    of_chat = [(_value_at(one, "token"), _value_at(one, "logprob")) for one in chat] if isinstance(chat, list) else []
     found = list(plain.items()) if isinstance(plain, dict) else of_chat
     pairs = [(_without_surrogates(token), float(value)) for token, value in found if _is_likely(token, value)]
     return json.dumps(pairs) if pairs else None
@@ -208,15 +213,15 @@ def _without_surrogates(text: str) -> str:
 
 
 def _finish(choice: Any) -> Literal["stop", "length", "refused"]:
-    reason = _at(choice, "finish_reason")
-    if reason == "content_filter" or _at(choice, "message", "refusal"):
+    reason = _value_at(choice, "finish_reason")
+    if reason == "content_filter" or _value_at(choice, "message", "refusal"):
         return "refused"
     return "length" if reason == "length" else "stop"
 
 
 def _error_code(body: Any) -> str:
     """The short name that a server gives its error; "" where it has none. Its message may quote the prompt."""
-    code = _at(body, "code") or _at(body, "error", "code") or ""
+    code = _value_at(body, "code") or _value_at(body, "error", "code") or ""
     return code if isinstance(code, str) and len(code) <= 40 and code.replace("_", "").isalnum() else ""
 
 
@@ -226,14 +231,14 @@ def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
     >>> retry_after({"retry-after": "1.5"}, datetime.now(UTC)), retry_after({"retry-after-ms": "20"}, datetime.now(UTC))
     (1.5, 0.02)
     """
-    milliseconds, asked = _number(headers.get("retry-after-ms")), headers.get("retry-after")
+    milliseconds, asked = _parse_number(headers.get("retry-after-ms")), headers.get("retry-after")
     if milliseconds is not None:
         return milliseconds / 1000.0
-    seconds = _number(asked)
-    return _until(asked, now) if seconds is None and asked else seconds
+    seconds = _parse_number(asked)
+    return _seconds_until(asked, now) if seconds is None and asked else seconds
 
 
-def _until(date: str, now: datetime) -> float | None:
+def _seconds_until(date: str, now: datetime) -> float | None:
     try:
         then = parsedate_to_datetime(date)
     except (ValueError, OverflowError):
@@ -241,7 +246,7 @@ def _until(date: str, now: datetime) -> float | None:
     return max(0.0, (then.replace(tzinfo=then.tzinfo or UTC) - now).total_seconds())
 
 
-def _number(text: str | None) -> float | None:
+def _parse_number(text: str | None) -> float | None:
     try:
         number = float(text or "")
     except ValueError:
@@ -249,7 +254,7 @@ def _number(text: str | None) -> float | None:
     return number if 0.0 <= number < float("inf") else None
 
 
-def _json(content: bytes) -> Any:
+def _parse_json(content: bytes) -> Any:
     try:
         return json.loads(content)
     except (ValueError, RecursionError):
@@ -260,7 +265,7 @@ def _count(value: Any) -> int:
     return value if type(value) is int and value < _LARGEST_COUNT else -1
 
 
-def _at(value: Any, *path: str | int) -> Any:
+def _value_at(value: Any, *path: str | int) -> Any:
     """Return the value at the path; None where there is none."""
     for step in path:
         try:

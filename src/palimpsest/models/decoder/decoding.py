@@ -70,9 +70,9 @@ class Decoder:
         Raises:
             ModelError: the folder holds no decoder, or one for another encoder.
         """
-        network, tokenizer = _loaded(Path(folder), encoder)
+        network, tokenizer = _load_network(Path(folder), encoder)
         corrector = Path(folder) / CORRECTOR
-        return cls(network, tokenizer, _loaded(corrector, encoder)[0] if corrector.exists() else None)
+        return cls(network, tokenizer, _load_network(corrector, encoder)[0] if corrector.exists() else None)
 
     def decode(self, vectors: np.ndarray, settings: DecodeSettings, encode: Encode, seed: int) -> Decoded:
         """A text for each embedding.
@@ -87,7 +87,7 @@ class Decoder:
             ModelError: a vector is zero or not finite or not of d numbers, texts of `settings.max_tokens` do not fit
                 the language model, or rewrites are asked of a decoder without a corrector.
         """
-        targets = _unit(vectors, self.dimension)
+        targets = _normalise(vectors, self.dimension)
         self._require(settings)
         shape = (settings.samples, settings.max_tokens + 1)  # the last coin cuts
         coins = [np.random.default_rng([seed, index]).random(shape) for index in range(len(targets))]
@@ -121,11 +121,11 @@ class Decoder:
         written: list[list[int]] = []
         for start in range(0, len(tries), settings.batch):
             owners, coins = zip(*tries[start : start + settings.batch], strict=True)
-            written += (self._rewritten if rewrite else self._ended)(search, owners, np.stack(coins), settings)
+            written += (self._rewrite if rewrite else self._write_ends)(search, owners, np.stack(coins), settings)
         texts = [text.strip() for text in self.tokenizer.batch_decode(written)]
         search.offer([owner for owner, _ in tries], written, texts)
 
-    def _ended(
+    def _write_ends(
         self, search: "_Search", owners: Sequence[int], coins: np.ndarray, settings: DecodeSettings
     ) -> list[list[int]]:
         """Write a text for each vector's index: a random beginning of its best text, completed by the decoder."""
@@ -134,7 +134,7 @@ class Decoder:
         begun = [text[: int(cut * len(text))] for text, cut in zip(best, coins[:, -1], strict=True)]
         return self.network.write(targets, begun, coins[:, :-1], self._banned, settings)
 
-    def _rewritten(
+    def _rewrite(
         self, search: "_Search", owners: Sequence[int], coins: np.ndarray, settings: DecodeSettings
     ) -> list[list[int]]:
         """Write a text for each vector's index by the corrector, which reads the best text and its embedding."""
@@ -145,7 +145,7 @@ class Decoder:
         return self.corrector.write(given, [[] for _ in best], coins[:, :-1], self._banned, settings, best)
 
 
-def _loaded(folder: Path, encoder: str) -> tuple[Network, PreTrainedTokenizerBase]:
+def _load_network(folder: Path, encoder: str) -> tuple[Network, PreTrainedTokenizerBase]:
     """The network in a folder, a decoder or a corrector, and its tokenizer."""
     try:
         facts, maps = read_json(folder / FACTS), load_file(folder / MAPS)
@@ -196,7 +196,7 @@ class _Search:
                 self.embeddings[owner], self.cosines[owner] = embeddings[place], cosines[place]
 
 
-def _unit(vectors: np.ndarray, dimension: int) -> np.ndarray:
+def _normalise(vectors: np.ndarray, dimension: int) -> np.ndarray:
     """Vectors scaled to length 1, float32 (n, dimension)."""
     wide = np.asarray(vectors, dtype=np.float64)
     lengths = np.linalg.norm(wide, axis=1, keepdims=True) if wide.ndim == 2 else np.zeros((1, 1))

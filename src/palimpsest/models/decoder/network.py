@@ -104,7 +104,7 @@ class Network(nn.Module):
         network.load_state_dict(old)
         return network.to(self.centre.device)
 
-    def scaled(self, embeddings: torch.Tensor) -> torch.Tensor:
+    def scale(self, embeddings: torch.Tensor) -> torch.Tensor:
         """Scale the maps' input: unit vectors (B, r) around their mean, with coordinates of about unit variance."""
         return (embeddings - self.centre) * self.dimension**0.5
 
@@ -117,7 +117,7 @@ class Network(nn.Module):
             embeddings: the input, shape (B, r).
             earlier: tokens of the earlier texts, where it reads them.
         """
-        read = self.scaled(embeddings)
+        read = self.scale(embeddings)
         tokens = pad_right(texts, 0).to(read.device)
         targets = pad_right([[*text, self._ids.eos] for text in texts], IGNORED).to(read.device)  # (B, T + 1)
         inputs = torch.cat([self._beginning(read, earlier), self._inputs(tokens, read)], dim=1)
@@ -139,7 +139,7 @@ class Network(nn.Module):
         rows = real.nonzero()[:, 0]
         worth, trust = self.words(read), self.trust(hidden)
         logits = torch.addcmul(logits_of(self.lm, hidden), trust, worth[rows])
-        places, written = _written(tokens, real)
+        places, written = _find_written(tokens, real)
         spent = self.spent * trust[places, 0] * worth[rows[places], written]
         logits = logits.index_put((places, written), -spent, accumulate=True)
         return functional.cross_entropy(logits, targets[real], reduction="sum")
@@ -163,7 +163,7 @@ class Network(nn.Module):
             banned: tokens that are never written.
             earlier: tokens of the earlier texts, where it reads them.
         """
-        read, uniforms = self.scaled(embeddings), torch.from_numpy(coins).to(embeddings.device)
+        read, uniforms = self.scale(embeddings), torch.from_numpy(coins).to(embeddings.device)
         worth, cache = self.words(read), DynamicCache()
         texts: list[list[int]] = [[] for _ in begun]
         alive = list(range(len(texts)))
@@ -227,7 +227,7 @@ def _weight(module: nn.Module) -> torch.Tensor:
     return cast(torch.Tensor, module.weight)
 
 
-def _written(tokens: torch.Tensor, real: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _find_written(tokens: torch.Tensor, real: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """For each predicted position the tokens written before it, each once.
 
     Args:

@@ -21,7 +21,7 @@ from palimpsest.errors import ModelError
 from palimpsest.files import atomic_path, write_json
 from palimpsest.models.decoder.network import Network
 from palimpsest.models.decoder.settings import DecoderSettings
-from palimpsest.models.descent import Kept, descended, key_of, length_batches, recent_mean, rise_and_cosine
+from palimpsest.models.descent import Kept, descend, key_of, length_batches, recent_mean, rise_and_cosine
 from palimpsest.models.lm import load_lm, save_lm
 from palimpsest.models.tokens import encode_texts, specials
 
@@ -43,7 +43,7 @@ _LONGEST = 200  # characters, unless it is quoted: lists and tables are longer
 def split_sentences(text: str) -> list[str]:
     """The usable sentences of a text, in order: 4 to 28 words, a capital or a quotation mark in front."""
     plain = _SPACE.sub(" ", _TAG.sub(" ", text)).strip()
-    return [sentence for sentence in _BOUNDARY.split(plain) if _usable(sentence)]
+    return [sentence for sentence in _BOUNDARY.split(plain) if _is_usable(sentence)]
 
 
 def sentences_of(texts: Iterable[str]) -> list[str]:
@@ -59,7 +59,7 @@ def sentences_of(texts: Iterable[str]) -> list[str]:
     return list(distinct.values())
 
 
-def _usable(sentence: str) -> bool:
+def _is_usable(sentence: str) -> bool:
     words = len(sentence.split())
     begins = sentence.startswith('"') or (sentence[:1].isupper() and len(sentence) < _LONGEST)
     return begins and _FEWEST <= words <= _MOST
@@ -162,16 +162,16 @@ def _learn_words(network: Network, texts: list[list[int]], vectors: torch.Tensor
     epochs = (torch.randperm(len(texts), generator=coins).split(_WORD_BATCH) for _ in range(_WORD_EPOCHS))
     steps = _WORD_EPOCHS * -(-len(texts) // _WORD_BATCH)
     rates = LambdaLR(optimizer, lambda step: 1.0 - step / max(1, steps))
-    drawn = ((batch, _blurred(vectors[batch], _WORD_NOISE, coins)) for batch in chain.from_iterable(epochs))
+    drawn = ((batch, _blur(vectors[batch], _WORD_NOISE, coins)) for batch in chain.from_iterable(epochs))
 
     def loss(one: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
         chosen = [sorted(set(texts[index])) for index in one[0].tolist()]
         rows = torch.tensor([row for row, tokens in enumerate(chosen) for _ in tokens], device=vectors.device)
         columns = torch.tensor([token for tokens in chosen for token in tokens], device=vectors.device)
-        scores = network.words(network.scaled(one[1])) + usual
+        scores = network.words(network.scale(one[1])) + usual
         return -functional.log_softmax(scores, dim=1)[rows, columns].mean()
 
-    return descended(network.words, drawn, loss, rates, name="words", steps=steps, private=False)
+    return descend(network.words, drawn, loss, rates, name="words", steps=steps, private=False)
 
 
 def learn(
@@ -198,7 +198,7 @@ def learn(
     def drawn() -> Iterator[tuple[list[int], torch.Tensor]]:
         for batch in batches:
             wanted, beside = vectors[batch].tensor_split([network.dimension], dim=1)
-            yield batch, torch.cat([_blurred(wanted, _NOISE, coins), beside], dim=1)
+            yield batch, torch.cat([_blur(wanted, _NOISE, coins), beside], dim=1)
 
     def loss(one: tuple[list[int], torch.Tensor]) -> torch.Tensor:
         batch, read = one
@@ -207,7 +207,7 @@ def learn(
 
     about = (*texts, *earlier, vectors.cpu().numpy().tobytes(), settings, seed)
     state = None if kept is None else Kept(kept, key_of(network.lm, about))
-    return descended(
+    return descend(
         network,
         drawn(),
         loss,
@@ -234,7 +234,7 @@ def _optimizer(network: Network, settings: DecoderSettings) -> torch.optim.AdamW
     return torch.optim.AdamW(groups, betas=_BETAS, fused=True)
 
 
-def _blurred(vectors: torch.Tensor, length: float, coins: torch.Generator) -> torch.Tensor:
+def _blur(vectors: torch.Tensor, length: float, coins: torch.Generator) -> torch.Tensor:
     """Unit vectors (B, d) moved by this length in random directions, and back on the sphere."""
     directions = functional.normalize(torch.randn(vectors.shape, generator=coins).to(vectors.device), dim=1)
     return functional.normalize(vectors + length * directions, dim=1)

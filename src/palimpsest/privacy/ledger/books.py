@@ -13,10 +13,10 @@ from palimpsest.errors import LedgerError
 from palimpsest.privacy import events
 from palimpsest.privacy.gaussian_share import Share
 from palimpsest.privacy.ledger import reader
-from palimpsest.privacy.ledger.chain import Chain, Entry, interpreted
+from palimpsest.privacy.ledger.chain import Chain, Entry, report_malformed
 from palimpsest.privacy.ledger.reader import STRIKE, Account, Fault
 from palimpsest.privacy.ledger.records import MOVES, Asset, Balance, Cap, Charge, Run, digest_of
-from palimpsest.privacy.ledger.rules import balance, shared_out
+from palimpsest.privacy.ledger.rules import assign_shares, balance
 from palimpsest.privacy.ledger.total import Total, total_of
 from palimpsest.privacy.ledger.witness import Witnesses
 from palimpsest.privacy.planned import PlannedQuery
@@ -50,11 +50,11 @@ class Books:
         """The hash of the newest entry."""
         return self.chain.head.hash
 
-    def known(self, name: str) -> Asset | None:
+    def find_asset(self, name: str) -> Asset | None:
         """Return the asset of that name, or None if it is not registered; LedgerError where its entry is malformed."""
         if not (terms := self.chain.terms(name)):
             return None
-        with interpreted(f"The entry of asset {name!r}"):
+        with report_malformed(f"The entry of asset {name!r}"):
             own = {each.name: terms[each.name] for each in fields(Asset) if each.name not in (*_BESIDE, "milestones")}
             own |= {name: tuple(terms.get(name, ())) for name in ("orders", "milestones")}
             own |= {"teams": tuple(sorted(terms.get("teams", {}).items()))}
@@ -68,7 +68,7 @@ class Books:
         Raises:
             LedgerError: if it is not registered.
         """
-        asset = self.known(name)
+        asset = self.find_asset(name)
         if asset is None:
             raise LedgerError(
                 f"Asset {name!r} is not registered in the ledger at {self.place}.",
@@ -78,13 +78,13 @@ class Books:
 
     def caps(self, name: str) -> list[Cap]:
         """Return every cap the asset has had, oldest first: raising one is a decision that readers of a release see."""
-        with interpreted("A cap"):
+        with report_malformed("A cap"):
             said = ((entry.says, entry.time) for entry in self.chain.of(name, "register", "amend"))
             return [Cap(body["epsilon"], time) for body, time in said if "epsilon" in body]
 
     def highest_cap(self, name: str, since: int) -> float:
         """Return the asset's highest cap from the entry numbered `since` on."""
-        with interpreted("A cap"):
+        with report_malformed("A cap"):
             said = [(entry.seq, entry.says) for entry in self.chain.of(name, "register", "amend")]
             caps = [(seq, float(body["epsilon"])) for seq, body in said if "epsilon" in body]
         standing = [epsilon for seq, epsilon in caps if seq <= since]
@@ -99,7 +99,7 @@ class Books:
         """
         asset = self.asset(name)
         found = [charge for own in (name, *self.names(name)) for charge in self.account(own).charges]
-        return shared_out(asset, sorted(found, key=lambda charge: charge.seq))
+        return assign_shares(asset, sorted(found, key=lambda charge: charge.seq))
 
     def account(self, name: str) -> Account:
         """Return what was charged under this name only, and which of its entries say what no entry may."""
@@ -113,7 +113,7 @@ class Books:
         names = (name, *self.names(name))
         return sorted(fault for own in names for fault in (*self.account(own).faults, *self._rows[own].faults))
 
-    def full(self, name: str) -> list[Fault]:
+    def filling_faults(self, name: str) -> list[Fault]:
         """Return the entries that fill the asset's budget because nothing covers them, and that nobody struck."""
         return [fault for fault in self.faults(name) if fault.fills and fault.struck is None]
 
@@ -142,24 +142,24 @@ class Books:
 
     def names(self, name: str) -> tuple[str, ...]:
         """Return the other names of an asset's rows for the same unit of privacy: charges under all of them add up."""
-        asset = self.known(name)
-        alike = (other for other in self._alike(name) if asset is not None and self._has_unit(other, asset))
+        asset = self.find_asset(name)
+        alike = (other for other in self._find_alike(name) if asset is not None and self._has_unit(other, asset))
         return tuple(alike)
 
     def other_units(self, name: str) -> tuple[str, ...]:
         """Return the names of an asset's rows for another unit of privacy, whose epsilons say nothing of this one's."""
-        return tuple(other for other in self._alike(name) if other not in self.names(name))
+        return tuple(other for other in self._find_alike(name) if other not in self.names(name))
 
     def _has_unit(self, name: str, asset: Asset) -> bool:
-        other = self.known(name)
+        other = self.find_asset(name)
         return other is not None and (other.unit, other.unit_column) == (asset.unit, asset.unit_column)
 
-    def _alike(self, name: str) -> list[str]:
+    def _find_alike(self, name: str) -> list[str]:
         """Return all other names that share rows with this one, directly or through further names."""
         found, new = [name], [name]
         while new:
-            own = frozenset[str]().union(*(self.rows_known(each) for each in new))
-            new = [other for other in self.chain.keys if other not in found and own & self.rows_known(other)]
+            own = frozenset[str]().union(*(self.known_likenesses(each) for each in new))
+            new = [other for other in self.chain.keys if other not in found and own & self.known_likenesses(other)]
             found += new
         return found[1:]
 
@@ -172,7 +172,7 @@ class Books:
         first = next(entry.asset for entry in self.chain.entries if entry.kind == "register")
         return digest(bytes.fromhex(self.chain.keys[first]), "rows of a ledger")
 
-    def rows_known(self, name: str) -> frozenset[str]:
+    def known_likenesses(self, name: str) -> frozenset[str]:
         """Return every likeness of rows that was recorded for an asset; see `records.keyed.likeness`."""
         return self._rows[name].known if name in self._rows else frozenset()
 
@@ -190,11 +190,11 @@ class Books:
         if name in self._rows and self._rows[name].word:
             return None
         others = (other for other in self.chain.keys if other != name)
-        return next((other for other in others if likeness in self.rows_known(other)), None)
+        return next((other for other in others if likeness in self.known_likenesses(other)), None)
 
-    def elsewhere(self, name: str) -> int:
+    def count_elsewhere(self, name: str) -> int:
         """Count the other ledgers that have charged an asset of this name, by the heads noted here."""
-        return self.witnesses.others(name, [digest_of(key) for key in self.chain.keys.values()])
+        return self.witnesses.count_others(name, [digest_of(key) for key in self.chain.keys.values()])
 
     def require_alone(self, name: str) -> None:
         """Raise LedgerError where another ledger has charged this asset, by the heads noted here.
@@ -203,8 +203,8 @@ class Books:
         on with what is left of one of its own, unless it is marked as after a loss: then no total of it is stated.
         A copy of this ledger, wherever it lies, has the same random keys and is no other one.
         """
-        asset = self.known(name)
-        if (asset is None or not asset.after_loss) and self.elsewhere(name):
+        asset = self.find_asset(name)
+        if (asset is None or not asset.after_loss) and self.count_elsewhere(name):
             raise LedgerError(
                 f"Asset {name!r} was charged on another ledger, by the entries noted in "
                 f"{str(self.witnesses.folder)!r}; the one at {self.place} does not have these charges.",
@@ -226,7 +226,7 @@ class _Rows:
 
 def _rows_of(entries: Iterable[Entry]) -> _Rows:
     own = list(entries)
-    struck, rows = reader.struck_by(own), [one for one in own if one.kind == ROWS]
+    struck, rows = reader.struck_entries(own), [one for one in own if one.kind == ROWS]
     bodies = {one.seq: reader.body_of(one) or {} for one in rows}
     malformed = {seq for seq, body in bodies.items() if not body or not isinstance(body.get("likeness", ""), str)}
     faults = (Fault(seq, ROWS, "says nothing that can be read", False, struck.get(seq)) for seq in sorted(malformed))
@@ -240,15 +240,15 @@ def registration(asset: Asset, noted_in: str | None = None) -> dict[str, Any]:
     and the folder in which its heads are noted, where that is not beside the ledger."""
     lost: dict[str, Any] = {"lost": True} if asset.after_loss else {}
     noted = {} if noted_in is None else {"noted_in": noted_in}
-    return _public(asset) | {"key_hash": digest_of(asset.key.hex())} | lost | noted
+    return _public_terms(asset) | {"key_hash": digest_of(asset.key.hex())} | lost | noted
 
 
 def fixed_terms(asset: Asset) -> dict[str, Any]:
     """Return the terms that must be the same when an asset is registered again."""
-    return {name: value for name, value in _public(asset).items() if name != "orders"}
+    return {name: value for name, value in _public_terms(asset).items() if name != "orders"}
 
 
-def _public(asset: Asset) -> dict[str, Any]:
+def _public_terms(asset: Asset) -> dict[str, Any]:
     return {name: value for name, value in asdict(asset).items() if name not in _BESIDE}
 
 

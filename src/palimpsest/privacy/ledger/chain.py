@@ -15,7 +15,7 @@ from sqlalchemy.engine import Connection
 
 from palimpsest.errors import LedgerError
 from palimpsest.privacy.ledger.database import assets, entries
-from palimpsest.privacy.ledger.records import canonical, digest_of
+from palimpsest.privacy.ledger.records import canonical_json, digest_of
 from palimpsest.privacy.ledger.witness import Head
 
 _EMPTY = Head(0, "")
@@ -46,7 +46,7 @@ class Entry:
     @property
     def says(self) -> dict[str, Any]:
         """The parsed body; LedgerError where it is malformed."""
-        with interpreted(f"Entry {self.seq}"):
+        with report_malformed(f"Entry {self.seq}"):
             return dict(json.loads(self.body))
 
 
@@ -82,7 +82,7 @@ class Chain:
             terms |= entry.says | {name: terms[name] for name in _SAID_ONCE if name in terms}
         return terms
 
-    def lacks(self, hashes: Collection[str], heads: Collection[Head]) -> int:
+    def count_missing(self, hashes: Collection[str], heads: Collection[Head]) -> int:
         """Count the entries noted elsewhere that the chain lacks; one noted with a number must stand at that number."""
         known = {entry.hash: entry.seq for entry in self.entries}
         misplaced = {head.hash for head in heads if known.get(head.hash) != head.seq}
@@ -92,10 +92,10 @@ class Chain:
 def read(connection: Connection) -> Chain:
     """Read all entries and keys and recompute them; see `linked`."""
     rows = connection.execute(sa.select(entries).order_by(entries.c.seq))
-    return linked(rows, {row.name: row.key for row in connection.execute(sa.select(assets))})
+    return rebuild_chain(rows, {row.name: row.key for row in connection.execute(sa.select(assets))})
 
 
-def linked(rows: Iterable[Sequence[Any]], keys: Mapping[str, str]) -> Chain:
+def rebuild_chain(rows: Iterable[Sequence[Any]], keys: Mapping[str, str]) -> Chain:
     """Recompute the chain of these rows, oldest first.
 
     Raises:
@@ -104,7 +104,7 @@ def linked(rows: Iterable[Sequence[Any]], keys: Mapping[str, str]) -> Chain:
     chained: list[Entry] = []
     previous = _EMPTY.hash
     for expected, row in enumerate(rows, start=1):
-        entry = _whole(row)
+        entry = _verify_row(row)
         if entry.seq != expected or entry.previous != previous:
             raise _misfit(entry)
         chained.append(entry)
@@ -114,13 +114,13 @@ def linked(rows: Iterable[Sequence[Any]], keys: Mapping[str, str]) -> Chain:
     return chain
 
 
-def of_kind(connection: Connection, kind: str) -> list[Entry]:
+def read_kind(connection: Connection, kind: str) -> list[Entry]:
     """Read all entries of one kind, oldest first, without the rest of the chain; LedgerError where one was changed."""
     rows = sa.select(entries).where(entries.c.kind == kind).order_by(entries.c.seq)
-    return [_whole(row) for row in connection.execute(rows)]
+    return [_verify_row(row) for row in connection.execute(rows)]
 
 
-def of_charge(connection: Connection, asset: str, charge: str, struck: Collection[int]) -> list[Entry]:
+def read_charge(connection: Connection, asset: str, charge: str, struck: Collection[int]) -> list[Entry]:
     """Return the entries of one charge, oldest first. Of the many that count its steps, only the furthest is included.
 
     That is the one with the longest body, and among these the last in order. Palimpsest writes one number there and
@@ -133,13 +133,13 @@ def of_charge(connection: Connection, asset: str, charge: str, struck: Collectio
     steps = own.where(entries.c.kind == "advance", entries.c.seq.not_in(struck))
     furthest = steps.order_by(sa.func.length(entries.c.body).desc(), entries.c.body.desc()).limit(1)
     rows = [*connection.execute(own.where(entries.c.kind != "advance")), *connection.execute(furthest)]
-    return sorted(map(_whole, rows), key=lambda entry: entry.seq)
+    return sorted(map(_verify_row, rows), key=lambda entry: entry.seq)
 
 
-def newest(connection: Connection) -> Entry | None:
+def read_newest(connection: Connection) -> Entry | None:
     """Return the newest entry, or None; LedgerError where it was changed."""
     row = connection.execute(sa.select(entries).order_by(entries.c.seq.desc()).limit(1)).first()
-    return None if row is None else _whole(row)
+    return None if row is None else _verify_row(row)
 
 
 def holds(connection: Connection, entry: Entry) -> bool:
@@ -149,7 +149,7 @@ def holds(connection: Connection, entry: Entry) -> bool:
 
 
 @contextmanager
-def interpreted(what: str) -> Iterator[None]:
+def report_malformed(what: str) -> Iterator[None]:
     """Raise an error of two parts for a body that has the right hash but is malformed."""
     try:
         yield
@@ -161,25 +161,25 @@ def interpreted(what: str) -> Iterator[None]:
 
 def append(connection: Connection, asset: str, kind: str, charge: str | None, body: Mapping[str, Any]) -> Entry:
     """Write one entry behind the newest; returns it."""
-    entry = newest(connection)
+    entry = read_newest(connection)
     last = _EMPTY if entry is None else entry.head
-    time, text = datetime.now(UTC).isoformat(timespec="seconds"), canonical(body)
+    time, text = datetime.now(UTC).isoformat(timespec="seconds"), canonical_json(body)
     parts = last.seq + 1, asset, kind, charge, time, text
-    entry = Entry(*parts, previous=last.hash, hash=_linked(last.hash, *parts))
+    entry = Entry(*parts, previous=last.hash, hash=_hash_entry(last.hash, *parts))
     connection.execute(entries.insert().values(**asdict(entry)))
     return entry
 
 
-def _linked(previous: str, *parts: object) -> str:
+def _hash_entry(previous: str, *parts: object) -> str:
     """Return the hash of an entry's content and of the entry before it."""
-    return digest_of(canonical({"previous": previous, "parts": [*parts]}))
+    return digest_of(canonical_json({"previous": previous, "parts": [*parts]}))
 
 
-def _whole(row: Sequence[Any]) -> Entry:
+def _verify_row(row: Sequence[Any]) -> Entry:
     """Return the entry of a row; LedgerError unless it has the hash of its own content."""
     *parts, previous, own = row
     try:
-        whole = own == _linked(previous, *parts)
+        whole = own == _hash_entry(previous, *parts)
     except TypeError:  # a database may hold bytes where there was text
         whole = False
     if not whole:

@@ -59,12 +59,12 @@ def prepare(engine: Engine) -> None:
     with engine.execution_options(immediate=True).begin() as connection:
         if connection.dialect.name == "postgresql":
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_TURN)))
-        if not are_there(connection):
+        if not tables_exist(connection):
             meta.create_all(connection)
             connection.execute(_versions.insert().values(version_num=_REVISION))
 
 
-def are_there(connection: Connection) -> bool:
+def tables_exist(connection: Connection) -> bool:
     """Return whether the tables exist; if they do, this version reads them.
 
     Raises:
@@ -83,8 +83,8 @@ def are_there(connection: Connection) -> bool:
     return True
 
 
-def unreadable(place: str, error: Exception) -> LedgerError:
-    return _busy(place, error) or LedgerError(
+def reading_error(place: str, error: Exception) -> LedgerError:
+    return _busy_error(place, error) or LedgerError(
         f"The ledger at {place} cannot be read ({type(error).__name__}).",
         "Check the file's permissions or the database's address. Reading writes beside a SQLite file: if its disk "
         "cannot be written, copy it and the files beside it to one that can. If it is damaged, restore it from a "
@@ -92,20 +92,20 @@ def unreadable(place: str, error: Exception) -> LedgerError:
     )
 
 
-def unwritable(place: str, error: Exception) -> LedgerError:
-    return _busy(place, error) or LedgerError(
+def writing_error(place: str, error: Exception) -> LedgerError:
+    return _busy_error(place, error) or LedgerError(
         f"The ledger at {place} could not be written ({type(error).__name__}).",
         "Check its permissions and the free space of its disk; nothing was charged by this step.",
     )
 
 
-def unmade(place: str, error: Exception, *, there: bool) -> LedgerError:
+def creation_error(place: str, error: Exception, *, there: bool) -> LedgerError:
     """Return why there is no ledger to work with; another place is a remedy only where there was no file yet.
 
     A ledger elsewhere would not know what the existing one has spent.
     """
     if there:
-        return _busy(place, error) or LedgerError(
+        return _busy_error(place, error) or LedgerError(
             f"The ledger at {place} is there and cannot be opened ({type(error).__name__}).",
             "Check its permissions and the free space of its disk; restore it from a backup if it is damaged.",
         )
@@ -115,7 +115,7 @@ def unmade(place: str, error: Exception, *, there: bool) -> LedgerError:
     )
 
 
-def _busy(place: str, error: Exception) -> LedgerError | None:
+def _busy_error(place: str, error: Exception) -> LedgerError | None:
     """Return the error where another process kept its turn for longer than the wait; None for anything else."""
     code = getattr(getattr(error, "orig", None), "sqlite_errorcode", None) or 0
     if code & 0xFF != sqlite3.SQLITE_BUSY:  # the other bits say of what kind
@@ -137,15 +137,15 @@ def sqlite_path(url: str) -> Path | None:
     path = Path(parsed.database or "")
     if not path.is_absolute():
         # A path relative to the working directory, or memory, would be a fresh, empty ledger in every other process.
-        raise LedgerError(f"The ledger's address {shown(url)} is not an absolute path.", _ADDRESS)
+        raise LedgerError(f"The ledger's address {hide_password(url)} is not an absolute path.", _ADDRESS)
     return path
 
 
-def exists(path: Path) -> bool:
+def file_exists(path: Path) -> bool:
     try:
         return path.is_file()
     except OSError as error:
-        raise unreadable(str(path), error) from None
+        raise reading_error(str(path), error) from None
 
 
 def make_private(path: Path) -> None:
@@ -159,26 +159,26 @@ def make_private(path: Path) -> None:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
 
-def shown(url: str) -> str:
+def hide_password(url: str) -> str:
     """Return the address without its password and its options, since an option may hold a password."""
     return sa.make_url(url).set(query={}).render_as_string(hide_password=True)
 
 
-def connected(url: str) -> Engine:
+def make_engine(url: str) -> Engine:
     """Return the engine of an address; a SQLite file is written durably and by one transaction at a time."""
     of_file = sa.make_url(url).get_backend_name() == "sqlite"
     level = {} if of_file else {"isolation_level": "READ COMMITTED"}  # a writer sees all earlier turns
     try:
         engine = sa.create_engine(url, pool_pre_ping=True, **level)  # a server that was restarted is found again
     except ImportError:
-        raise LedgerError(f"The driver for {shown(url)} is not installed.", _ADDRESS) from None
+        raise LedgerError(f"The driver for {hide_password(url)} is not installed.", _ADDRESS) from None
     if of_file:
-        sa.event.listen(engine, "connect", _durable)
+        sa.event.listen(engine, "connect", _set_durable)
         sa.event.listen(engine, "begin", _begin)
     return engine
 
 
-def at_one_moment(engine: Engine) -> Engine:
+def use_snapshot(engine: Engine) -> Engine:
     """Return the engine for a transaction whose reads all see the same ledger, as those of SQLite do anyway."""
     return engine if engine.dialect.name == "sqlite" else engine.execution_options(isolation_level="REPEATABLE READ")
 
@@ -192,7 +192,7 @@ def take_turn(connection: Connection) -> None:
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_TURN)))
 
 
-def _durable(connection: Any, _record: object) -> None:
+def _set_durable(connection: Any, _record: object) -> None:
     connection.isolation_level = None  # SQLAlchemy then leaves BEGIN to `_begin`
     for setting in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=60000"):
         connection.execute(f"PRAGMA {setting}")

@@ -30,15 +30,15 @@ from palimpsest.privacy.ledger.records import (
     require_unit,
 )
 from palimpsest.privacy.ledger.rules import (
-    as_planned,
     attempt,
     check_advance,
     check_plan,
-    never,
     require_budget,
     require_consent,
     require_kept,
     require_team,
+    resume_never,
+    select_paying,
 )
 from palimpsest.privacy.ledger.store import Store
 from palimpsest.privacy.planned import PlannedQuery
@@ -88,7 +88,7 @@ class Ledger:
         """
         asset.require_possible()
         with self._store.write() as writing:
-            known = writing.books().known(asset.name)
+            known = writing.books().find_asset(asset.name)
             if known is None:
                 _require_below(asset)
                 made = replace(asset, key=secrets.token_bytes(32), after_loss=lost)
@@ -104,7 +104,7 @@ class Ledger:
 
         A cap raised because of what earlier releases showed is not covered by the filter's guarantee.
         """
-        validate.positive(epsilon=epsilon)
+        validate.require_positive(epsilon=epsilon)
         with self._store.write() as writing:
             asset = replace(writing.books().asset(name), epsilon=epsilon)
             writing.amend(name, {"epsilon": epsilon})
@@ -143,7 +143,7 @@ class Ledger:
         with self._store.write() as writing:
             books = writing.books()
             books.asset(name)
-            if likeness in books.rows_known(name):
+            if likeness in books.known_likenesses(name):
                 return
             if other := books.same_rows(name, likeness):
                 raise LedgerError(
@@ -207,18 +207,18 @@ class Ledger:
         """
         return self._store.books(witnesses)
 
-    def unheld(self) -> Books:
+    def unchecked_books(self) -> Books:
         """Return the books without a check against what was noted elsewhere: only for comparing two ledgers.
 
         Raises:
             LedgerError: the chain itself does not hold.
         """
-        return self._store.unheld()
+        return self._store.unchecked_books()
 
-    def exported(self) -> Exported:
+    def export(self) -> Exported:
         """Return all that the ledger holds, checked as `books` checks it."""
         with self._store.write() as writing:
-            return writing.exported()
+            return writing.export()
 
     def take_in(self, ledger: Exported) -> Books:
         """Write a whole ledger into this one, which must be empty; entries, keys and answers stay as they were.
@@ -243,20 +243,20 @@ class Ledger:
         """The hash of the newest entry."""
         return self.books().head
 
-    def alone(self, name: str, run_key: str) -> AbstractContextManager[None]:
+    def lock_run(self, name: str, run_key: str) -> AbstractContextManager[None]:
         """Hold a run of an asset while the block lasts.
 
         Raises:
             LedgerError: another process, or another thread of this one, holds it; or it cannot be locked here.
         """
-        return self._store.alone(name, run_key)
+        return self._store.lock_run(name, run_key)
 
     def reserve(
         self,
         name: str,
         run: Run,
         planned: Sequence[PlannedQuery],
-        resumable: Callable[[Charge], bool] = never,
+        resumable: Callable[[Charge], bool] = resume_never,
         witnesses: Collection[str] = (),
         again: Container[str] = (),
         team: str | None = None,
@@ -296,11 +296,11 @@ class Ledger:
             if not invented:
                 books.require_alone(name)
             now = attempt(run.key, books.account(name).charges, resumable)
-            now = now._replace(kept=as_planned(now.kept, planned, run))
+            now = now._replace(kept=select_paying(now.kept, planned, run))
             missing = {index: query for index, query in enumerate(planned) if index not in now.kept}
             if run.purpose == "release":
                 kept, wanted = now.kept.values(), list(missing.values())
-                require_budget(asset, charges, wanted, run, now.number, kept, books.full(name))
+                require_budget(asset, charges, wanted, run, now.number, kept, books.filling_faults(name))
                 require_team(asset, charges, wanted, run, now.number, team, kept)
                 for charge in (one for one in kept if one.state == "begun"):
                     require_kept(asset, charges, charge, books.highest_cap(name, charge.seq), run)
@@ -339,11 +339,11 @@ class Ledger:
                 the reserved number.
             ValueError: for less than one step.
         """
-        validate.in_range(1, math.inf, steps=steps)
+        validate.require_in_range(1, math.inf, steps=steps)
         if not isinstance(steps, int):
             raise ValueError(f"steps must be a whole number, got {steps!r}")
         with self._store.write() as writing:
-            check_advance(charge, writing.movable(charge, "advance"), begun, steps)
+            check_advance(charge, writing.require_movable(charge, "advance"), begun, steps)
             writing.move(charge, "advance", begun=begun + steps)
 
     def answer(self, charge: Charge, body: Any) -> None:
@@ -359,7 +359,7 @@ class Ledger:
             for charge in reservation.charges:
                 writing.move(charge, "commit")
 
-    def answered(self, name: str, run: Run, planned: Sequence[PlannedQuery]) -> Reservation | None:
+    def find_answered(self, name: str, run: Run, planned: Sequence[PlannedQuery]) -> Reservation | None:
         """Return the newest run of this key with its answers, if it was committed and all are stored; else None.
 
         Guarantee: nothing is reserved. Its charges can begin nothing more, so a view on it replays what they paid for
@@ -370,8 +370,8 @@ class Ledger:
             LedgerError: a stored answer is not the one that the chain has the hash of.
         """
         with self._store.write() as writing:
-            own = rules.committed(run.key, writing.books().charges(name))
-            paid = rules.as_planned({charge.index: charge for charge in own}, planned, run)
+            own = rules.committed_charges(run.key, writing.books().charges(name))
+            paid = rules.select_paying({charge.index: charge for charge in own}, planned, run)
             if not own or not len(own) == len(paid) == len(planned) or any(one.answer_hash is None for one in own):
                 return None
             return Reservation(tuple(own), own[0].run, writing.replays(own))
@@ -413,8 +413,8 @@ def _differences(known: Asset, wanted: Asset) -> str:
     """Describe the terms in which two registrations of an asset differ."""
     before, now = fixed_terms(known), fixed_terms(wanted)
     names = [name for name in before | now if before.get(name) != now.get(name)]
-    return ", ".join(f"{name} {_shown(before.get(name))}, not {_shown(now.get(name))}" for name in names)
+    return ", ".join(f"{name} {_format_term(before.get(name))}, not {_format_term(now.get(name))}" for name in names)
 
 
-def _shown(value: Any) -> str:
+def _format_term(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -20,9 +20,9 @@ import dp_accounting.dp_event as dpa
 
 from palimpsest.errors import LedgerError
 from palimpsest.privacy import accounting, events
-from palimpsest.privacy.gaussian_share import Share, covering, covers
+from palimpsest.privacy.gaussian_share import Share, cover_charge, covers
 from palimpsest.privacy.ledger.chain import Entry
-from palimpsest.privacy.ledger.records import MOVES, PURPOSES, STATES, Asset, Charge, Standing, canonical
+from palimpsest.privacy.ledger.records import MOVES, PURPOSES, STATES, Asset, Charge, Standing, canonical_json
 from palimpsest.privacy.ledger.rules import composes
 from palimpsest.privacy.planned import ADJACENCY
 from palimpsest.privacy.versions import Versions
@@ -74,14 +74,14 @@ class _Malformed(ValueError):
 def read(asset: Asset, entries: Iterable[Entry]) -> Account:
     """Return the account of an asset from its own entries, oldest first."""
     own = list(entries)
-    struck, reading = struck_by(own), _Reading(lambda charge: judged(asset, charge))
+    struck, reading = struck_entries(own), _Reading(lambda charge: judge_charge(asset, charge))
     for entry in own:
         if entry.kind in MOVES:
             reading.take(entry, struck.get(entry.seq))
     return Account(tuple(reading.charges.values()), tuple(reading.faults))
 
 
-def struck_by(entries: Iterable[Entry]) -> dict[int, str]:
+def struck_entries(entries: Iterable[Entry]) -> dict[int, str]:
     """Return the number of each struck entry -> the owner's reason."""
     said = (body_of(entry) or {} for entry in entries if entry.kind == STRIKE)
     return {one["entry"]: str(one.get("because", "")) for one in said if events.is_count(one.get("entry"))}
@@ -115,11 +115,11 @@ class _Reading:
         self._judge, self._gone = judge, set[str]()
 
     def take(self, entry: Entry, struck: str | None) -> None:
-        name = entry.charge or _nameless(entry)
+        name = entry.charge or _entry_name(entry)
         if name in self._gone:
             return
         before = self.charges.get(name)
-        after, what = _first(entry, self._judge) if before is None else _moved(before, entry)
+        after, what = _read_first(entry, self._judge) if before is None else _move_charge(before, entry)
         fills = before is None and what is not None and _is_uncovered(after)
         if what is not None:
             self.faults.append(Fault(entry.seq, entry.kind, what, fills, struck))
@@ -134,14 +134,14 @@ def _is_uncovered(charge: Charge) -> bool:
     return not accounting.is_private(charge.event) or charge.share == Share(math.inf, charge.own_delta)
 
 
-def _first(entry: Entry, judge: Callable[[Charge], Judged]) -> Judged:
+def _read_first(entry: Entry, judge: Callable[[Charge], Judged]) -> Judged:
     """Return the charge of the first entry about it, and what is wrong with that entry."""
     if entry.kind != "reserve":
-        return _uncovered(entry), "moves a charge that was never reserved"
+        return _uncovered_charge(entry), "moves a charge that was never reserved"
     try:
         return judge(charge_of(entry))
     except _Malformed as error:
-        return _uncovered(entry), f"says {error}"
+        return _uncovered_charge(entry), f"says {error}"
 
 
 def charge_of(entry: Entry) -> Charge:
@@ -154,7 +154,7 @@ def charge_of(entry: Entry) -> Charge:
     if body is None or not entry.charge:
         raise _Malformed("nothing that can be read" if body is None else "no id of a charge")
     words: dict[str, Any] = {name: _field(body, name, _word) for name in _OF_RUN}
-    _field(body, "adjacency", lambda value: _one_of(value, (ADJACENCY,)))
+    _field(body, "adjacency", lambda value: _parse_choice(value, (ADJACENCY,)))
     return Charge(
         **words,
         asset=entry.asset,
@@ -162,8 +162,8 @@ def charge_of(entry: Entry) -> Charge:
         seq=entry.seq,
         run=_field(body, "run", _count),
         index=_field(body, "index", lambda value: _count(value + 1) - 1),
-        purpose=_field(body, "purpose", lambda value: _one_of(value, PURPOSES)),
-        event=_field(body, "event", events.as_written),
+        purpose=_field(body, "purpose", lambda value: _parse_choice(value, PURPOSES)),
+        event=_field(body, "event", events.parse_strictly),
         own_delta=_field(body, "own_delta", _share_of_one),
         partition=_field(body, "partition", _partition),
         steps=_field(body, "steps", _count) if "steps" in body else None,
@@ -175,12 +175,12 @@ def charge_of(entry: Entry) -> Charge:
     )
 
 
-def judged(asset: Asset, charge: Charge) -> Judged:
+def judge_charge(asset: Asset, charge: Charge) -> Judged:
     """Return the charge as it counts, and what is wrong with its numbers or with its share of a Gaussian budget.
 
     Guarantee: what is returned counts for at least its event, whatever share it was written with.
     """
-    if what := _impossible(asset, charge):
+    if what := _find_impossible(asset, charge):
         return replace(charge, event=dpa.NonPrivateDpEvent(), share=None), what
     if charge.purpose != "release":
         return charge, None
@@ -192,12 +192,12 @@ def judged(asset: Asset, charge: Charge) -> Judged:
         return replace(charge, share=Share(math.inf, charge.own_delta)), "has no share of the Gaussian budget"
     if covers(charge.share, charge.cost, charge.own_delta):
         return charge, None
-    least = covering(charge.cost, charge.own_delta, charge.share.beside - charge.own_delta)
+    least = cover_charge(charge.cost, charge.own_delta, charge.share.beside - charge.own_delta)
     withdrawn = covers(charge.share, charge.event, charge.own_delta)
     return replace(charge, share=least), None if withdrawn else "takes less of the Gaussian budget than its event"
 
 
-def _impossible(asset: Asset, charge: Charge) -> str | None:
+def _find_impossible(asset: Asset, charge: Charge) -> str | None:
     if not 0.0 <= charge.own_delta <= 1.0:
         return "says 'own_delta' outside 0 to 1"
     if charge.purpose not in PURPOSES or charge.state not in STATES:
@@ -206,14 +206,14 @@ def _impossible(asset: Asset, charge: Charge) -> str | None:
         return "says 'share' with a number that no share has"
     if charge.steps is not None and not composes(charge.event, charge.steps):
         return "says 'steps' that its event does not compose"
-    return _uncountable(json.dumps(events.to_json(charge.event)), asset.orders)
+    return _find_uncountable(json.dumps(events.to_json(charge.event)), asset.orders)
 
 
 @lru_cache(maxsize=4096)
-def _uncountable(body: str, orders: tuple[float, ...]) -> str | None:
+def _find_uncountable(body: str, orders: tuple[float, ...]) -> str | None:
     """Return why an event in its JSON form cannot be accounted for; None where it can."""
     try:
-        event = events.as_written(json.loads(body))
+        event = events.parse_strictly(json.loads(body))
     except ValueError:
         return "says 'event' with a number that no mechanism has"
     try:
@@ -224,17 +224,17 @@ def _uncountable(body: str, orders: tuple[float, ...]) -> str | None:
     return None
 
 
-def _moved(charge: Charge, entry: Entry) -> Judged:
+def _move_charge(charge: Charge, entry: Entry) -> Judged:
     """Return the charge after an entry that moves it, and what is wrong with that entry."""
     if charge.state not in MOVES[entry.kind].before:
-        return _forced(charge, entry), f"moves a charge that is {charge.state}, as no charge may move"
+        return _force_move(charge, entry), f"moves a charge that is {charge.state}, as no charge may move"
     try:
-        return _admitted(charge, entry), None
+        return _apply_move(charge, entry), None
     except _Malformed as error:
-        return _forced(charge, entry), f"says {error}"
+        return _force_move(charge, entry), f"says {error}"
 
 
-def _admitted(charge: Charge, entry: Entry) -> Charge:
+def _apply_move(charge: Charge, entry: Entry) -> Charge:
     body = body_of(entry)
     if body is None:
         raise _Malformed("nothing that can be read")
@@ -243,15 +243,15 @@ def _admitted(charge: Charge, entry: Entry) -> Charge:
         noise_fixed, subject = _field(body, "noise_fixed", _truth), _field(body, "subject", str)
         return replace(after, noise_fixed=noise_fixed, subject=subject)
     if entry.kind == "advance":
-        if entry.body != canonical({"begun": body.get("begun")}):
+        if entry.body != canonical_json({"begun": body.get("begun")}):
             raise _Malformed("more than how many steps have begun")
-        return replace(after, steps_begun=_field(body, "begun", lambda value: _further(charge, value)))
+        return replace(after, steps_begun=_field(body, "begun", lambda value: _parse_advance(charge, value)))
     if entry.kind == "answer":
         return replace(after, answer_hash=_field(body, "answer_hash", _word))
     return after
 
 
-def _forced(charge: Charge, entry: Entry) -> Charge:
+def _force_move(charge: Charge, entry: Entry) -> Charge:
     """Return what a charge counts as after an entry that may not stand: never less than before.
 
     The writer of an entry that it began, or how far it is, may have looked: so it has begun, and so have all its steps.
@@ -261,18 +261,18 @@ def _forced(charge: Charge, entry: Entry) -> Charge:
     return replace(charge, state=charge.state if charge.looked else "begun", steps_begun=charge.steps or 0)
 
 
-def _uncovered(entry: Entry) -> Charge:
+def _uncovered_charge(entry: Entry) -> Charge:
     """Return the charge for an entry of which nothing is known: a look without noise, in a run of its own."""
     unknown: dict[str, Any] = dict.fromkeys(_OF_RUN, f"entry {entry.seq}")
     state = MOVES[entry.kind].after
     return Charge(
-        **unknown, asset=entry.asset, id=entry.charge or _nameless(entry), seq=entry.seq, run=1, index=0,
+        **unknown, asset=entry.asset, id=entry.charge or _entry_name(entry), seq=entry.seq, run=1, index=0,
         purpose="release", event=dpa.NonPrivateDpEvent(), own_delta=0.0, partition=None, time=entry.time,
         state="begun" if state == "refunded" else state,
     )  # fmt: skip
 
 
-def _nameless(entry: Entry) -> str:
+def _entry_name(entry: Entry) -> str:
     return f"of entry {entry.seq}"
 
 
@@ -318,7 +318,7 @@ def _share_of_one(value: Any) -> float:
     return float(value)
 
 
-def _one_of(value: Any, allowed: tuple[str, ...]) -> str:
+def _parse_choice(value: Any, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
         raise ValueError
     return str(value)
@@ -346,7 +346,7 @@ def _share(value: Any) -> Share:
     return Share(mu, _share_of_one(value["beside"]))
 
 
-def _further(charge: Charge, value: Any) -> int:
+def _parse_advance(charge: Charge, value: Any) -> int:
     if _count(value) <= charge.steps_begun or charge.steps is None or value > charge.steps:
         raise ValueError
     return int(value)

@@ -28,7 +28,7 @@ _MOST_MILESTONES = 3  # each takes a part of delta from the others
 STATES = (*_COUNTED, "refunded")
 
 
-def canonical(body: Mapping[str, Any]) -> str:
+def canonical_json(body: Mapping[str, Any]) -> str:
     """Return the one text that stands for this content."""
     return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
@@ -102,16 +102,16 @@ class Asset:
 
     def __post_init__(self) -> None:
         """Refuse an unknown unit, a person without a column and a column without a person."""
-        validate.one_of(UNITS, unit=self.unit)
-        validate.one_of(FILTERS, filter=self.filter)
+        validate.require_one_of(UNITS, unit=self.unit)
+        validate.require_one_of(FILTERS, filter=self.filter)
         if (self.unit == "person") != isinstance(self.unit_column, str):
             raise ValueError("an asset of persons names the column that says who they are, and no other does")
 
     def require_possible(self) -> None:
         """Raise ValueError for terms that no data set can be registered on."""
-        validate.positive(delta=self.delta, epsilon=self.epsilon, n_public=self.n_public)
-        validate.in_range(0.0, 1.0, delta=self.delta)
-        validate.one_of((ADJACENCY,), adjacency=self.adjacency)
+        validate.require_positive(delta=self.delta, epsilon=self.epsilon, n_public=self.n_public)
+        validate.require_in_range(0.0, 1.0, delta=self.delta)
+        validate.require_one_of((ADJACENCY,), adjacency=self.adjacency)
         if (problem := milestone_problem(self.milestones, self.filter)) is not None:
             raise ValueError(problem)
 
@@ -125,7 +125,7 @@ class Asset:
         """The rest of delta: for deltas that no event carries, and those beside which a Gaussian covers a charge."""
         return self.delta - self.filter_delta
 
-    def implied(self, divergences: Sequence[float]) -> list[float]:
+    def implied_epsilons(self, divergences: Sequence[float]) -> list[float]:
         """Return the epsilon that each order's summed Renyi divergence implies at its share of `filter_delta`."""
         share = self.filter_delta / len(self.orders)
         pairs = zip(self.orders, divergences, strict=True)
@@ -136,7 +136,7 @@ class Asset:
         if not any(used):
             return 0.0
         if self.filter == "renyi":
-            return min(self.implied(used))
+            return min(self.implied_epsilons(used))
         (squares,) = used
         return accounting.gdp_epsilon(math.sqrt(squares) * _UP, self.filter_delta) if squares < math.inf else math.inf
 
@@ -201,7 +201,7 @@ class Run:
     @property
     def key(self) -> str:
         """The idempotency key."""
-        return digest_of(canonical(asdict(self)))
+        return digest_of(canonical_json(asdict(self)))
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ from palimpsest import validate
 from palimpsest.errors import BudgetExceeded, ConsentNeeded, LedgerError
 from palimpsest.privacy import accounting, events
 from palimpsest.privacy.events import Cell, Term
-from palimpsest.privacy.gaussian_share import Share, covering, needs_delta
+from palimpsest.privacy.gaussian_share import Share, cover_charge, needs_delta
 from palimpsest.privacy.ledger import again
 from palimpsest.privacy.ledger.records import MOVES, PURPOSES, Asset, Balance, Charge, Run, Standing
 from palimpsest.privacy.planned import ADJACENCY, PlannedQuery
@@ -64,7 +64,7 @@ class _Asked(NamedTuple):
 
 def balance(asset: Asset, charges: Iterable[Charge]) -> Balance:
     """Return what the charges of an asset have spent, and its cap."""
-    return _balance(asset, _counted(charges))
+    return _balance(asset, _collect_counted(charges))
 
 
 def preview(
@@ -77,10 +77,10 @@ def preview(
 
     With a team that has a cap, it is that team's balance: its own charges together with these queries.
     """
-    asked = _counted(charges)
-    own = asked if team is None else _counted(charge for charge in charges if charge.team == team)
+    asked = _collect_counted(charges)
+    own = asked if team is None else _collect_counted(charge for charge in charges if charge.team == team)
     for run, planned in wanted.items():
-        more = _priced(asset, asked, planned, *run)
+        more = _price_queries(asset, asked, planned, *run)
         asked, own = asked + more, own + more
     return _balance(asset if team is None else replace(asset, epsilon=dict(asset.teams)[team]), own)
 
@@ -89,10 +89,10 @@ def shares(
     asset: Asset, charges: Iterable[Charge], wanted: Sequence[PlannedQuery], run: Run, number: int
 ) -> list[Share | None]:
     """Return the share of a Gaussian budget that each further query of a run takes; each None for another filter."""
-    return [one.share for one in _priced(asset, _counted(charges), wanted, run.key, number)]
+    return [one.share for one in _price_queries(asset, _collect_counted(charges), wanted, run.key, number)]
 
 
-def shared_out(asset: Asset, charges: Iterable[Charge]) -> list[Charge]:
+def assign_shares(asset: Asset, charges: Iterable[Charge]) -> list[Charge]:
     """Return the charges, oldest first, each with a share of this asset's Gaussian budget where the filter is "gdp".
 
     A charge under another name for the same rows may have no share. It gets the share that this asset would have given
@@ -101,21 +101,21 @@ def shared_out(asset: Asset, charges: Iterable[Charge]) -> list[Charge]:
     known = list(charges)
     for run in dict.fromkeys((one.run_key, one.run) for one in known if one.counted and one.share is None):
         own = [n for n, one in enumerate(known) if (one.run_key, one.run) == run and one.counted and one.share is None]
-        asked = [_Asked(*_placed(known[n]), known[n].own_delta, None) for n in own]
-        priced = _with_shares(asset, _counted(known[: own[0]]), asked)
+        asked = [_Asked(*_term_of(known[n]), known[n].own_delta, None) for n in own]
+        priced = _add_shares(asset, _collect_counted(known[: own[0]]), asked)
         for n, one in zip(own, priced, strict=True):
             known[n] = replace(known[n], share=one.share)
     return known
 
 
-def composed(charges: Iterable[Charge]) -> dpa.DpEvent:
+def compose_charges(charges: Iterable[Charge]) -> dpa.DpEvent:
     """Compose charges into one event on any one unit: cells of one scheme of a run in parallel, the rest added up.
 
     Guarantee: the event covers every unit of privacy, all of whose rows lie in one cell of a scheme. Among its parts
     are, as often as they were charged, all queries of that cell, whichever it is, and all that were asked of the whole
     data set.
     """
-    return events.composed(_placed(charge) for charge in charges)
+    return events.compose_terms(_term_of(charge) for charge in charges)
 
 
 def require_budget(
@@ -144,8 +144,8 @@ def require_budget(
     if after.fits:
         return
     if faults:
-        raise filled(asset.name, faults)
-    back = GIVE_BACK if waiting(charges, run.key) else ""
+        raise full_budget_error(asset.name, faults)
+    back = GIVE_BACK if has_waiting(charges, run.key) else ""
     share = "Lower the deltas outside the events" if after.spent <= after.cap else "Lower the variant's epsilon"
     raise BudgetExceeded(
         f"Stage {run.stage!r} ({run.variant}) would pass the budget of asset {asset.name!r}: spent epsilon "
@@ -157,7 +157,7 @@ def require_budget(
     )
 
 
-def filled(name: str, faults: Iterable[object]) -> BudgetExceeded:
+def full_budget_error(name: str, faults: Iterable[object]) -> BudgetExceeded:
     """Return the error for an asset whose budget is filled by entries that nothing covers, each named as it prints."""
     return BudgetExceeded(
         f"The budget of asset {name!r} is full: {'; '.join(map(str, faults))}.",
@@ -185,7 +185,7 @@ def require_kept(asset: Asset, charges: Sequence[Charge], charge: Charge, highes
         )
 
 
-def as_planned(kept: Mapping[int, Charge], planned: Sequence[PlannedQuery], run: Run) -> dict[int, Charge]:
+def select_paying(kept: Mapping[int, Charge], planned: Sequence[PlannedQuery], run: Run) -> dict[int, Charge]:
     """Return the charges of an earlier attempt that pay for what this run asks: its queries, for its purpose.
 
     Guarantee: a reservation that says a cheaper event, or a reference, is not used for a release's query.
@@ -206,7 +206,7 @@ def _pays_for(charge: Charge, query: PlannedQuery) -> bool:
     return said == asked
 
 
-def waiting(charges: Iterable[Charge], run_key: str | None = None) -> bool:
+def has_waiting(charges: Iterable[Charge], run_key: str | None = None) -> bool:
     """Return whether other runs have reservations that count and never began."""
     return any(one.counted and one.state == "reserved" and one.run_key != run_key for one in charges)
 
@@ -232,7 +232,7 @@ def require_team(
         kept: charges of an earlier attempt that it would use.
     """
     has_more = bool(wanted) or any(one.state == "reserved" for one in kept)
-    if not has_more or sharing(asset, team) is None:
+    if not has_more or resolve_team(asset, team) is None:
         return
     now, after = preview(asset, charges, {}, team), preview(asset, charges, {(run.key, number): wanted}, team)
     if after.spent > after.cap:
@@ -245,7 +245,7 @@ def require_team(
         )
 
 
-def sharing(asset: Asset, team: str | None) -> str | None:
+def resolve_team(asset: Asset, team: str | None) -> str | None:
     """Return the team, where teams share the asset; None where they do not.
 
     Raises:
@@ -282,7 +282,7 @@ def require_consent(
         wanted: index of a planned query -> the query, where the run has no charge for it yet.
         consented: the words that were given (`again.word`).
     """
-    if not charges_again(charges, wanted, run, now) or (word := again.word(run, charges)) in consented:
+    if not charges_again(charges, wanted, run, now) or (word := again.consent_word(run, charges)) in consented:
         return
     before = balance(asset, charges)
     after = preview(asset, charges, {(run.key, now.number): list(wanted.values())})
@@ -297,7 +297,9 @@ def require_consent(
 
 def charges_again(charges: Iterable[Charge], wanted: Collection[int], run: Run, now: "Attempt") -> bool:
     """Return whether further charges for a run would be second charges for its stage and variant on these rows."""
-    return bool(wanted) and (now.repeats(wanted) or any(one.run_key != run.key for one in again.looks(run, charges)))
+    return bool(wanted) and (
+        now.repeats(wanted) or any(one.run_key != run.key for one in again.earlier_looks(run, charges))
+    )
 
 
 def _why_again(charges: Sequence[Charge], wanted: Mapping[int, PlannedQuery], run: Run, now: "Attempt") -> str:
@@ -305,12 +307,12 @@ def _why_again(charges: Sequence[Charge], wanted: Mapping[int, PlannedQuery], ru
         return "this plan already ran on these data, and its answers cannot be replayed"
     if now.repeats(wanted):
         return "an attempt was stopped after queries had begun"
-    if raised := raised_versions(charges, wanted.values(), run.fingerprint):
+    if raised := describe_new_versions(charges, wanted.values(), run.fingerprint):
         return f"what is asked changed since these data were charged ({', '.join(raised)})"
     return "it was charged on these data before, with other settings"
 
 
-def raised_versions(charges: Iterable[Charge], wanted: Iterable[PlannedQuery], fingerprint: str) -> list[str]:
+def describe_new_versions(charges: Iterable[Charge], wanted: Iterable[PlannedQuery], fingerprint: str) -> list[str]:
     """Describe each version that differs from that of the newest charge of the same query on these rows."""
     newest = {charge.query: dict(charge.versions) for charge in charges if charge.fingerprint == fingerprint}
     told = {
@@ -322,11 +324,11 @@ def raised_versions(charges: Iterable[Charge], wanted: Iterable[PlannedQuery], f
     return list(told)
 
 
-def _counted(charges: Iterable[Charge]) -> list[_Asked]:
-    return [_Asked(*_placed(charge), charge.own_delta, charge.share) for charge in charges if charge.counted]
+def _collect_counted(charges: Iterable[Charge]) -> list[_Asked]:
+    return [_Asked(*_term_of(charge), charge.own_delta, charge.share) for charge in charges if charge.counted]
 
 
-def _placed(charge: Charge) -> Term:
+def _term_of(charge: Charge) -> Term:
     return charge.cost, _cell(charge.partition, charge.run_key, charge.run)
 
 
@@ -337,18 +339,20 @@ def _cell(partition: tuple[str, str] | None, run_key: str, number: int) -> Cell 
 
 def _balance(asset: Asset, asked: Sequence[_Asked]) -> Balance:
     if asset.filter == "gdp":
-        used: tuple[float, ...] = (_worst((one.cell, one.share.mu**2 if one.share else math.inf) for one in asked),)
-        beside = _worst(map(_beside, asked))
+        used: tuple[float, ...] = (
+            _most_of_unit((one.cell, one.share.mu**2 if one.share else math.inf) for one in asked),
+        )
+        beside = _most_of_unit(map(_delta_of, asked))
     else:
         used, beside = _divergences(asset, asked), sum(one.own_delta for one in asked)
     return Balance(used, asset.spent(used), asset.epsilon, beside, asset.beside_delta)
 
 
-def _beside(one: _Asked) -> tuple[Cell | None, float]:
+def _delta_of(one: _Asked) -> tuple[Cell | None, float]:
     return one.cell, one.share.beside if one.share else one.own_delta
 
 
-def _worst(taken: Iterable[tuple[Cell | None, float]]) -> float:
+def _most_of_unit(taken: Iterable[tuple[Cell | None, float]]) -> float:
     """Return the most that is taken of any one unit: a scheme counts by its dearest cell, since a unit lies in one."""
     whole, schemes = 0.0, dict[str, dict[str, float]]()
     for cell, amount in taken:
@@ -360,7 +364,7 @@ def _worst(taken: Iterable[tuple[Cell | None, float]]) -> float:
     return whole + sum(max(cells.values()) for cells in schemes.values())
 
 
-def _priced(
+def _price_queries(
     asset: Asset, before: Sequence[_Asked], wanted: Sequence[PlannedQuery], key: str, number: int
 ) -> list[_Asked]:
     """Return further queries of one run, each with its share of a Gaussian budget.
@@ -369,16 +373,16 @@ def _priced(
     for all that may meet one unit: so there is always some left for the next run.
     """
     asked = [_Asked(one.event, _cell(one.partition, key, number), one.own_delta, None) for one in wanted]
-    return _with_shares(asset, before, asked)
+    return _add_shares(asset, before, asked)
 
 
-def _with_shares(asset: Asset, before: Sequence[_Asked], asked: list[_Asked]) -> list[_Asked]:
+def _add_shares(asset: Asset, before: Sequence[_Asked], asked: list[_Asked]) -> list[_Asked]:
     if asset.filter != "gdp":
         return asked
-    left = asset.beside_delta - _worst(map(_beside, before)) - _worst(map(_beside, asked))
-    parts = _worst((one.cell, float(needs_delta(one.event, one.own_delta))) for one in asked)
+    left = asset.beside_delta - _most_of_unit(map(_delta_of, before)) - _most_of_unit(map(_delta_of, asked))
+    parts = _most_of_unit((one.cell, float(needs_delta(one.event, one.own_delta))) for one in asked)
     each = left / 2.0 / max(1.0, parts)
-    return [one._replace(share=covering(one.event, one.own_delta, each)) for one in asked]
+    return [one._replace(share=cover_charge(one.event, one.own_delta, each)) for one in asked]
 
 
 def _divergences(asset: Asset, asked: Iterable[_Asked]) -> tuple[float, ...]:
@@ -397,7 +401,7 @@ def _divergence_of(orders: tuple[float, ...], body: str) -> tuple[float, ...]:
 # --- what a run may ask and use --------------------------------------------------------------------------------------
 
 
-def never(_charge: Charge) -> bool:
+def resume_never(_charge: Charge) -> bool:
     """Continue no charge that has begun."""
     return False
 
@@ -421,7 +425,7 @@ def check_plan(run: Run, planned: Sequence[PlannedQuery]) -> None:
 
 
 def _check_query(run: Run, query: PlannedQuery) -> None:
-    validate.in_range(0.0, 1.0, own_delta=query.own_delta)
+    validate.require_in_range(0.0, 1.0, own_delta=query.own_delta)
     if query.adjacency != ADJACENCY:
         raise LedgerError(
             f"Query {query.name!r} is accounted for adjacency {query.adjacency!r}; the ledger composes "
@@ -483,18 +487,18 @@ def attempt(run_key: str, charges: Sequence[Charge], resumable: Callable[[Charge
     latest = {charge.index: charge for charge in sorted(own, key=lambda charge: charge.seq)}
     if any(charge.state == "committed" for charge in latest.values()):
         return Attempt(number + 1, {}, frozenset(), frozenset())
-    kept = {index: charge for index, charge in latest.items() if _usable(charge, resumable)}
+    kept = {index: charge for index, charge in latest.items() if _is_usable(charge, resumable)}
     begun = frozenset(charge.id for charge in own if charge.state == "begun")
     return Attempt(number, kept, begun, frozenset(charge.index for charge in own if charge.looked))
 
 
-def _usable(charge: Charge, resumable: Callable[[Charge], bool]) -> bool:
+def _is_usable(charge: Charge, resumable: Callable[[Charge], bool]) -> bool:
     if charge.state == "begun":
         return charge.steps is not None and not charge.noise_fixed and resumable(charge)
     return charge.state == "reserved" or (charge.state == "answered" and charge.answer_hash is not None)
 
 
-def committed(run_key: str, charges: Iterable[Charge]) -> list[Charge]:
+def committed_charges(run_key: str, charges: Iterable[Charge]) -> list[Charge]:
     """Return the charges of the newest run of this key, in the plan's order, if it was committed; else none."""
     own = [charge for charge in charges if charge.run_key == run_key and charge.state != "refunded"]
     number = max((charge.run for charge in own), default=1)

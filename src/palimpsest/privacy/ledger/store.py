@@ -4,7 +4,7 @@ Each entry carries the hash of the one before, so a changed or removed entry sho
 hashes made anew, shows against hashes noted elsewhere (`witness`). Nothing is read out of a ledger, and nothing
 reserved in it, before both were checked.
 
-Only one process at a time works on a run (`Store.alone`). The operating system or the server releases that lock when
+Only one process at a time works on a run (`Store.lock_run`). The operating system or the server releases that lock when
 the process dies, so that a killed run leaves none behind. A forked child does not keep it: it belongs to its parent.
 """
 
@@ -55,63 +55,63 @@ class Store:
     def create(cls, url: str) -> "Store":
         """See `Ledger.create`."""
         path = database.sqlite_path(url)
-        there = path is not None and database.exists(path)
+        there = path is not None and database.file_exists(path)
         try:
             if path is not None:
                 make_folder(path.parent)
                 database.make_private(path)
-            engine = database.connected(url)
+            engine = database.make_engine(url)
             database.prepare(engine)
         except (OSError, SQLAlchemyError) as error:
-            raise database.unmade(database.shown(url), error, there=there) from None
-        return cls(engine, database.shown(url), Witnesses.beside(path))
+            raise database.creation_error(database.hide_password(url), error, there=there) from None
+        return cls(engine, database.hide_password(url), Witnesses.locate(path))
 
     @classmethod
     def open(cls, url: str) -> "Store":
         """See `Ledger.open`."""
         path = database.sqlite_path(url)
-        if path is not None and not database.exists(path):
+        if path is not None and not database.file_exists(path):
             raise LedgerError(
-                f"There is no ledger at {database.shown(url)}.",
+                f"There is no ledger at {database.hide_password(url)}.",
                 "If this data set never had one, create it with `palimpsest register`; if it had, restore it or set "
                 "PALIMPSEST_LEDGER to its place: without it nobody knows what has been spent.",
             )
         try:
-            engine = database.connected(url)
+            engine = database.make_engine(url)
             with engine.connect() as connection:
                 connection.execute(sa.select(sa.func.count()).select_from(entries))
                 connection.execute(sa.select(sa.func.count()).select_from(assets))
-                database.are_there(connection)
+                database.tables_exist(connection)
         except SQLAlchemyError as error:
-            raise database.unreadable(database.shown(url), error) from None
-        return cls(engine, database.shown(url), Witnesses.beside(path))
+            raise database.reading_error(database.hide_password(url), error) from None
+        return cls(engine, database.hide_password(url), Witnesses.locate(path))
 
     def books(self, witnesses: Collection[str] = ()) -> Books:
         """See `Ledger.books`. The notes are read first, because entries are noted after they are written."""
-        with self._reading() as connection:
-            noted = self.noted(connection)
-        with self._reading() as connection:
-            return self.held_against(chain.read(connection), witnesses, noted)
+        with self._read_transaction() as connection:
+            noted = self.read_heads(connection)
+        with self._read_transaction() as connection:
+            return self.check_against_heads(chain.read(connection), witnesses, noted)
 
-    def unheld(self) -> Books:
+    def unchecked_books(self) -> Books:
         """Return the books with their chain recomputed but checked against nothing else: only for comparing."""
-        with self._reading() as connection:
+        with self._read_transaction() as connection:
             return Books(chain.read(connection), self.place, self.witnesses)
 
-    def noted(self, connection: Connection) -> list[Head]:
+    def read_heads(self, connection: Connection) -> list[Head]:
         """Return the heads in the owner's files, both where they are noted now and where the ledger says they were.
 
         Guarantee: on the machine where a data set was registered, neither another PALIMPSEST_WITNESSES nor another home
         leads away from what was noted there, as long as that folder lies there.
         """
         lineages = [digest_of(str(key)) for key in connection.scalars(sa.select(assets.c.key))]
-        said = [reader.body_of(entry) or {} for entry in chain.of_kind(connection, "register")]
+        said = [reader.body_of(entry) or {} for entry in chain.read_kind(connection, "register")]
         folders = {self.witnesses.folder, *(Path(body["noted_in"]) for body in said if _is_path(body.get("noted_in")))}
         return [head for folder in folders for each in lineages for head in Witnesses(folder).heads(each)]
 
-    def held_against(self, known: Chain, witnesses: Collection[str], noted: Collection[Head]) -> Books:
+    def check_against_heads(self, known: Chain, witnesses: Collection[str], noted: Collection[Head]) -> Books:
         """Return the books of a chain; LedgerError where it lacks an entry that was noted elsewhere."""
-        if missing := known.lacks(witnesses, noted):
+        if missing := known.count_missing(witnesses, noted):
             raise LedgerError(
                 f"The ledger at {self.place} lacks {missing} of the entries that were noted elsewhere: in the "
                 f"workspace's receipts or in {str(self.witnesses.folder)!r}.",
@@ -128,11 +128,11 @@ class Store:
         Registrations and the likenesses of rows are not noted: a ledger that never charged may be removed.
         """
         with ExitStack() as files:
-            with self._writing() as connection:
-                before = chain.newest(connection)
+            with self._write_transaction() as connection:
+                before = chain.read_newest(connection)
                 yield Transaction(self, connection)
-                last = chain.newest(connection)
-                note = files.enter_context(self._noting(connection, last)) if last and last != before else None
+                last = chain.read_newest(connection)
+                note = files.enter_context(self._open_note(connection, last)) if last and last != before else None
                 self._commit(connection, last)
             if last and note is not None:
                 note(last.head)
@@ -147,10 +147,10 @@ class Store:
             connection.commit()
         except SQLAlchemyError:
             connection.invalidate()
-            if last is None or not self._stands(last):
+            if last is None or not self._is_written(last):
                 raise
 
-    def _stands(self, entry: Entry) -> bool:
+    def _is_written(self, entry: Entry) -> bool:
         try:
             with self.engine.execution_options(immediate=True).connect() as connection:
                 database.take_turn(connection)
@@ -163,15 +163,15 @@ class Store:
                 "time without your word.",
             ) from None
 
-    def _noting(self, connection: Connection, last: Entry) -> AbstractContextManager[Callable[[Head], None] | None]:
+    def _open_note(self, connection: Connection, last: Entry) -> AbstractContextManager[Callable[[Head], None] | None]:
         if last.kind in ("register", books.ROWS):
             return nullcontext()
         key = connection.scalars(sa.select(assets.c.key).where(assets.c.name == last.asset)).one()
-        return self.witnesses.noting(last.asset, digest_of(str(key)))
+        return self.witnesses.open_note(last.asset, digest_of(str(key)))
 
     @contextmanager
-    def alone(self, asset: str, run_key: str) -> Iterator[None]:
-        """See `Ledger.alone`."""
+    def lock_run(self, asset: str, run_key: str) -> Iterator[None]:
+        """See `Ledger.lock_run`."""
         name = hashlib.sha256(f"{asset}\0{run_key}".encode()).hexdigest()
         if self.engine.dialect.name == "sqlite":
             path = Path(self.engine.url.database or "").resolve()
@@ -182,21 +182,21 @@ class Store:
             yield
 
     @contextmanager
-    def _reading(self) -> Iterator[Connection]:
+    def _read_transaction(self) -> Iterator[Connection]:
         try:
-            with database.at_one_moment(self.engine).connect() as connection:
+            with database.use_snapshot(self.engine).connect() as connection:
                 yield connection
         except SQLAlchemyError as error:
-            raise database.unreadable(self.place, error) from None
+            raise database.reading_error(self.place, error) from None
 
     @contextmanager
-    def _writing(self) -> Iterator[Connection]:
+    def _write_transaction(self) -> Iterator[Connection]:
         try:
             with self.engine.execution_options(immediate=True).connect() as connection:
                 database.take_turn(connection)
                 yield connection
         except SQLAlchemyError as error:
-            raise database.unwritable(self.place, error) from None
+            raise database.writing_error(self.place, error) from None
 
 
 @dataclass(frozen=True)
@@ -208,16 +208,18 @@ class Transaction:
 
     def books(self, witnesses: Collection[str] = ()) -> Books:
         """Return the whole ledger as this transaction sees it, checked."""
-        return self.store.held_against(chain.read(self.connection), witnesses, self.store.noted(self.connection))
+        return self.store.check_against_heads(
+            chain.read(self.connection), witnesses, self.store.read_heads(self.connection)
+        )
 
-    def exported(self) -> Exported:
+    def export(self) -> Exported:
         """Return all that the ledger holds, checked."""
         rows = self.connection.execute(sa.select(answers))
         return Exported(self.books().chain, {row.charge: row.body for row in rows})
 
     def take_in(self, ledger: Exported) -> Books:
         """Write a whole ledger into an empty one; return its books as they are read back, checked."""
-        if self.connection.scalar(sa.select(sa.func.count()).select_from(assets)) or chain.newest(self.connection):
+        if self.connection.scalar(sa.select(sa.func.count()).select_from(assets)) or chain.read_newest(self.connection):
             raise LedgerError(
                 f"The ledger at {self.store.place} holds entries already; two ledgers are never merged.",
                 "Set PALIMPSEST_LEDGER to an empty place. `palimpsest ledger merge-check` says where two part.",
@@ -254,17 +256,17 @@ class Transaction:
         return reader.charge_of(chain.append(self.connection, name, "reserve", uuid.uuid4().hex, body))
 
     def standing(self, charge: Charge) -> Standing:
-        struck = reader.struck_by(
-            entry for entry in chain.of_kind(self.connection, reader.STRIKE) if entry.asset == charge.asset
+        struck = reader.struck_entries(
+            entry for entry in chain.read_kind(self.connection, reader.STRIKE) if entry.asset == charge.asset
         )
-        moved = chain.of_charge(self.connection, charge.asset, charge.id, struck)
+        moved = chain.read_charge(self.connection, charge.asset, charge.id, struck)
         return reader.standing_of(charge.asset, moved, struck)
 
     def strike(self, name: str, seq: int, because: str) -> None:
         """Write that the data's owner takes a faulty entry out, and why."""
         chain.append(self.connection, name, reader.STRIKE, None, {"entry": seq, "because": because})
 
-    def movable(self, charge: Charge, kind: str) -> Standing:
+    def require_movable(self, charge: Charge, kind: str) -> Standing:
         """Return where a charge stands; LedgerError where it may not move this way."""
         standing = self.standing(charge)
         check_move(charge, standing, kind)
@@ -272,7 +274,7 @@ class Transaction:
 
     def move(self, charge: Charge, kind: str, **body: Any) -> None:
         """Write that a charge moves; LedgerError where it may not."""
-        chain.append(self.connection, self.movable(charge, kind).asset, kind, charge.id, body)
+        chain.append(self.connection, self.require_movable(charge, kind).asset, kind, charge.id, body)
 
     def keep_answer(self, charge: Charge, text: str) -> None:
         """Store an answer beside the chain, which has its hash."""
@@ -301,7 +303,7 @@ def _is_path(said: object) -> bool:
 def _file_lock(path: Path) -> Iterator[None]:
     try:
         make_folder(path.parent)
-        descriptor = _locked(path)
+        descriptor = _open_locked(path)
     except OSError as error:
         raise LedgerError(
             f"The folder {str(path.parent)!r} beside the ledger cannot be written ({type(error).__name__}).",
@@ -317,7 +319,7 @@ def _file_lock(path: Path) -> Iterator[None]:
             os.close(descriptor)
 
 
-def _locked(path: Path) -> int:
+def _open_locked(path: Path) -> int:
     """Open and lock the file at the path; return its descriptor. A file removed meanwhile is opened anew."""
     while True:
         descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
@@ -327,7 +329,7 @@ def _locked(path: Path) -> int:
                 return descriptor
         except BlockingIOError:
             os.close(descriptor)
-            raise _busy() from None
+            raise _busy_error() from None
         except FileNotFoundError:
             pass
         os.close(descriptor)
@@ -341,11 +343,11 @@ def _server_lock(engine: Engine, place: str, number: int) -> Iterator[None]:
         free = connection.scalar(sa.select(sa.func.pg_try_advisory_lock(number)))
         descriptor = connection.connection.dbapi_connection.fileno()  # type: ignore[union-attr]
     except SQLAlchemyError as error:
-        raise database.unreadable(place, error) from None
+        raise database.reading_error(place, error) from None
     _held.add(descriptor)
     try:
         if not free:
-            raise _busy()
+            raise _busy_error()
         yield
     finally:
         if descriptor in _held:
@@ -354,7 +356,7 @@ def _server_lock(engine: Engine, place: str, number: int) -> Iterator[None]:
             connection.close()
 
 
-def _busy() -> LedgerError:
+def _busy_error() -> LedgerError:
     return LedgerError(
         "Another process is at this run: the same stage, settings and data.",
         "Wait for it to end, or end it, and run again; nothing was reserved or given back now.",

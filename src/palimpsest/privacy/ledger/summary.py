@@ -106,7 +106,7 @@ class Accounted:
     epsilons: Mapping[str, float | None]
 
 
-def accounted(books: Books, name: str) -> Accounted:
+def account_charges(books: Books, name: str) -> Accounted:
     """Return the balance of one asset's rows, and what each charge to them costs by itself."""
     asset = books.asset(name)
     return Accounted(books.balance(name), {one.id: _epsilon(one, asset.delta) for one in books.charges(name)})
@@ -114,7 +114,7 @@ def accounted(books: Books, name: str) -> Accounted:
 
 def ledger_summary(books: Books, name: str, known: Accounted | None = None) -> LedgerSummary:
     """Return the summary of one asset's books; `known` holds figures computed from the same books before."""
-    asset, found = books.asset(name), known or accounted(books, name)
+    asset, found = books.asset(name), known or account_charges(books, name)
     balance = found.balance
     return LedgerSummary(
         asset=asset.name,
@@ -122,7 +122,7 @@ def ledger_summary(books: Books, name: str, known: Accounted | None = None) -> L
         delta=asset.delta,
         cap_epsilon=asset.epsilon,
         caps=tuple(books.caps(name)),
-        filter=_used(asset, balance),
+        filter=_filter_use(asset, balance),
         spent_epsilon=balance.spent,
         left_epsilon=balance.left,
         charges=tuple(_line(charge, seq, found) for seq, charge in enumerate(books.charges(name), 1)),
@@ -136,10 +136,10 @@ def ledger_summary(books: Books, name: str, known: Accounted | None = None) -> L
     )
 
 
-def _used(asset: Asset, balance: Balance) -> UsedOrder | UsedGaussian:
+def _filter_use(asset: Asset, balance: Balance) -> UsedOrder | UsedGaussian:
     if asset.filter == "gdp":
         return UsedGaussian(math.sqrt(balance.used[0]), balance.beside, balance.most_beside)
-    implied = asset.implied(balance.used)
+    implied = asset.implied_epsilons(balance.used)
     best = implied.index(min(implied))
     return UsedOrder(asset.orders[best], balance.used[best], asset.orders)
 

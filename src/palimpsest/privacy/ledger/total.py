@@ -79,15 +79,15 @@ class Total(NamedTuple):
         stands = f"The filter stands at {up(self.stands_at)}, which is no bound."
         raised = " That cap was raised; if what was seen led to it, no theorem covers it." if self.raised else ""
         if self.milestone is None:
-            cap = f"epsilon {_exact(self.cap)} {at}, the cap.{raised}"
+            cap = f"epsilon {_format_exact(self.cap)} {at}, the cap.{raised}"
             return f"All releases together, later ones included: {cap} {stands}"
         return (
-            f"All releases together: epsilon {_exact(self.milestone)} {at}, a milestone that they have not passed; "
-            f"with all later ones epsilon {_exact(self.cap)} {at}, the cap.{raised} {stands}"
+            f"All releases together: epsilon {_format_exact(self.milestone)} {at}, a milestone that they have not "
+            f"passed; with all later ones epsilon {_format_exact(self.cap)} {at}, the cap.{raised} {stands}"
         )
 
 
-def _exact(epsilon: float) -> str:
+def _format_exact(epsilon: float) -> str:
     """Return a registered epsilon with all of its digits.
 
     >>> _exact(3.0), _exact(3.2), _exact(3.0000004)
@@ -141,7 +141,7 @@ def _deltas(milestones: Sequence[float], filter_delta: float, factor: float) -> 
     return sum(accounting.gdp_delta(mu, epsilon) for mu, epsilon in zip(most, milestones, strict=True))
 
 
-def proposed(first: float, asset: Asset) -> tuple[float, ...]:
+def propose_milestones(first: float, asset: Asset) -> tuple[float, ...]:
     """Propose milestones for an asset whose first plan takes its total to `first`: the least one of two digits that the
     plan does not pass, and the geometric mean of that one and the cap, where there is room."""
     begun = _two_digits(first)

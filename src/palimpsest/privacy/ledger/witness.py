@@ -70,7 +70,7 @@ class Witnesses:
     beside_ledger: bool = False
 
     @classmethod
-    def beside(cls, ledger: Path | None, environment: Mapping[str, str] = os.environ) -> "Witnesses":
+    def locate(cls, ledger: Path | None, environment: Mapping[str, str] = os.environ) -> "Witnesses":
         """Return where the heads of a ledger are noted.
 
         A ledger inside a workspace is of the invented world (`ledger_url` admits no other) and has them beside it, so
@@ -97,7 +97,7 @@ class Witnesses:
         """Return all heads noted of a data set; LedgerError where the file cannot be read or a line is incomplete."""
         return [head for _, head in self._lines(self._path(lineage))]
 
-    def others(self, asset: str, lineages: Collection[str]) -> int:
+    def count_others(self, asset: str, lineages: Collection[str]) -> int:
         """Count the other data sets of this name that were charged on other ledgers.
 
         A file belongs to one data set, which its first line names.
@@ -107,7 +107,7 @@ class Witnesses:
         return sum(line is not None and line[0] == asset for line in first)
 
     @contextmanager
-    def noting(self, asset: str, lineage: str) -> Iterator[Callable[[Head], None]]:
+    def open_note(self, asset: str, lineage: str) -> Iterator[Callable[[Head], None]]:
         """Open the file of a data set, then append a head to it.
 
         The file is opened before the ledger's transaction ends, so that a place that cannot be written costs nothing;
@@ -133,7 +133,7 @@ class Witnesses:
     def _append(self, descriptor: int, asset: str, head: Head) -> None:
         line = json.dumps({"asset": asset, "hash": head.hash, "seq": head.seq}).encode() + b"\n"
         try:
-            if _cut(descriptor):
+            if _is_cut_off(descriptor):
                 line = b"\n" + line
             if os.write(descriptor, line) != len(line):
                 raise OSError
@@ -168,7 +168,7 @@ def _exists(path: Path) -> bool:
         return False
 
 
-def _cut(descriptor: int) -> bool:
+def _is_cut_off(descriptor: int) -> bool:
     """Return whether a full disk cut off the end of the file's last line: a line glued to it would be lost with it."""
     size = os.fstat(descriptor).st_size
     return size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"

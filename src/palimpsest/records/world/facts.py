@@ -184,7 +184,7 @@ class Facts(Plain):
             starts = [subject.start for subject in subjects]
             for predicate in self._predicates.find(tokens) if subjects else ():
                 earlier = bisect(starts, predicate.start)
-                subject, said_of = (subjects[earlier - 1], _behind) if earlier else (subjects[0], _in_front)
+                subject, said_of = (subjects[earlier - 1], _follows) if earlier else (subjects[0], _precedes)
                 if said_of(subject, predicate, tokens, self._barriers):
                     stated.add((subject.key, predicate.key))
         return stated
@@ -201,11 +201,11 @@ class Facts(Plain):
         """Return the ids of the canaries whose exact value is in the text, whatever its case and spacing."""
         return {mention.key for mention in self._canaries.find(words(text))}
 
-    def carried(self, texts: Iterable[str]) -> dict[str, int]:
+    def count_carried(self, texts: Iterable[str]) -> dict[str, int]:
         """Return fact id -> number of texts that state it; facts that no text states are left out."""
         return dict(Counter(fact for text in texts for fact in self.find_population(text)))
 
-    def mispaired(self, texts: Iterable[str]) -> int:
+    def count_mispaired(self, texts: Iterable[str]) -> int:
         """Count the statements about the private products that are *not* facts.
 
         The control for `carried`: a generator that knows the names but pairs them at random is mostly wrong.
@@ -214,7 +214,7 @@ class Facts(Plain):
         stated = (pair for text in texts for pair in self.statements(text))
         return sum(pair[0] in private and pair not in self._pairs for pair in stated)
 
-    def leaked(self, texts: Iterable[str]) -> Leaks:
+    def find_leaked(self, texts: Iterable[str]) -> Leaks:
         """Return the individual values and canaries found, each with the number of texts that hold it."""
         texts = list(texts)
         individual = Counter(key for text in texts for key in self.find_individual(text))
@@ -222,20 +222,20 @@ class Facts(Plain):
         return Leaks(dict(individual), dict(canaries))
 
 
-def _behind(subject: Mention, predicate: Mention, tokens: list[str], barriers: frozenset[str]) -> bool:
+def _follows(subject: Mention, predicate: Mention, tokens: list[str], barriers: frozenset[str]) -> bool:
     """Return whether the predicate follows the subject closely enough to be said of it."""
     gap = predicate.start - subject.end
     return gap <= _WORDS_BETWEEN and barriers.isdisjoint(tokens[subject.end : predicate.start])
 
 
-def _in_front(subject: Mention, predicate: Mention, tokens: list[str], barriers: frozenset[str]) -> bool:
+def _precedes(subject: Mention, predicate: Mention, tokens: list[str], barriers: frozenset[str]) -> bool:
     """Return whether the predicate opens the sentence and the subject is next, as in "humming is what the X does"."""
     near = predicate.start <= _WORDS_BEFORE_REVERSED and subject.start - predicate.end <= _WORDS_BETWEEN_REVERSED
     between = tokens[: predicate.start] + tokens[predicate.end : subject.start] if near else []
     return near and (barriers | _CONJUNCTIONS).isdisjoint(between)
 
 
-def never_planted(count: int, seed: int) -> set[str]:
+def draw_decoys(count: int, seed: int) -> set[str]:
     """Draw `count` values of the space that canaries come from, each as likely as a canary; the same for one seed."""
     draw = random.Random(f"palimpsest world/{seed}/decoys").random  # all of the module that Python keeps stable
     return {" ".join(CODE_WORDS[int(draw() * len(CODE_WORDS))] for _ in range(CODE_LENGTH)) for _ in range(count)}

@@ -67,7 +67,7 @@ BOOKS: Shape = {
 }  # fmt: skip
 
 
-def publishable(document: Mapping[str, Any] | None, shape: Shape, name: str) -> Any:
+def copy_publishable(document: Mapping[str, Any] | None, shape: Shape, name: str) -> Any:
     """Copy the named fields of a measurement that says that it may be published; None for any other.
 
     Raises:
@@ -75,10 +75,10 @@ def publishable(document: Mapping[str, Any] | None, shape: Shape, name: str) -> 
     """
     if document is None or document.get("zone") not in _SHOWN:
         return None
-    return picked(document, shape, name)
+    return copy_fields(document, shape, name)
 
 
-def picked(value: Any, shape: Shape, name: str) -> Any:
+def copy_fields(value: Any, shape: Shape, name: str) -> Any:
     """Copy only the fields of `shape`, leaving out the missing ones.
 
     Raises:
@@ -86,18 +86,18 @@ def picked(value: Any, shape: Shape, name: str) -> Any:
     """
     if isinstance(shape, tuple):
         fitting = [one for one in shape if _fits(value, one)]
-        return picked(value, fitting[0] if fitting else shape[0], name)
+        return copy_fields(value, fitting[0] if fitting else shape[0], name)
     if not _fits(value, shape):
         raise DataError(f"{name} has not the form that may be published.", "Run the stage that writes it again.")
     if value is None or isinstance(shape, _Leaf):
         return value
     if isinstance(shape, list):
-        return [picked(item, shape[0], name) for item in value]
+        return [copy_fields(item, shape[0], name) for item in value]
     fields = {key: shape.get(key, shape.get("*")) for key in value}
     return {
-        key: picked(value[key], field, f"{name}.{key}")
+        key: copy_fields(value[key], field, f"{name}.{key}")
         for key, field in fields.items()
-        if field and not _kept(value[key])
+        if field and not _is_kept(value[key])
     }
 
 
@@ -115,6 +115,6 @@ def _is_word(value: Any) -> bool:
     return isinstance(value, str) and len(value) <= _LONGEST and value.isprintable()
 
 
-def _kept(value: Any) -> bool:
+def _is_kept(value: Any) -> bool:
     """Tell whether a part of a document says of itself that it stays."""
     return isinstance(value, Mapping) and "zone" in value and value["zone"] not in _SHOWN

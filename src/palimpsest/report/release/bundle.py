@@ -23,8 +23,7 @@ from palimpsest.report.release import allowed
 from palimpsest.report.release.card import Described, readme
 from palimpsest.report.release.croissant import croissant
 from palimpsest.report.release.envelope import Signed, seal
-from palimpsest.report.release.held_key import SigningKey
-from palimpsest.report.release.keys import public_pem
+from palimpsest.report.release.keys import SigningKey, public_pem
 from palimpsest.report.release.word import SENTENCE
 from palimpsest.workspace import PUBLIC_ONLY, PUBLISHABLE
 
@@ -84,13 +83,13 @@ def audit_document(measured: MeasuredDocuments, statement: Mapping[str, Any], bo
         DataError: a field has another form than it may have.
     """
     names = (*measured.receipts, PUBLIC_ONLY)
-    scores = allowed.publishable(measured.scores, allowed.SCORES, "public.json")
-    audits = {name: allowed.publishable(audit, allowed.TWINS, name) for name, audit in measured.twins.items()}
+    scores = allowed.copy_publishable(measured.scores, allowed.SCORES, "public.json")
+    audits = {name: allowed.copy_publishable(audit, allowed.TWINS, name) for name, audit in measured.twins.items()}
     return {
         "audit_version": _AUDIT_VERSION,
         "zone": PUBLISHABLE,
         "status": statement["status"],
-        "ledger": allowed.picked(books.to_json(), allowed.BOOKS, "ledger"),
+        "ledger": allowed.copy_fields(books.to_json(), allowed.BOOKS, "ledger"),
         "variants": {name: _variant(name, measured) for name in measured.receipts},
         "utility": scores
         and {part: {name: own[name] for name in names if name in own} for part, own in scores.items()},
@@ -102,8 +101,8 @@ def audit_document(measured: MeasuredDocuments, statement: Mapping[str, Any], bo
 def _variant(name: str, measured: MeasuredDocuments) -> dict[str, Any]:
     drawn, receipt = measured.generation.get(name), measured.receipts[name].to_json(published=True)
     return {
-        "receipt": allowed.picked(receipt, allowed.RECEIPT, f"receipt of {name}"),
-        "generation": allowed.publishable(drawn, allowed.GENERATION, f"generation.json of {name}"),
+        "receipt": allowed.copy_fields(receipt, allowed.RECEIPT, f"receipt of {name}"),
+        "generation": allowed.copy_publishable(drawn, allowed.GENERATION, f"generation.json of {name}"),
     }
 
 
@@ -118,7 +117,7 @@ def assemble(
     anything that may not leave.
     """
     data = contents.described.data
-    with swapped(target) as draft:
+    with replace_folder(target) as draft:
         (draft / ROWS).mkdir()
         for name, records in contents.rows.items():
             write_synthetic(records, draft / ROWS / name, data.text, data.label)
@@ -168,7 +167,7 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 @contextmanager
-def swapped(target: Path) -> Iterator[Path]:
+def replace_folder(target: Path) -> Iterator[Path]:
     """Yield an empty folder that takes the place of `target` when the block ends without an error.
 
     The old folder is moved aside whole before it is deleted: a killed process leaves no half of it under its name.

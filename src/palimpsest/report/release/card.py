@@ -10,13 +10,13 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from palimpsest.errors import DataError
-from palimpsest.params.release import ReleaseSettings
-from palimpsest.records import attributes
+from palimpsest.params.schema import ReleaseSettings
+from palimpsest.records import schema
 from palimpsest.records.schema import PublicSchema
 from palimpsest.records.structured import PLAIN, WHOLE_ROW
 from palimpsest.records.write import Counts
 from palimpsest.report.formats import at_most
-from palimpsest.report.statement import total_in
+from palimpsest.report.statement import read_total
 from palimpsest.report.unit import Unit
 
 _FENCE = "---\n"
@@ -55,7 +55,7 @@ class Described:
     @property
     def unit(self) -> Unit:
         """The unit of privacy."""
-        return Unit.stated(self.statement)
+        return Unit.from_statement(self.statement)
 
     @property
     def whole(self) -> bool:
@@ -68,7 +68,7 @@ class Described:
         text = PLAIN if self.whole else self.data.text
         columns = {text: "A text drawn to be a JSON object." if self.data.task == "json" else "A synthetic text."}
         label = "Its label, one of a public list." if self.data.labels else "Its label, which is free text."
-        return columns | dict.fromkeys(attributes.names(self.data.label), label)
+        return columns | dict.fromkeys(schema.names(self.data.label), label)
 
 
 def readme(described: Described) -> str:
@@ -78,7 +78,7 @@ def readme(described: Described) -> str:
     return _front(described) + "\n".join(parts)
 
 
-def stated(text: str) -> dict[str, tuple[float, str]]:
+def read_epsilons(text: str) -> dict[str, tuple[float, str]]:
     """Read variant -> its epsilon and the unit that it is for, from a card's front matter.
 
     Raises:
@@ -92,7 +92,7 @@ def stated(text: str) -> dict[str, tuple[float, str]]:
         raise DataError("README.md states no epsilon.", "Ask the releaser for the release again.") from None
 
 
-def counted(text: str) -> set[str]:
+def read_counts(text: str) -> set[str]:
     """Return the lines in which a card states the numbers of rows of its files."""
     return {line for line in text.splitlines() if line.startswith(_COUNT)}
 
@@ -130,7 +130,7 @@ def _size(rows: int) -> str:
 
 def _summary(described: Described) -> str:
     return (
-        f"# {_plain(described.release.title)}\n\n"
+        f"# {_escape_markdown(described.release.title)}\n\n"
         "Synthetic rows, computed from private rows under differential privacy. What any one "
         f"{described.unit.name} may have changed in all of them together is bounded below. A row can equal a private "
         "one where many say the same, or where public text has it. The same in one page: `card.html`.\n"
@@ -139,7 +139,7 @@ def _summary(described: Described) -> str:
 
 def privacy(statement: Mapping[str, Any]) -> str:
     """Write the part about privacy. All of it follows from the statement, so a check of the release writes it again."""
-    unit, releases = Unit.stated(statement), statement["releases"]
+    unit, releases = Unit.from_statement(statement), statement["releases"]
     lines = [
         f"| {one['variant']} | {one['method']} | {at_most(one['epsilon'], 4)} | {at_most(one['delta'])} | "
         f"{one['accounting']['name']} |"
@@ -151,7 +151,8 @@ def privacy(statement: Mapping[str, Any]) -> str:
     return "\n".join(
         [
             "## Privacy\n",
-            f"Protected: {unit.description} {_plain(unit.note)} The promise is for adding or removing {unit.step}.\n",
+            f"Protected: {unit.description} {_escape_markdown(unit.note)} The promise is for adding or "
+            f"removing {unit.step}.\n",
             "| rows of | method | ε | δ | accountant |\n| --- | --- | --- | --- | --- |",
             *lines,
             "",
@@ -159,7 +160,8 @@ def privacy(statement: Mapping[str, Any]) -> str:
             *groups,
             *flags,
             "",
-            f"{total_in(statement).sentence} `ledger.json` has the events, from which every ε can be computed again.\n",
+            f"{read_total(statement).sentence} `ledger.json` has the events, from which every ε can be "
+            "computed again.\n",
             "Not covered:\n",
             *(f"* {item['sentence']}" for item in statement["not_covered"]),
             "",
@@ -177,8 +179,10 @@ def _groups(release: Mapping[str, Any], unit: Unit) -> list[str]:
 
 def _rows(described: Described) -> str:
     counts = [count_of(name, counts, described.whole) for name, counts in described.rows.items()]
-    columns = [f"* {_plain(name)}: {words}" for name, words in described.columns.items()]
-    labels = [f"  * {_plain(name)}: {_plain(words)}" for name, words in described.data.labels.items()]
+    columns = [f"* {_escape_markdown(name)}: {words}" for name, words in described.columns.items()]
+    labels = [
+        f"  * {_escape_markdown(name)}: {_escape_markdown(words)}" for name, words in described.data.labels.items()
+    ]
     return "\n".join(["## Rows\n", *counts, "", "Columns:\n", *columns, *labels, ""])
 
 
@@ -187,8 +191,8 @@ def _making(described: Described) -> str:
     return (
         "## How it was made\n\n"
         f"By palimpsest {described.version}. Private rows were asked through a ledger that counts every look before "
-        f"it is taken; the mechanisms were: {', '.join(map(_plain, names))}. Everything after them reads their noisy "
-        "answers and public files alone. `prov.json` has every step.\n"
+        f"it is taken; the mechanisms were: {', '.join(map(_escape_markdown, names))}. Everything after them reads "
+        "their noisy answers and public files alone. `prov.json` has every step.\n"
     )
 
 
@@ -217,6 +221,6 @@ def _files(described: Described) -> str:
     )
 
 
-def _plain(text: str) -> str:
+def _escape_markdown(text: str) -> str:
     """Escape text so that Markdown takes it as it is."""
     return " ".join(text.split()).translate(_MARKS)

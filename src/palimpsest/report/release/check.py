@@ -13,19 +13,19 @@ from jsonschema import Draft202012Validator
 
 from palimpsest.errors import DataError, PalimpsestError
 from palimpsest.files import read_json
-from palimpsest.privacy.ledger.reader import judged
+from palimpsest.privacy.ledger.reader import judge_charge
 from palimpsest.privacy.ledger.records import Asset, Cap, Charge, milestone_problem
 from palimpsest.privacy.ledger.rules import preview
 from palimpsest.privacy.ledger.total import total_of
-from palimpsest.privacy.receipt import Receipt, close, equal
+from palimpsest.privacy.receipt import Receipt, are_close, is_close
 from palimpsest.privacy.shown import delta_up, up
 from palimpsest.records.vouched import sha256
 from palimpsest.records.write import Counts, differences
-from palimpsest.report.end_to_end import end_to_end
+from palimpsest.report.end_to_end import end_to_end_verdicts
 from palimpsest.report.formats import at_most
 from palimpsest.report.release import bundle
-from palimpsest.report.release.card import count_of, counted, privacy, stated
-from palimpsest.report.release.croissant import PROMISE, WHOLE, promised, records_of
+from palimpsest.report.release.card import count_of, privacy, read_counts, read_epsilons
+from palimpsest.report.release.croissant import PROMISE, WHOLE, records_of, state_promise
 from palimpsest.report.release.envelope import Signed, unseal
 from palimpsest.report.release.extract import asset_of, caps_of, charges_of
 from palimpsest.report.release.keys import fingerprint, load_public
@@ -37,10 +37,10 @@ from palimpsest.report.statement import (
     STATEMENT_VERSION,
     assumptions,
     layers,
-    not_covered,
+    list_uncovered,
+    read_total,
     release_of,
     schema,
-    total_in,
 )
 from palimpsest.report.unit import JSON_ROW, Unit
 
@@ -104,13 +104,13 @@ def verify_release(path: Path, key: str | None = None) -> Checked:
     """
     if not path.is_dir():
         raise DataError(f"There is no folder {str(path)!r}.", "Name the folder of a release.")
-    pin = None if key is None else _pinned(key)
+    pin = None if key is None else _read_pin(key)
     try:
-        public = _public(path, pin)
+        public = _read_public_key(path, pin)
         signed = unseal(_read(path / bundle.ENVELOPE, _MOST_ENVELOPE), public)
     except DataError as error:
         return Checked(None, pin is not None, (Check("the signature", (error.problem,)),))
-    whole = Check("every file is the signed one", tuple(_files(path, signed)))
+    whole = Check("every file is the signed one", tuple(_check_files(path, signed)))
     checks = (Check("the signature", ()), whole, *(() if whole.problems else _contents(path, signed)))
     checked = Checked(fingerprint(public), pin is not None, checks)
     if not checked.holds:
@@ -119,13 +119,13 @@ def verify_release(path: Path, key: str | None = None) -> Checked:
     return replace(checked, caps=tuple(caps_of(books)), charges=tuple(charges_of(books)))
 
 
-def _pinned(key: str) -> Ed25519PublicKey | str:
+def _read_pin(key: str) -> Ed25519PublicKey | str:
     if not Path(key).is_file():
         return key if key.startswith("SHA256:") else f"SHA256:{key}"
     return load_public(_read(Path(key), _MOST_KEY))
 
 
-def _public(path: Path, pin: Ed25519PublicKey | str | None) -> Ed25519PublicKey:
+def _read_public_key(path: Path, pin: Ed25519PublicKey | str | None) -> Ed25519PublicKey:
     if isinstance(pin, Ed25519PublicKey):
         return pin
     own = load_public(_read(path / bundle.KEY, _MOST_KEY))
@@ -148,7 +148,7 @@ def _read(path: Path, most: int) -> bytes:
         ) from None
 
 
-def _files(path: Path, signed: Signed) -> Iterator[str]:
+def _check_files(path: Path, signed: Signed) -> Iterator[str]:
     """List the differences between folder and list; links and other special files are never followed or opened."""
     listed, found = {*signed.files, bundle.ENVELOPE}, dict(_walk(path, ""))
     folders = {"/".join(parts[:end]) for parts in (name.split("/") for name in listed) for end in range(1, len(parts))}
@@ -181,10 +181,10 @@ def _contents(path: Path, signed: Signed) -> Iterator[Check]:
     if version.problems:
         yield version
         return
-    yield _check(form, lambda: _formed(path))
-    yield _check("every epsilon follows from the ledger's extract", lambda: _recomputed(path))
-    yield _check("statement, cards and envelope say the same", lambda: _same(path, signed))
-    yield _check("the rows are those that are described", lambda: _rows(path, signed))
+    yield _check(form, lambda: _check_form(path))
+    yield _check("every epsilon follows from the ledger's extract", lambda: _check_epsilons(path))
+    yield _check("statement, cards and envelope say the same", lambda: _check_summaries(path, signed))
+    yield _check("the rows are those that are described", lambda: _check_rows(path, signed))
 
 
 def _check(name: str, problems: Callable[[], Iterable[str]]) -> Check:
@@ -228,7 +228,7 @@ def _unproved_total(path: Path) -> Iterator[str]:
         )
 
 
-def _formed(path: Path) -> Iterator[str]:
+def _check_form(path: Path) -> Iterator[str]:
     document = read_json(path / bundle.STATEMENT)
     for error in Draft202012Validator(schema()).iter_errors(document):
         yield f"{bundle.STATEMENT}: {'.'.join(map(str, error.absolute_path)) or 'the document'} breaks the schema"
@@ -236,7 +236,7 @@ def _formed(path: Path) -> Iterator[str]:
         yield f"the statement's status is {document['status']!r}"
 
 
-def _recomputed(path: Path) -> Iterator[str]:
+def _check_epsilons(path: Path) -> Iterator[str]:
     """Compute each release's epsilons and curve, and the total, from the events of the extract, and compare."""
     statement, books, audit = (read_json(path / name) for name in (bundle.STATEMENT, bundle.LEDGER, bundle.AUDIT))
     asset, charges, curves = asset_of(books), charges_of(books), read_json(path / bundle.TRADEOFF)
@@ -250,9 +250,9 @@ def _recomputed(path: Path) -> Iterator[str]:
         problems = receipt.problems(asset, charges)
         problems += [] if receipt.private else ["its noise was fixed by a seed, or it is or builds on a reference run"]
         yield from (f"{release['variant']}: {problem}" for problem in problems)
-        yield from _restated(release, receipt, curves[release["variant"]])
+        yield from _check_release(release, receipt, curves[release["variant"]])
         receipts.append(receipt)
-    read = [judged(asset, charge) for charge in charges]
+    read = [judge_charge(asset, charge) for charge in charges]
     balance, terms = preview(asset, [charge for charge, _ in read], {}), statement["ledger"]
     total = balance.spent
     if problem := milestone_problem(asset.milestones, asset.filter):
@@ -260,15 +260,15 @@ def _recomputed(path: Path) -> Iterator[str]:
     yield from (f"charge {charge.id} {what}" for charge, what in read if what is not None)
     left = max(0.0, asset.epsilon - total)
     said = [told[name] for told in (books, terms) for name in ("spent_epsilon", "left_epsilon")]
-    if not equal((total, left, total, left, asset.epsilon), (*said, terms["cap_epsilon"])):
+    if not are_close((total, left, total, left, asset.epsilon), (*said, terms["cap_epsilon"])):
         yield f"the total is {total:.6f} by the extract's events, not what is stated"
     if (terms["head"], terms["asset"], terms["delta"]) != (books["head"], asset.name, asset.delta):
         yield "the statement is of another ledger, asset or delta"
-    yield from _protected(statement, asset, receipts)
-    if statement["end_to_end"] != end_to_end(receipts, audit["end_to_end"]):
+    yield from _check_unit(statement, asset, receipts)
+    if statement["end_to_end"] != end_to_end_verdicts(receipts, audit["end_to_end"]):
         yield "the statement tells other things of the end-to-end audits than the audits and receipts"
     caps = caps_of(books)
-    if not _alike(terms["total"], total_of(asset, balance, caps)._asdict()):
+    if not _are_alike(terms["total"], total_of(asset, balance, caps)._asdict()):
         yield "what is said of all releases together does not follow from the extract"
     if not caps or caps[-1].epsilon != asset.epsilon or [*caps] != sorted(caps, key=lambda cap: cap.time):
         yield "the extract's caps do not lead to the stated one"
@@ -278,9 +278,9 @@ def _recomputed(path: Path) -> Iterator[str]:
         yield "the statement counts other charges than the extract has"
 
 
-def _protected(statement: Mapping[str, Any], asset: Asset, receipts: Sequence[Receipt]) -> Iterator[str]:
+def _check_unit(statement: Mapping[str, Any], asset: Asset, receipts: Sequence[Receipt]) -> Iterator[str]:
     """Check that the statement uses the ledger's unit of privacy, in the words that follow from it and the receipts."""
-    unit = Unit.stated(statement)
+    unit = Unit.from_statement(statement)
     declared = asset.n_public if unit.persons else None
     terms = unit.name, unit.column, unit.n_persons, statement["adjacency"]
     if terms != (asset.unit, asset.unit_column, declared, [asset.adjacency]):
@@ -292,53 +292,53 @@ def _protected(statement: Mapping[str, Any], asset: Asset, receipts: Sequence[Re
         yield "the statement tells of another setting than the one that its guarantee is proved in"
     for release, receipt in zip(statement["releases"], receipts, strict=True):
         said = release_of(receipt, unit, asset.n_public, None)
-        other = [part for part in said if part != "accounting" and not _alike(release[part], said[part])]
+        other = [part for part in said if part != "accounting" and not _are_alike(release[part], said[part])]
         yield from (f"{receipt.variant}: {part} is not what follows from its receipt" for part in other)
-    if statement["layers"] != layers(receipts, total_in(statement), unit):
+    if statement["layers"] != layers(receipts, read_total(statement), unit):
         yield "the statement's layers are not those of its receipts and its unit"
     swept = statement.get("swept", [])
     if not {*swept} <= {receipt.variant for receipt in receipts}:
         yield "the statement names a sweep of what is not released"
-    if statement["not_covered"] != not_covered(unit, swept):
+    if statement["not_covered"] != list_uncovered(unit, swept):
         yield "the statement leaves out, or adds, what is not covered"
     *assumed, vouched = statement["assumptions"]
     if assumed != assumptions(receipts, unit, asset.n_public, verified=True) or vouched["id"] != "public-sources":
         yield "the statement's assumptions are not those of its receipts and its unit"
 
 
-def _alike(stated: Any, said: Any) -> bool:
+def _are_alike(stated: Any, said: Any) -> bool:
     """Tell whether both are equal up to the rounding of numbers on another machine."""
     if isinstance(said, float):
-        return isinstance(stated, (int, float)) and close(said, stated)
+        return isinstance(stated, (int, float)) and is_close(said, stated)
     if isinstance(said, Mapping):
-        return stated.keys() == said.keys() and all(_alike(stated[key], said[key]) for key in said)
+        return stated.keys() == said.keys() and all(_are_alike(stated[key], said[key]) for key in said)
     if isinstance(said, (list, tuple)):
-        return len(stated) == len(said) and all(map(_alike, stated, said))
+        return len(stated) == len(said) and all(map(_are_alike, stated, said))
     return bool(stated == said)
 
 
-def _restated(release: Mapping[str, Any], receipt: Receipt, curve: Mapping[str, Any]) -> Iterator[str]:
+def _check_release(release: Mapping[str, Any], receipt: Receipt, curve: Mapping[str, Any]) -> Iterator[str]:
     """Check that the statement says of a release what its receipt says."""
     name, accounting = release["variant"], release["accounting"]
     pairs = [(release[field], getattr(receipt, field)) for field in ("epsilon", "epsilon_target", "delta")]
     pairs += [(accounting[field], getattr(receipt, field)) for field in ("epsilon", "epsilon_rdp")]
     groups = {row.k: row.epsilon for row in receipt.group}
     pairs += [(row["epsilon"], groups[row["k"]]) for row in release["group"]]
-    if receipt.variant != name or not all(said is None if one is None else close(one, said) for one, said in pairs):
+    if receipt.variant != name or not all(said is None if one is None else is_close(one, said) for one, said in pairs):
         yield f"{name}: the statement's epsilons are not its receipt's"
     proved = receipt.stated_curve
     for stated_curve in (release["curve"], curve):
-        if not (equal(proved.alpha, stated_curve["alpha"]) and equal(proved.beta, stated_curve["beta"])):
+        if not (are_close(proved.alpha, stated_curve["alpha"]) and are_close(proved.beta, stated_curve["beta"])):
             yield f"{name}: the stated trade-off curve is not its receipt's"
     if {line["charge"] for line in release["mechanisms"]} != receipt.charges:
         yield f"{name}: the statement lists other mechanisms"
 
 
-def _same(path: Path, signed: Signed) -> Iterator[str]:
+def _check_summaries(path: Path, signed: Signed) -> Iterator[str]:
     """Check that the pages for readers, and the signed summary, give the statement's epsilons."""
     statement, page = read_json(path / bundle.STATEMENT), _Tables()
     text, told = (path / bundle.README).read_text(encoding="utf-8"), signed.predicate["releases"]
-    card, unit = stated(text), statement["unit"]["name"]
+    card, unit = read_epsilons(text), statement["unit"]["name"]
     page.feed((path / bundle.CARD).read_text(encoding="utf-8"))
     names = {release["variant"] for release in statement["releases"]}
     if names != card.keys() or names != {one["variant"] for one in told}:
@@ -354,16 +354,16 @@ def _same(path: Path, signed: Signed) -> Iterator[str]:
             yield f"{name}: {bundle.CARD} gives another epsilon than the statement, or none"
     if privacy(statement) not in text:
         yield f"{bundle.README} says other things about privacy than the statement"
-    if page.headline != f"ε ≤ {at_most(total_in(statement).epsilon)}":
+    if page.headline != f"ε ≤ {at_most(read_total(statement).epsilon)}":
         yield f"{bundle.CARD} opens with another total than the statement's"
     if not all(sentence in "".join(page.text) for sentence in _sentences(statement)):
         yield f"{bundle.CARD} lacks a sentence of the statement"
-    yield from _documents(path, statement, signed)
+    yield from _check_documents(path, statement, signed)
     if set(signed.predicate) != set(bundle.PREDICATE) or signed.predicate["word"] != SENTENCE:
         yield "the envelope says other things than it may, or not that the owner gave their word"
 
 
-def _documents(path: Path, statement: Mapping[str, Any], signed: Signed) -> Iterator[str]:
+def _check_documents(path: Path, statement: Mapping[str, Any], signed: Signed) -> Iterator[str]:
     """Check that the documents for programs, and the signed summary, give the statement's ledger, status and rows."""
     audit, described = read_json(path / bundle.AUDIT), read_json(path / bundle.CROISSANT)
     books, own = audit["ledger"], statement["ledger"]
@@ -373,7 +373,7 @@ def _documents(path: Path, statement: Mapping[str, Any], signed: Signed) -> Iter
     terms = ("asset", "delta", "cap_epsilon", "spent_epsilon", "left_epsilon", "verified")
     if audit["status"] != statement["status"] or any(books[term] != own[term] for term in terms):
         yield f"{bundle.AUDIT} gives another status or other totals than the statement"
-    if described[PROMISE] != promised(statement):
+    if described[PROMISE] != state_promise(statement):
         yield f"{bundle.CROISSANT} promises other things than the statement"
     rows = {name: digest for name, digest in signed.files.items() if name.startswith(f"{bundle.ROWS}/")}
     if {one["@id"]: one["sha256"] for one in described["distribution"]} != rows:
@@ -384,7 +384,7 @@ def _documents(path: Path, statement: Mapping[str, Any], signed: Signed) -> Iter
 
 def _sentences(statement: Mapping[str, Any]) -> Iterator[str]:
     """Return the sentences that the card must repeat word for word."""
-    yield total_in(statement).sentence
+    yield read_total(statement).sentence
     yield from (statement["unit"][part] for part in ("description", "note"))
     yield from (item["sentence"] for item in statement["not_covered"])
     for release in statement["releases"]:
@@ -392,10 +392,10 @@ def _sentences(statement: Mapping[str, Any]) -> Iterator[str]:
         yield from release["flags"]
 
 
-def _rows(path: Path, signed: Signed) -> Iterator[str]:
+def _check_rows(path: Path, signed: Signed) -> Iterator[str]:
     """Check that both forms of a variant's rows are the same, in the described columns, and as many as stated."""
     statement, croissant = read_json(path / bundle.STATEMENT), read_json(path / bundle.CROISSANT)
-    audit, told = read_json(path / bundle.AUDIT), counted((path / bundle.README).read_text(encoding="utf-8"))
+    audit, told = read_json(path / bundle.AUDIT), read_counts((path / bundle.README).read_text(encoding="utf-8"))
     names = [release["variant"] for release in statement["releases"]]
     files = {f"{bundle.ROWS}/{name}{suffix}" for name in names for suffix in (".jsonl", ".parquet")}
     if files != {name for name in signed.files if name.startswith(f"{bundle.ROWS}/")}:
@@ -403,7 +403,7 @@ def _rows(path: Path, signed: Signed) -> Iterator[str]:
         return
     described = croissant["recordSet"]
     columns = {one["name"]: [field["source"]["extract"]["column"] for field in one["field"]] for one in described}
-    whole = statement["unit"]["row"] == JSON_ROW and _whole(croissant)
+    whole = statement["unit"]["row"] == JSON_ROW and _has_whole_lines(croissant)
     rows: dict[str, Counts] = {}
     for name in names:
         rows[name], problems = differences(path / bundle.ROWS / name, columns[name], whole)
@@ -412,13 +412,13 @@ def _rows(path: Path, signed: Signed) -> Iterator[str]:
         yield "README.md gives other numbers of rows than the files have"
     if any(one["description"] != records_of(one["name"], rows[one["name"]], whole) for one in described):
         yield f"{bundle.CROISSANT} gives other numbers of rows than the files have"
-    if not all(_counts(audit, name, counts.rows) for name, counts in rows.items()):
+    if not all(_has_counts(audit, name, counts.rows) for name, counts in rows.items()):
         yield f"{bundle.AUDIT} gives other numbers of rows than the files have"
     if {scan["rows"] for scan in audit["scans"].values()} != {sum(counts.rows for counts in rows.values())}:
         yield "other numbers of rows were searched than the files have"
 
 
-def _whole(croissant: Mapping[str, Any]) -> bool:
+def _has_whole_lines(croissant: Mapping[str, Any]) -> bool:
     """Tell whether a line is said to be a record itself.
 
     The name of a column does not tell: any may be called `text`.
@@ -427,7 +427,7 @@ def _whole(croissant: Mapping[str, Any]) -> bool:
     return all(one.get("description") == WHOLE for one in lines)
 
 
-def _counts(audit: Mapping[str, Any], name: str, count: int) -> bool:
+def _has_counts(audit: Mapping[str, Any], name: str, count: int) -> bool:
     """Tell whether the drawn and the scored rows are this many; either may not have been counted."""
     drawn, scored = audit["variants"][name]["generation"] or {}, (audit["utility"] or {}).get("rows", {})
     return {drawn.get("rows", count), scored.get(name, count)} == {count}

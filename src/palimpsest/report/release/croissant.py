@@ -49,7 +49,7 @@ def croissant(described: Described, files: Mapping[str, str], sizes: Mapping[str
         "isLiveDataset": False,
         "distribution": [_file(name, digest, sizes[name], described.whole) for name, digest in files.items()],
         "recordSet": [_records(name, described) for name in described.rows],
-        PROMISE: promised(described.statement),
+        PROMISE: state_promise(described.statement),
         **{f"rai:{name}": words for name, words in _responsible(described).items()},
     }
 
@@ -96,13 +96,13 @@ def _field(variant: str, column: str, words: str) -> dict[str, Any]:
     }
 
 
-def promised(statement: Mapping[str, Any]) -> str:
+def state_promise(statement: Mapping[str, Any]) -> str:
     """State the statement's promise of privacy."""
     terms = [
         f"{one['variant']}: epsilon {at_most(one['epsilon'], 4)} at delta {at_most(one['delta'])}"
         for one in statement["releases"]
     ]
-    return f"Differential privacy for adding or removing {Unit.stated(statement).step}. {'; '.join(terms)}."
+    return f"Differential privacy for adding or removing {Unit.from_statement(statement).step}. {'; '.join(terms)}."
 
 
 def _responsible(described: Described) -> dict[str, Any]:

@@ -16,8 +16,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from palimpsest.errors import DataError
-from palimpsest.report.release.held_key import SigningKey
-from palimpsest.report.release.keys import fingerprint
+from palimpsest.report.release.keys import SigningKey, fingerprint
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 _STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
@@ -53,7 +52,7 @@ def pae(payload_type: str, payload: bytes) -> bytes:
 def seal(signed: Signed, key: SigningKey) -> bytes:
     """Sign and return the envelope as the bytes of its file."""
     payload = _payload(signed)
-    return _written(payload, fingerprint(key.public_key()), key.sign(pae(PAYLOAD_TYPE, payload)))
+    return _encode_envelope(payload, fingerprint(key.public_key()), key.sign(pae(PAYLOAD_TYPE, payload)))
 
 
 def unseal(data: bytes, key: Ed25519PublicKey) -> Signed:
@@ -66,7 +65,7 @@ def unseal(data: bytes, key: Ed25519PublicKey) -> Signed:
         body = json.loads(data)
         (signature,) = body["signatures"]
         payload, proof = (base64.b64decode(part, validate=True) for part in (body["payload"], signature["sig"]))
-        whole = data == _written(payload, fingerprint(key), proof)
+        whole = data == _encode_envelope(payload, fingerprint(key), proof)
     except (ValueError, KeyError, TypeError, RecursionError, binascii.Error):
         whole = False
     if not whole:
@@ -75,7 +74,7 @@ def unseal(data: bytes, key: Ed25519PublicKey) -> Signed:
         key.verify(proof, pae(PAYLOAD_TYPE, payload))
     except InvalidSignature:
         raise DataError("The signature does not fit: the list of files was changed.", _REMEDY) from None
-    return _signed(payload)
+    return _read_signed(payload)
 
 
 def _payload(signed: Signed) -> bytes:
@@ -88,13 +87,13 @@ def _payload(signed: Signed) -> bytes:
     return json.dumps(body, ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode()
 
 
-def _written(payload: bytes, keyid: str, proof: bytes) -> bytes:
+def _encode_envelope(payload: bytes, keyid: str, proof: bytes) -> bytes:
     encoded, sig = (base64.b64encode(part).decode() for part in (payload, proof))
     body = {"payloadType": PAYLOAD_TYPE, "payload": encoded, "signatures": [{"keyid": keyid, "sig": sig}]}
     return (json.dumps(body, indent=2) + "\n").encode()
 
 
-def _signed(payload: bytes) -> Signed:
+def _read_signed(payload: bytes) -> Signed:
     """Read the signed list and check its names.
 
     A signature says who wrote the list, not that its names are harmless: they are checked like anybody's.

@@ -47,7 +47,7 @@ def run_numbers(charges: Sequence[Charge]) -> dict[str, int]:
     return {one.id: order[one.run_key, one.run] for one in charges}
 
 
-def renumbered(receipt: Receipt, charges: Sequence[Charge]) -> Receipt:
+def renumber_run(receipt: Receipt, charges: Sequence[Charge]) -> Receipt:
     """Return the receipt with its run numbered as in the extract of these charges."""
     return replace(receipt, run=run_numbers(charges)[receipt.queries[-1].charge])
 
@@ -69,7 +69,7 @@ def _line(charge: Charge, seq: int, run: int) -> dict[str, Any]:
     }
 
 
-def _malformed(read: Callable[[Mapping[str, Any]], T]) -> Callable[[Mapping[str, Any]], T]:
+def _report_malformed(read: Callable[[Mapping[str, Any]], T]) -> Callable[[Mapping[str, Any]], T]:
     """Wrap a reader so that it reports an unreadable document as no extract."""
 
     @wraps(read)
@@ -85,7 +85,7 @@ def _malformed(read: Callable[[Mapping[str, Any]], T]) -> Callable[[Mapping[str,
     return checked
 
 
-@_malformed
+@_report_malformed
 def asset_of(document: Mapping[str, Any]) -> Asset:
     """Read the asset of an extract, without its key.
 
@@ -97,13 +97,13 @@ def asset_of(document: Mapping[str, Any]) -> Asset:
     return Asset(**{name: asset[name] for name in _ASSET}, orders=orders, milestones=milestones)
 
 
-@_malformed
+@_report_malformed
 def caps_of(document: Mapping[str, Any]) -> list[Cap]:
     """Read the caps of an extract, oldest first. Raises DataError where the document is no extract."""
     return [Cap(float(cap["epsilon"]), str(cap["day"])) for cap in document["caps"]]
 
 
-@_malformed
+@_report_malformed
 def charges_of(document: Mapping[str, Any]) -> list[Charge]:
     """Read the charges of an extract. Raises DataError where the document is no extract."""
     return [_charge(line) for line in document["charges"]]
@@ -118,7 +118,7 @@ def _charge(line: Mapping[str, Any]) -> Charge:
         **{name: line[name] for name in (*_CHARGE, "seq", "run")},
         run_key=line["run_key"],
         fingerprint="",
-        event=events.as_written(line["event"]),
+        event=events.parse_strictly(line["event"]),
         partition=partition,
         versions=tuple(sorted((str(part), int(number)) for part, number in line["versions"].items())),
         share=Share(**line["share"]) if "share" in line else None,

@@ -15,12 +15,12 @@ from palimpsest.graph.taint import Flow, taint
 from palimpsest.methods.registry import method
 from palimpsest.privacy.ledger.records import Asset, Charge
 from palimpsest.privacy.receipt import Receipt
-from palimpsest.records.personal import personal
+from palimpsest.records.personal import is_personal
 from palimpsest.records.record import Record
 from palimpsest.records.structured import texts_of
 from palimpsest.records.world.facts import Facts
 from palimpsest.report.statement import PRIVATE
-from palimpsest.twins.shipped import current
+from palimpsest.twins.shipped import is_current
 
 _VERDICTS = ("refuted", "not refuted", "inconclusive")
 _SHOWN = 10
@@ -36,7 +36,9 @@ def refuse(errors: Iterable[PalimpsestError]) -> None:
         raise type(failed[0])(f"Nothing was released. {failed[0].problem}{more}", failed[0].remedy)
 
 
-def settings(variants: Sequence[str], purposes: Mapping[str, str], noise_seed: int | None) -> Iterator[PalimpsestError]:
+def check_settings(
+    variants: Sequence[str], purposes: Mapping[str, str], noise_seed: int | None
+) -> Iterator[PalimpsestError]:
     """Check that params.yaml asks for something that may leave. `purposes` is variant -> purpose, of all that run."""
     if not variants:
         yield ParamsError("release.variants is empty.", "Name the variants whose rows are to leave.")
@@ -53,7 +55,9 @@ def settings(variants: Sequence[str], purposes: Mapping[str, str], noise_seed: i
             )
 
 
-def coverage(asset: Asset, charges: Sequence[Charge], receipts: Mapping[str, Receipt]) -> Iterator[PalimpsestError]:
+def check_coverage(
+    asset: Asset, charges: Sequence[Charge], receipts: Mapping[str, Receipt]
+) -> Iterator[PalimpsestError]:
     """Check that every receipt is of a release, covered by the ledger, with fresh noise, and built on no reference."""
     for name, receipt in receipts.items():
         if receipt.purpose != "release" or receipt.builds_on_reference:
@@ -78,7 +82,7 @@ def coverage(asset: Asset, charges: Sequence[Charge], receipts: Mapping[str, Rec
             )
 
 
-def attacks(methods: Iterable[str], audits: Documents) -> Iterator[PalimpsestError]:
+def check_attacks(methods: Iterable[str], audits: Documents) -> Iterator[PalimpsestError]:
     """Check that the code of each method was attacked on invented records, and that its claim stands.
 
     `audits` is method -> the end-to-end audit that comes with palimpsest. A method that declares why it cannot be
@@ -88,7 +92,7 @@ def attacks(methods: Iterable[str], audits: Documents) -> Iterator[PalimpsestErr
         audit = audits.get(name)
         if audit is None and method(name).untwinned is not None:
             continue
-        if audit is None or audit.get("verdict") not in _VERDICTS or not current(audit):
+        if audit is None or audit.get("verdict") not in _VERDICTS or not is_current(audit):
             yield DataError(
                 f"The installed code of method {name} was not examined end to end.",
                 "In a clone `make twins` examines every method of palimpsest; one of another package says why not, by "
@@ -101,7 +105,7 @@ def attacks(methods: Iterable[str], audits: Documents) -> Iterator[PalimpsestErr
             )
 
 
-def promise(statement: Mapping[str, Any]) -> Iterator[PalimpsestError]:
+def check_promise(statement: Mapping[str, Any]) -> Iterator[PalimpsestError]:
     """Check that the privacy statement promises something."""
     if statement["status"] != PRIVATE:
         reasons = " ".join(statement["reasons"])
@@ -111,7 +115,7 @@ def promise(statement: Mapping[str, Any]) -> Iterator[PalimpsestError]:
         )
 
 
-def ways(flow: Flow) -> Iterator[PalimpsestError]:
+def check_flow(flow: Flow) -> Iterator[PalimpsestError]:
     """Check that no private data reaches the release past the meter."""
     for path in taint(flow):
         yield DataError(
@@ -121,7 +125,9 @@ def ways(flow: Flow) -> Iterator[PalimpsestError]:
         )
 
 
-def useful(scores: Mapping[str, Any] | None, variants: Sequence[str], least: float | None) -> Iterator[PalimpsestError]:
+def check_accuracy(
+    scores: Mapping[str, Any] | None, variants: Sequence[str], least: float | None
+) -> Iterator[PalimpsestError]:
     """Check that every variant reaches the accuracy `least`, if one is asked for, on the declared public test file."""
     for name in variants if least is not None else ():
         own = [score["accuracy"] for score in (scores or {}).get("variants", {}).get(name, {}).values()]
@@ -133,7 +139,7 @@ def useful(scores: Mapping[str, Any] | None, variants: Sequence[str], least: flo
             )
 
 
-def unchanged(files: Sequence[Path], lock: Mapping[str, Any]) -> Iterator[PalimpsestError]:
+def check_unchanged(files: Sequence[Path], lock: Mapping[str, Any]) -> Iterator[PalimpsestError]:
     """Check that each file is the one that its stage wrote, by dvc.lock. Only the stage's own rows were paid for.
 
     Args:
@@ -149,7 +155,7 @@ def unchanged(files: Sequence[Path], lock: Mapping[str, Any]) -> Iterator[Palimp
             )
 
 
-def rows(name: str, records: Sequence[Record], world: Facts | None) -> Iterator[PalimpsestError]:
+def check_rows(name: str, records: Sequence[Record], world: Facts | None) -> Iterator[PalimpsestError]:
     """Check that no synthetic row looks like a way to reach one person, or gives away a planted secret of the demo.
 
     `world` is the answer key of the invented world; None where the data are not invented.
@@ -158,7 +164,7 @@ def rows(name: str, records: Sequence[Record], world: Facts | None) -> Iterator[
         yield DataError(f"{name} has no rows.", "Draw more rows, or loosen its filters.")
     texts = [texts_of(record) for record in records]
     hits = {
-        "look like a way to reach one person": list(map(personal, records)),
+        "look like a way to reach one person": list(map(is_personal, records)),
         "hold a planted secret": [bool(world and any(map(world.find_canaries, row))) for row in texts],
     }
     for what, hit in hits.items():

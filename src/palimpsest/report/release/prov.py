@@ -44,7 +44,7 @@ def provenance(
         signer: the fingerprint of the signing key.
     """
     document = _Document(flow, inputs)
-    for node in flow.behind(leaving):
+    for node in flow.find_upstream(leaving):
         document.add(node, lock.get(node.name, {}), node is leaving)
     for name, digest in files.items():
         document.publish(name, digest, leaving)
@@ -65,16 +65,16 @@ class _Document:
     def add(self, node: Node, locked: Mapping[str, Any], leaving: bool) -> None:
         """Add a stage, the files it read and the files it wrote."""
         command = {"p:command": locked["cmd"]} if isinstance(locked.get("cmd"), str) else {}
-        stated = {"p:zone": node.zone, "p:metered": self._flow.metered(node)}
+        stated = {"p:zone": node.zone, "p:metered": self._flow.is_metered(node)}
         self.relations["activity"][_id(node.name)] = command | stated
         hashes = {
             entry["path"]: entry["md5"] for key in ("deps", "outs") for entry in locked.get(key, ()) if "md5" in entry
         }
         public = node.zone == self._flow.zone(node) == Zone.PUBLIC
         for path in dict.fromkeys(self._read(node)):
-            self._relate("used", node, self._entity(path, hashes if self._open(path, False) else {}))
+            self._relate("used", node, self._entity(path, hashes if self._may_publish(path, False) else {}))
         for path in () if leaving else node.writes:
-            self._relate("wasGeneratedBy", node, self._entity(path, hashes if self._open(path, public) else {}))
+            self._relate("wasGeneratedBy", node, self._entity(path, hashes if self._may_publish(path, public) else {}))
 
     def publish(self, name: str, digest: str, leaving: Node) -> None:
         """Add a file of the release."""
@@ -88,7 +88,7 @@ class _Document:
         yield from made
         yield from (path for path in node.reads if not any(_meet(path, one) for one in made))
 
-    def _open(self, path: str, public: bool) -> bool:
+    def _may_publish(self, path: str, public: bool) -> bool:
         """Tell whether a plain hash of the file may be published."""
         listed = any(path == one or path.startswith(f"{one}/") for one in PUBLIC_FILES)
         return path not in self._inputs.private and (public or listed or path in self._inputs.public)

@@ -22,7 +22,7 @@ from palimpsest.report.sections import (
 )
 from palimpsest.report.sections.base import Figure, Page
 
-_BROUGHT = tuple(extensions.loaded(extensions.PAGES).values())
+_BROUGHT = tuple(extensions.load_group(extensions.PAGES).values())
 SECTIONS = (
     bracket.SECTION,
     membership.SECTION,

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from palimpsest.audit.anonymity import AnonymityAudit
-from palimpsest.report.drawing import Rows, differences, fields, listed
+from palimpsest.report.drawing import Rows, describe_values, differences, fields
 from palimpsest.report.results import Metric, Results
-from palimpsest.report.sections.base import Cell, Column, Figure, Page, Section, Table, badge, share, word
-from palimpsest.report.unit import many
+from palimpsest.report.sections.base import Cell, Column, Figure, Page, Section, Table, badge, share_column, word_column
+from palimpsest.report.unit import plural_of
 
 ANONYMITY = Metric("anonymity", AnonymityAudit.from_json, lambda params: params.run.audit)
 
@@ -28,7 +28,7 @@ def risks(results: Results) -> Rows:
     ]
 
 
-def undefined(results: Results) -> Rows:
+def undefined_risks(results: Results) -> Rows:
     """Return variant, attack, main, control, verdict, why: the attacks that have no risk."""
     return [
         {"variant": variant, "attack": f"{one.criterion}: {attack}", "verdict": "inconclusive", "why": one.inconclusive}
@@ -42,16 +42,16 @@ def undefined(results: Results) -> Rows:
 def _tables(page: Page) -> Iterator[Table[Mapping[str, Any]]]:
     yield Table(
         "Evidence on anonymity without a risk",
-        f"A risk is what an attack does on members beyond what it does on {many(page.summary.unit)} that were never "
-        "read. Where it succeeds on all of these there is nothing beyond, and it shows nothing.",
+        f"A risk is what an attack does on members beyond what it does on {plural_of(page.summary.unit)} that were "
+        "never read. Where it succeeds on all of these there is nothing beyond, and it shows nothing.",
         (
-            word("Variant", "variant"),
-            word("Attack", "attack"),
-            share("On members", "main"),
-            share("On others", "control"),
+            word_column("Variant", "variant"),
+            word_column("Attack", "attack"),
+            share_column("On members", "main"),
+            share_column("On others", "control"),
             Column("Verdict", lambda row: Cell(badge(row["verdict"]), (f"because {row['why']}",))),
         ),
-        undefined(page.results),
+        undefined_risks(page.results),
     )
 
 
@@ -62,11 +62,11 @@ def _figures(page: Page) -> Iterator[Figure]:
         lambda rows: differences(rows, "attack", "risk"),
         section="Evidence on anonymity",
         title="Singling out, linkability, inference",
-        caption=f"How much better each attack does on members than on {many(page.summary.unit)} that were never read, "
-        "of what is left to do better: (main - control) / (1 - control), with 95% intervals. Ticks: the most that the "
-        "proved curve allows. An attack that no guess at random is worse than says nothing (column informed). This is "
-        "evidence on three criteria, not a finding that the rows are outside data-protection law.",
-        alt=listed("Risk", rows, "variant", "attack", value="risk"),
+        caption=f"How much better each attack does on members than on {plural_of(page.summary.unit)} that were never "
+        "read, of what is left to do better: (main - control) / (1 - control), with 95% intervals. Ticks: the most "
+        "that the proved curve allows. An attack that no guess at random is worse than says nothing (column "
+        "informed). This is evidence on three criteria, not a finding that the rows are outside data-protection law.",
+        alt=describe_values("Risk", rows, "variant", "attack", value="risk"),
         wide=True,
     )
 

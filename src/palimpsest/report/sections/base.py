@@ -106,17 +106,17 @@ class Column(Generic[Line]):
         return cell or Cell(MISSING), " ".join(looks)
 
 
-def word(name: str, key: str) -> Column[Mapping[str, Any]]:
+def word_column(name: str, key: str) -> Column[Mapping[str, Any]]:
     """Make a column of words, which stand in the rows under `key`."""
     return Column(name, lambda row: Cell(row[key]))
 
 
-def counted(name: str, key: str, label: str = "", digits: int = 3) -> Column[Mapping[str, Any]]:
+def number_column(name: str, key: str, label: str = "", digits: int = 3) -> Column[Mapping[str, Any]]:
     """Make a column of numbers."""
     return Column(name, lambda row: Cell(number(row[key], digits)), label=label, number=True)
 
 
-def share(name: str, key: str) -> Column[Mapping[str, Any]]:
+def share_column(name: str, key: str) -> Column[Mapping[str, Any]]:
     """Make a column of shares in percent."""
     return Column(name, lambda row: Cell(percent(row[key])), number=True)
 
@@ -212,7 +212,7 @@ def badge(verdict: str) -> Markup:
     return Markup('<span class="verdict {}">{}</span>').format(_VERDICTS.get(verdict, "look"), verdict)
 
 
-def without_result(row: Row, kind: str) -> Cell | None:
+def inconclusive_cell(row: Row, kind: str) -> Cell | None:
     """Return the cell of a measurement that came to no result; None where it was not made."""
     return Cell(badge("inconclusive")) if kind in row.unsettled else None
 

@@ -4,11 +4,22 @@ from collections.abc import Iterator
 
 import altair as alt
 
-from palimpsest.report.drawing import Chart, Rows, by_line, data, epsilons, finish, height_of, listed
+from palimpsest.report.drawing import (
+    BLUE,
+    GREY,
+    ORANGE,
+    Chart,
+    Rows,
+    data,
+    describe_values,
+    epsilons,
+    finish,
+    height_of,
+    line_axis,
+)
 from palimpsest.report.formats import at_most, number
 from palimpsest.report.row import Row, Summary
 from palimpsest.report.sections.base import Cell, Column, Figure, Page, Section
-from palimpsest.report.theme import BLUE, GREY, ORANGE
 
 _PROVED, ATTACKED, DETECTABLE = "proved cap", "attacked lower bound", "largest claim the attack could refute"
 _KINDS = {_PROVED: (BLUE, "square"), ATTACKED: (ORANGE, "circle"), DETECTABLE: (GREY, "diamond")}
@@ -30,7 +41,7 @@ def _chart(rows: Rows) -> Chart:
         alt.Chart(data(rows))
         .transform_filter(alt.FieldOneOfPredicate(field="kind", oneOf=[_PROVED, ATTACKED]))
         .mark_bar(color=BLUE, opacity=0.22, height=10)
-        .encode(x="min(epsilon):Q", x2="max(epsilon):Q", y=by_line(rows, "variant", offset=12))
+        .encode(x="min(epsilon):Q", x2="max(epsilon):Q", y=line_axis(rows, "variant", offset=12))
     )
     return finish(alt.layer(between, epsilons(rows, "variant", _KINDS)), height_of(rows, "variant"), columns=1)
 
@@ -45,7 +56,7 @@ def _figures(page: Page) -> Iterator[Figure]:
         caption="The true privacy loss of a release lies on its bar: not above the proof, not below what the strongest "
         "attack showed (95% for all audits of it together; one whose control failed is left out). A claim beyond the "
         "diamond could not have been refuted by any attack in these audits, whatever the code did.",
-        alt=listed("Epsilon per variant", rows, "variant", "kind", value="epsilon"),
+        alt=describe_values("Epsilon per variant", rows, "variant", "kind", value="epsilon"),
         wide=True,
     )
 

@@ -5,10 +5,23 @@ import math
 import altair as alt
 
 from palimpsest.privacy.ledger.summary import LedgerSummary
-from palimpsest.report.drawing import ROW, Chart, Rows, data, finish, keyed, names, tips
+from palimpsest.report.drawing import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    ROW,
+    Chart,
+    Rows,
+    data,
+    finish,
+    make_channel,
+    names,
+    tips,
+)
 from palimpsest.report.formats import at_most
 from palimpsest.report.sections.base import Figure, Section
-from palimpsest.report.theme import BLUE, GREEN, GREY, ORANGE, PURPLE
 
 _STEPS = {"committed": BLUE, "begun": ORANGE, "answered": ORANGE, "reserved": PURPLE}
 _STEPS |= {"composition": GREEN, "total": GREY}
@@ -38,7 +51,7 @@ def _chart(rows: Rows, cap: float) -> Chart:
             y=alt.Y("step:N", title=None, sort=None, axis=alt.Axis(labelLimit=170)),
             x=alt.X("start:Q", title="ε", scale=alt.Scale(domainMin=0)),
             x2="end:Q",
-            color=keyed(alt.Color, "kind", {kind: _STEPS[kind] for kind in names(rows, "kind")}),
+            color=make_channel(alt.Color, "kind", {kind: _STEPS[kind] for kind in names(rows, "kind")}),
             tooltip=tips("step:N", "kind:N", "start:Q", "end:Q"),
         )
     )

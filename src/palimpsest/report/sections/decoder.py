@@ -9,7 +9,7 @@ from palimpsest.audit.reconstruction import DecoderScores
 from palimpsest.report.drawing import Rows, fields
 from palimpsest.report.formats import number
 from palimpsest.report.results import Metric, Results
-from palimpsest.report.sections.base import Cell, Column, Page, Section, Table, counted, share, word
+from palimpsest.report.sections.base import Cell, Column, Page, Section, Table, number_column, share_column, word_column
 from palimpsest.report.sections.generation import GENERATION
 
 _DECODERS = Metric(
@@ -24,7 +24,7 @@ def decoders(results: Results) -> Rows:
     return [{"name": name} | fields(one, *_ROWS) for name, one in results.of(_DECODERS).items()]
 
 
-def decoded(results: Results) -> Rows:
+def decoded_texts(results: Results) -> Rows:
     """Return name, given, decoded, cosine: public texts and what was decoded from their embeddings."""
     known = results.of(_DECODERS).items()
     return [
@@ -32,7 +32,7 @@ def decoded(results: Results) -> Rows:
     ]
 
 
-def filtered(results: Results) -> Rows:
+def filtered_samples(results: Results) -> Rows:
     """Return variant, kept, label, perplexity, text: samples that the readability check kept and dropped."""
     return [
         {"variant": variant, "kept": kept} | fields(one, "label", "perplexity", "text")
@@ -54,24 +54,29 @@ def _tables(page: Page) -> Iterator[Table[Mapping[str, Any]]]:
         "written text is to the given embedding, how often no other sentence is nearer, and how many words come back. "
         "Readable: the public language model finds the text likely enough. No private row was read.",
         (
-            word("Decoder", "name"),
-            word("Encoder", "encoder"),
-            counted("Parameters", "parameters"),
-            counted("Sentences", "rows"),
-            counted("Cosine", "cosine"),
-            share("Nearest", "nearest"),
-            counted("Token F1", "token_f1"),
-            counted("BLEU", "bleu"),
-            share("Word for word", "exact"),
-            share("Readable", "readable_share"),
+            word_column("Decoder", "name"),
+            word_column("Encoder", "encoder"),
+            number_column("Parameters", "parameters"),
+            number_column("Sentences", "rows"),
+            number_column("Cosine", "cosine"),
+            share_column("Nearest", "nearest"),
+            number_column("Token F1", "token_f1"),
+            number_column("BLEU", "bleu"),
+            share_column("Word for word", "exact"),
+            share_column("Readable", "readable_share"),
         ),
         decoders(page.results),
     )
     yield Table(
         "What a decoder writes",
         "Public sentences, and what comes back from their embeddings.",
-        (word("Decoder", "name"), word("Given", "given"), word("Written", "decoded"), counted("Cosine", "cosine")),
-        decoded(page.results),
+        (
+            word_column("Decoder", "name"),
+            word_column("Given", "given"),
+            word_column("Written", "decoded"),
+            number_column("Cosine", "cosine"),
+        ),
+        decoded_texts(page.results),
         kind="cards texts",
     )
     yield Table(
@@ -79,13 +84,13 @@ def _tables(page: Page) -> Iterator[Table[Mapping[str, Any]]]:
         "Synthetic texts that the perplexity check let pass, and texts that it dropped: what would be among the rows "
         "without it.",
         (
-            word("Variant", "variant"),
+            word_column("Variant", "variant"),
             Column("Check", _check),
             Column("Label", lambda row: Cell(number(row["label"]))),
-            counted("Perplexity", "perplexity"),
-            word("Text", "text"),
+            number_column("Perplexity", "perplexity"),
+            word_column("Text", "text"),
         ),
-        filtered(page.results),
+        filtered_samples(page.results),
         kind="cards texts",
     )
 

@@ -7,13 +7,15 @@ import altair as alt
 from palimpsest.audit.rounds import EvolutionAudit, Turnout
 from palimpsest.report import drawing as draw
 from palimpsest.report.drawing import Chart, Rows
-from palimpsest.report.results import Metric, Results, measured
+from palimpsest.report.results import Metric, Results, measured_subjects
 from palimpsest.report.sections.base import Figure, Page, Section
 
 _EVOLUTION = Metric(
     "evolution",
     EvolutionAudit.from_json,
-    lambda params: [name for name in measured(params) if name in (*params.run.private_evolve, *params.run.eda_evolve)],
+    lambda params: [
+        name for name in measured_subjects(params) if name in (*params.run.private_evolve, *params.run.eda_evolve)
+    ],
 )
 
 ALL = "all labels"
@@ -69,11 +71,13 @@ def _turnouts(results: Results) -> Iterator[tuple[str, int, Turnout]]:
 def distances_chart(rows: Rows) -> Chart:
     """Draw a line per variant over the rounds, and its floor, level and dashed."""
     tooltip = draw.tips("series:N", "round:Q", "value:Q", "floor:Q", "n:Q")
-    base = alt.Chart(draw.data(rows)).encode(x=_ROUND, color=draw.by_color(rows, "series"), tooltip=tooltip)
+    base = alt.Chart(draw.data(rows)).encode(x=_ROUND, color=draw.color_channel(rows, "series"), tooltip=tooltip)
     y = alt.Y("value:Q", title="distance to private rows", scale=_FROM_0)
     line = base.mark_line(strokeWidth=2).encode(y=y)
     floor = base.mark_line(strokeWidth=1.5, strokeDash=[4, 4]).encode(y="floor:Q")
-    return draw.finish(alt.layer(floor, line, draw.points(base, 80, y=y, shape=draw.by_shape(rows, "series"))), 260)
+    return draw.finish(
+        alt.layer(floor, line, draw.points(base, 80, y=y, shape=draw.shape_channel(rows, "series"))), 260
+    )
 
 
 def votes_chart(rows: Rows) -> Chart:
@@ -82,11 +86,11 @@ def votes_chart(rows: Rows) -> Chart:
     y = alt.Y("variance:Q", title="variance of a candidate's votes", scale=_FROM_0)
     tooltip = draw.tips("variant:N", "round:Q", "label:N", "candidates:Q", "mean:Q", "variance:Q")
     labels, whole = (
-        alt.Chart(draw.data(some)).encode(x=_ROUND, y=y, color=draw.by_color(rows), tooltip=tooltip)
+        alt.Chart(draw.data(some)).encode(x=_ROUND, y=y, color=draw.color_channel(rows), tooltip=tooltip)
         for some in (each, together)
     )
     faint = labels.mark_line(strokeWidth=1, opacity=0.45).encode(detail=["label:N", "variant:N"])
-    layers = [whole.mark_line(strokeWidth=2), draw.points(whole, 80, shape=draw.by_shape(rows))]
+    layers = [whole.mark_line(strokeWidth=2), draw.points(whole, 80, shape=draw.shape_channel(rows))]
     return draw.finish(alt.layer(*([faint] if each else []), *layers), 220)
 
 
@@ -95,13 +99,13 @@ def _parents_chart(rows: Rows) -> Chart:
     base = alt.Chart(draw.data(rows)).encode(
         x=_ROUND,
         y=alt.Y("parents:Q", title="parents, all labels", scale=_FROM_0),
-        color=draw.by_color(rows),
+        color=draw.color_channel(rows),
         tooltip=draw.tips("variant:N", "round:Q", "what:N", "parents:Q"),
     )
     key = alt.Legend(symbolType="stroke", symbolSize=300)
-    dash = draw.keyed(alt.StrokeDash, "what", {_SELECTED: [4, 4], _READABLE: [1, 0]}, legend=key)
+    dash = draw.make_channel(alt.StrokeDash, "what", {_SELECTED: [4, 4], _READABLE: [1, 0]}, legend=key)
     line = base.mark_line(strokeWidth=2).encode(strokeDash=dash)
-    return draw.finish(alt.layer(line, draw.points(base, 80, shape=draw.by_shape(rows), detail="what:N")), 220)
+    return draw.finish(alt.layer(line, draw.points(base, 80, shape=draw.shape_channel(rows), detail="what:N")), 220)
 
 
 def _figures(page: Page) -> Iterator[Figure]:
@@ -116,8 +120,8 @@ def _figures(page: Page) -> Iterator[Figure]:
             caption="How far the texts of each round are from the private ones, as embeddings. The dashed line is how "
             "far training rows are from the holdout at the same number of rows: at it, texts are as near as rows that "
             "were never seen. It is one draw of chance, and to be below it is no sign of copies."
-            f"{_two_sets(rows)}",
-            alt=draw.listed(name, rows, "series", "round", value="value"),
+            f"{_explain_two_sets(rows)}",
+            alt=draw.describe_values(name, rows, "series", "round", value="value"),
         )
     spread, left = votes(page.results), parents(page.results)
     yield from Figure.of(
@@ -128,7 +132,7 @@ def _figures(page: Page) -> Iterator[Figure]:
         caption="Variance of the exact votes over the candidates, before any noise; faint: each label by itself. Near "
         "the mean of the votes (in the table) it is what chance alone makes, and noisy votes then tell no candidate "
         "from another.",
-        alt=draw.listed("Variance", spread, "variant", "round", "label", value="variance"),
+        alt=draw.describe_values("Variance", spread, "variant", "round", "label", value="variance"),
     )
     yield from Figure.of(
         left,
@@ -137,11 +141,11 @@ def _figures(page: Page) -> Iterator[Figure]:
         title="Parents, round by round",
         caption="Dashed: candidates that the noisy votes selected, over all labels. Solid: those of them whose text "
         "the public language model finds likely enough; only they have offspring.",
-        alt=draw.listed("Parents", left, "variant", "round", "what", value="parents"),
+        alt=draw.describe_values("Parents", left, "variant", "round", "what", value="parents"),
     )
 
 
-def _two_sets(rows: Rows) -> str:
+def _explain_two_sets(rows: Rows) -> str:
     """Explain the two compared sets, where candidates and parents are told apart."""
     apart = dict.fromkeys(row["variant"] for row in rows if row["series"] != row["variant"])
     if not apart:

@@ -6,10 +6,9 @@ import altair as alt
 
 from palimpsest.audit.fidelity import FidelityAudit, Measured
 from palimpsest.report import drawing as draw
-from palimpsest.report.drawing import Chart, Rows
+from palimpsest.report.drawing import GREY, Chart, Rows
 from palimpsest.report.results import Metric, Results
 from palimpsest.report.sections.base import Figure, Page, Section
-from palimpsest.report.theme import GREY
 from palimpsest.workspace import REAL
 
 _FIDELITY = Metric("fidelity", FidelityAudit.from_json, lambda params: params.run.audit)
@@ -74,10 +73,10 @@ def _likeness_chart(rows: Rows) -> Chart:
         alt.Chart(draw.data(rows)),
         80,
         x=alt.X("place:Q", title="0: as private rows to each other; 1: as public text"),
-        y=draw.by_line(rows, "measure", labelLimit=200),
+        y=draw.line_axis(rows, "measure", labelLimit=200),
         yOffset=alt.YOffset("variant:N", sort=variants),
-        color=draw.by_color(rows),
-        shape=draw.by_shape(rows),
+        color=draw.color_channel(rows),
+        shape=draw.shape_channel(rows),
         tooltip=draw.tips("variant:N", "measure:N", "value:Q", "unseen:Q", "public:Q", "floor:Q", "n:Q"),
     )
     return draw.finish(alt.layer(marks, dots), draw.height_of(rows, "measure", max(draw.ROW, 9 * len(variants))))
@@ -91,8 +90,8 @@ def _lengths_chart(rows: Rows) -> Chart:
         .encode(
             x=alt.X("length:Q", title="words"),
             y=alt.Y("share:Q", title="rows, per word of length", axis=alt.Axis(format="%")),
-            color=draw.by_color(rows),
-            strokeDash=draw.by_dash(rows),
+            color=draw.color_channel(rows),
+            strokeDash=draw.dash_channel(rows),
             tooltip=draw.tips("variant:N", "length:Q", "share:Q"),
         )
     )
@@ -106,8 +105,8 @@ def _labels_chart(rows: Rows) -> Chart:
         90,
         y=alt.Y("label:N", title=None, sort=None, axis=alt.Axis(labelLimit=150)),
         x=alt.X("share:Q", title="rows with the label", axis=alt.Axis(format="%"), scale=alt.Scale(domainMin=0)),
-        color=draw.by_color(rows),
-        shape=draw.by_shape(rows),
+        color=draw.color_channel(rows),
+        shape=draw.shape_channel(rows),
         tooltip=draw.tips("label:N", "variant:N", "share:Q"),
     )
     return draw.finish(alt.layer(dots), draw.height_of(rows, "label"))
@@ -133,7 +132,7 @@ def _figures(page: Page) -> Iterator[Figure]:
         section="Shape",
         title="How often each label occurs",
         caption="Shares of rows per label, beside those of the private rows.",
-        alt=draw.listed("Share", labels, "label", "variant", value="share"),
+        alt=draw.describe_values("Share", labels, "label", "variant", value="share"),
     )
     yield from Figure.of(
         sizes,
@@ -150,7 +149,7 @@ def _places(rows: Rows) -> str:
     drawn = [row for row in rows if row["place"] is not None]
     if not drawn:
         return "No measure can tell public text from private."
-    return draw.listed("Place", drawn, "variant", "measure", value="place")
+    return draw.describe_values("Place", drawn, "variant", "measure", value="place")
 
 
 _PLOTS = {"fidelity": lambda page: fidelity(page.results)}

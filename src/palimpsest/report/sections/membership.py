@@ -12,9 +12,9 @@ from palimpsest.audit.membership import MembershipAudit
 from palimpsest.audit.statistics import Estimate, thin
 from palimpsest.audit.text_membership import TextMembershipAudit
 from palimpsest.report import drawing as draw
-from palimpsest.report.drawing import Chart, Rows
+from palimpsest.report.drawing import BLUE, GREY, ORANGE, SERIES, Chart, Rows, assign_looks
 from palimpsest.report.formats import at_least, number
-from palimpsest.report.results import Metric, Results, measured
+from palimpsest.report.results import Metric, Results, measured_subjects
 from palimpsest.report.row import BASELINES, Membership, Row, Summary
 from palimpsest.report.sections.base import (
     MEMBERS,
@@ -29,15 +29,14 @@ from palimpsest.report.sections.base import (
     Table,
     badge,
     claim_of,
-    counted,
-    without_result,
-    word,
+    inconclusive_cell,
+    number_column,
+    word_column,
 )
-from palimpsest.report.theme import BLUE, GREY, ORANGE, SERIES, looks
 from palimpsest.report.tradeoff import TradeOff, read_tradeoff
-from palimpsest.report.unit import many
+from palimpsest.report.unit import plural_of
 
-_MODEL = Metric("membership", MembershipAudit.from_json, measured)
+_MODEL = Metric("membership", MembershipAudit.from_json, measured_subjects)
 _TEXT = Metric("text_membership", TextMembershipAudit.from_json, lambda params: params.run.audit)
 
 
@@ -48,7 +47,7 @@ KINDS: Mapping[str, MembershipKind] = {
         MembershipKind(
             "R", _TEXT, "rows alone", "Membership attacks on the rows of {} alone", lambda result: result.membership
         ),
-        *extensions.loaded(extensions.ATTACKS).values(),
+        *extensions.load_group(extensions.ATTACKS).values(),
     )
 }  # fmt: skip
 
@@ -63,9 +62,7 @@ def strongest(results: Results, variant: str) -> dict[str, Membership]:
     """
     made = sum(variant in results.documents.get(name, {}) for name in KINDS)
     found = {name: results.get(kind.metric, variant) for name, kind in KINDS.items()}
-    return {
-        name: _strongest(KINDS[name], result, made) for name, result in found.items() if result is not None
-    }
+    return {name: _strongest(KINDS[name], result, made) for name, result in found.items() if result is not None}
 
 
 def _strongest(kind: MembershipKind, result: Any, made: int) -> Membership:
@@ -94,7 +91,7 @@ def _columns(_: Page) -> Iterator[Column[Row]]:
 def _auc(kind: str) -> Callable[[Row], Cell | None]:
     def cell(row: Row) -> Cell | None:
         if kind not in row.audits:
-            return without_result(row, kind)
+            return inconclusive_cell(row, kind)
         audit = row.audits[kind]
         return Cell(number(audit.auc.value), (f"{number(audit.auc.low)} to {number(audit.auc.high)}, {audit.attack}",))
 
@@ -128,12 +125,12 @@ def _tables(page: Page) -> Iterator[Table[Mapping[str, Any]]]:
         "it is true (Bonferroni). So what was shown, what a perfect attack could have shown and the verdict hang on "
         "how many tests there are. p, by itself: how likely a true claim lets the attacks guess so well.",
         (
-            word("Variant", "variant"),
-            word("The attack sees", "seen"),
-            counted("Claim", "claim"),
-            counted("Shown", "lower", digits=2),
-            counted("Could show", "eps_max", digits=2),
-            counted("p", "p", digits=2),
+            word_column("Variant", "variant"),
+            word_column("The attack sees", "seen"),
+            number_column("Claim", "claim"),
+            number_column("Shown", "lower", digits=2),
+            number_column("Could show", "eps_max", digits=2),
+            number_column("p", "p", digits=2),
             Column("Verdict", lambda row: Cell(badge(row["verdict"]))),
         ),
         hard_gates(page.summary),
@@ -170,7 +167,7 @@ def null_band(members: int, nonmembers: int, points: int = 40) -> Rows:
     ]
 
 
-def forbidden(curve: TradeOff, floor: float, points: int = 60) -> Rows:
+def forbidden_region(curve: TradeOff, floor: float, points: int = 60) -> Rows:
     """Return fpr, limit, top: no attack's expected curve may lie above `limit` if the proven one holds."""
     grid = np.geomspace(floor, 1.0, points)
     return [{"fpr": float(fpr), "limit": curve.true_positives(float(fpr)), "top": 1.0} for fpr in grid]
@@ -179,13 +176,13 @@ def forbidden(curve: TradeOff, floor: float, points: int = 60) -> Rows:
 def _roc_chart(curves: Rows, band: Rows, forbidden: Rows) -> Chart:
     """Draw the membership ROC on log axes, the band of chance, and (where a curve is proved) the region it forbids."""
     x, y, scale = draw.log_rates(min(row["fpr"] for row in curves + band), "non-members accused", "members found")
-    color = draw.keyed(alt.Color, "attack", looks(draw.names(curves, "attack"), SERIES))
+    color = draw.make_channel(alt.Color, "attack", assign_looks(draw.names(curves, "attack"), SERIES))
     lines = alt.Chart(draw.data(curves)).mark_line(strokeWidth=2, interpolate="step-after", clip=True)
     lines = lines.encode(
         x=x,
         y=y,
         color=color,
-        strokeDash=draw.by_dash(curves, "attack"),
+        strokeDash=draw.dash_channel(curves, "attack"),
         tooltip=draw.tips("attack:N", "fpr:Q", "tpr:Q"),
     )
     chance = alt.Chart(draw.data(band)).mark_area(color=GREY, opacity=0.25)
@@ -202,7 +199,7 @@ def _rocs(page: Page, audits: Mapping[str, MembershipAudit], title: str) -> Iter
             continue
         points, band = roc(audit), null_band(audit.members, audit.nonmembers)
         curve = read_tradeoff(page.receipts[variant]) if variant in page.receipts else None
-        region = forbidden(curve, rate_floor(audit)) if curve else []
+        region = forbidden_region(curve, rate_floor(audit)) if curve else []
         claim = (
             " If the proof holds, an attack's true curve stays out of the shaded corner at the top left. The one drawn "
             "is of few units and may touch it by chance: the verdict is the test."
@@ -239,14 +236,14 @@ def phantoms(results: Results) -> Rows:
 def _phantom_chart(rows: Rows, units: str) -> Chart:
     """Draw the share given away by n-grams that only they have: members beside `units` never read, per n."""
     base = alt.Chart(draw.data(rows)).encode(
-        y=draw.by_line(rows, "variant"),
+        y=draw.line_axis(rows, "variant"),
         yOffset=alt.YOffset("order:O"),
-        color=draw.keyed(alt.Color, "side", {MEMBERS: ORANGE, OTHERS: BLUE}),
+        color=draw.make_channel(alt.Color, "side", {MEMBERS: ORANGE, OTHERS: BLUE}),
         tooltip=draw.tips("variant:N", "order:O", "side:N", "count:Q", "n:Q", "rate:Q", "low:Q", "high:Q", "p:Q"),
     )
     low = alt.X("low:Q", title=f"{units} whose own n-grams came out", axis=alt.Axis(format="%"))
     layers = draw.intervals(
-        base, low, "rate", 80, shape=draw.keyed(alt.Shape, "side", {MEMBERS: "circle", OTHERS: "square"})
+        base, low, "rate", 80, shape=draw.make_channel(alt.Shape, "side", {MEMBERS: "circle", OTHERS: "square"})
     )
     return draw.finish(
         alt.layer(*layers), draw.height_of(rows, "variant", draw.ROW * max(2, len(draw.names(rows, "order"))))
@@ -258,12 +255,12 @@ def _phantoms(page: Page) -> Iterator[Figure]:
     unit, rows = page.summary.unit, phantoms(page.results)
     return Figure.of(
         rows,
-        lambda rows: _phantom_chart(rows, many(unit)),
+        lambda rows: _phantom_chart(rows, plural_of(unit)),
         section="Privacy",
         title=f"Words that one {unit} alone has",
-        caption=f"Share of {many(unit)} with an n-gram in the rows that no other of these and no public text has. "
+        caption=f"Share of {plural_of(unit)} with an n-gram in the rows that no other of these and no public text has. "
         "The lines of a variant are n. As many that were never read are given away by chance. 95% intervals.",
-        alt=draw.listed(f"Share of {many(unit)}", rows, "variant", "order", "side", value="rate"),
+        alt=draw.describe_values(f"Share of {plural_of(unit)}", rows, "variant", "order", "side", value="rate"),
         wide=True,
     )
 

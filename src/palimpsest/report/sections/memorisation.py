@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from palimpsest.audit.memorisation import Contrast, MemorisationAudit
-from palimpsest.report.drawing import Rows, differences, listed
+from palimpsest.report.drawing import Rows, describe_values, differences
 from palimpsest.report.results import Metric, Results
 from palimpsest.report.sections.base import Figure, Page, Section
-from palimpsest.report.unit import many
+from palimpsest.report.unit import plural_of
 
 _MEMORISATION = Metric("memorisation", MemorisationAudit.from_json, lambda params: params.run.audit)
 
@@ -38,9 +38,9 @@ def _figures(page: Page) -> Iterator[Figure]:
         lambda rows: differences(rows, "what", "members less the control"),
         section="Memorisation",
         title="Members and secrets that the rows repeat",
-        caption=f"Share of members that are repeated, less the share of {many(page.summary.unit)} that were never read "
-        "(of planted secrets: less secrets that were never planted). 95% intervals.",
-        alt=listed("Excess", rows, "variant", "what", value="value"),
+        caption=f"Share of members that are repeated, less the share of {plural_of(page.summary.unit)} that were never "
+        "read (of planted secrets: less secrets that were never planted). 95% intervals.",
+        alt=describe_values("Excess", rows, "variant", "what", value="value"),
         wide=True,
     )
 

@@ -6,14 +6,13 @@ import altair as alt
 
 from palimpsest.audit.ngrams import NgramAudit
 from palimpsest.report import drawing as draw
-from palimpsest.report.drawing import Chart, Rows
+from palimpsest.report.drawing import CORPORA, Chart, Rows
 from palimpsest.report.formats import number, points
-from palimpsest.report.results import Metric, Results, measured
+from palimpsest.report.results import Metric, Results, measured_subjects
 from palimpsest.report.row import BASELINES, Excess, Row
-from palimpsest.report.sections.base import Cell, Claim, Column, Figure, Page, Section, claim_of, without_result
-from palimpsest.report.theme import CORPORA
+from palimpsest.report.sections.base import Cell, Claim, Column, Figure, Page, Section, claim_of, inconclusive_cell
 
-_NGRAMS = Metric("ngrams", NgramAudit.from_json, measured)
+_NGRAMS = Metric("ngrams", NgramAudit.from_json, measured_subjects)
 
 _EXCESS_ORDER = 5  # n of the final table
 _ORDER = alt.X("order:O", title="n", axis=alt.Axis(labelAngle=0))
@@ -55,7 +54,7 @@ def _overlap_chart(rows: Rows, gains: Rows) -> Chart:
             x=_ORDER,
             xOffset=alt.XOffset("corpus:N", sort=list(CORPORA)),
             y=alt.Y("rate:Q", title="synthetic n-grams that occur in it", axis=alt.Axis(format="%"), scale=room),
-            color=draw.keyed(alt.Color, "corpus", CORPORA),
+            color=draw.make_channel(alt.Color, "corpus", CORPORA),
             tooltip=draw.tips("order:O", "corpus:N", "rate:Q", "count:Q", "total:Q"),
         )
     )
@@ -69,12 +68,12 @@ def _excess_chart(rows: Rows) -> Chart:
     base = alt.Chart(draw.data(rows)).encode(
         x=_ORDER,
         xOffset=alt.XOffset("variant:N", sort=draw.names(rows, "variant")),
-        color=draw.by_color(rows),
+        color=draw.color_channel(rows),
         tooltip=draw.tips("variant:N", "order:O", "value:Q", "low:Q", "high:Q", "p:Q"),
     )
     low = alt.Y("low:Q", title="excess over the holdout", axis=alt.Axis(format="+.1%"))
     return draw.finish(
-        alt.layer(draw.level(0.0), *draw.intervals(base, low, "value", 70, shape=draw.by_shape(rows))), 260
+        alt.layer(draw.draw_level(0.0), *draw.intervals(base, low, "value", 70, shape=draw.shape_channel(rows))), 260
     )
 
 
@@ -90,7 +89,7 @@ def _figures(page: Page) -> Iterator[Figure]:
             caption="The number on top is members (train) minus holdout, in percentage points: overlap alone says "
             "nothing, for text of one kind always shares phrases. All training rows are more than members or holdout, "
             "and so hold more of any text.",
-            alt=draw.listed(f"Share of {variant}'s n-grams found", bars, "order", "corpus", value="rate"),
+            alt=draw.describe_values(f"Share of {variant}'s n-grams found", bars, "order", "corpus", value="rate"),
             chart=_overlap_chart(bars, own),
             rows=bars,
         )
@@ -102,14 +101,14 @@ def _figures(page: Page) -> Iterator[Figure]:
         caption="The intervals are over synthetic rows, for these members and this holdout. Which rows are members was "
         "chance too, which p counts (in the table): how often chance alone gives so large an excess. A small p means "
         "that the text repeats rows it was trained on.",
-        alt=draw.listed("Excess with 95% intervals", gains, "variant", "order", value="value"),
+        alt=draw.describe_values("Excess with 95% intervals", gains, "variant", "order", value="value"),
         wide=True,
     )
 
 
 def _cell(row: Row) -> Cell | None:
     if row.ngram_excess is None:
-        return without_result(row, _NGRAMS.name)
+        return inconclusive_cell(row, _NGRAMS.name)
     rate = row.ngram_excess.rate
     return Cell(
         points(rate.value),

@@ -10,14 +10,13 @@ from typing import Any
 
 import altair as alt
 
-from palimpsest.report.drawing import Chart, Rows, data, finish, keyed, points, tips
+from palimpsest.report.drawing import GREY, ZONES, Chart, Rows, data, finish, make_channel, points, tips
 from palimpsest.report.sections.base import Figure
-from palimpsest.report.theme import GREY, ZONES
 
 
 def nodes(stages: Sequence[Mapping[str, Any]]) -> Rows:
     """Return name, zone, state, description, needs, x, y: the DAG's nodes with their places."""
-    places = layered(stages)
+    places = layer_stages(stages)
     return [
         {"name": stage["name"], "zone": stage["zone"], "state": stage.get("state", ""), "description": stage["desc"]}
         | {"needs": ", ".join(dep for dep in stage["deps"] if dep in places)}
@@ -28,7 +27,7 @@ def nodes(stages: Sequence[Mapping[str, Any]]) -> Rows:
 
 def edges(stages: Sequence[Mapping[str, Any]]) -> Rows:
     """Return edge, step, x, y: each arrow as four points of a smooth curve."""
-    places = layered(stages)
+    places = layer_stages(stages)
     rows: Rows = []
     for stage in stages:
         for dep in (dep for dep in stage["deps"] if dep in places):
@@ -40,8 +39,8 @@ def edges(stages: Sequence[Mapping[str, Any]]) -> Rows:
 
 def _chart(nodes: Rows, edges: Rows) -> Chart:
     """Draw the stages from left to right, coloured by what they may see."""
-    x = alt.X("x:Q", axis=None, scale=_padded(nodes, "x", 0.5))
-    y = alt.Y("y:Q", axis=None, scale=_padded(nodes, "y", 0.6))
+    x = alt.X("x:Q", axis=None, scale=_padded_scale(nodes, "x", 0.5))
+    y = alt.Y("y:Q", axis=None, scale=_padded_scale(nodes, "y", 0.6))
     arrows = (
         alt.Chart(data(edges))
         .mark_line(interpolate="basis", strokeWidth=1.2, opacity=0.55, color=GREY)
@@ -51,8 +50,8 @@ def _chart(nodes: Rows, edges: Rows) -> Chart:
     dots = points(
         base,
         190,
-        color=keyed(alt.Color, "zone", ZONES),
-        shape=keyed(alt.Shape, "zone", dict(zip(ZONES, ("square", "circle", "triangle-up"), strict=True))),
+        color=make_channel(alt.Color, "zone", ZONES),
+        shape=make_channel(alt.Shape, "zone", dict(zip(ZONES, ("square", "circle", "triangle-up"), strict=True))),
         tooltip=tips("name:N", "zone:N", "state:N", "description:N", "needs:N"),
     )
     names = base.mark_text(dy=18, fontSize=11, limit=130).encode(text="name:N")
@@ -60,12 +59,12 @@ def _chart(nodes: Rows, edges: Rows) -> Chart:
     return finish(alt.layer(arrows, dots, names), int(46 * rows + 40))
 
 
-def _padded(rows: Rows, column: str, room: float) -> alt.Scale:
+def _padded_scale(rows: Rows, column: str, room: float) -> alt.Scale:
     values = [row[column] for row in rows]
     return alt.Scale(domain=[min(values) - room, max(values) + room], nice=False, zero=False)
 
 
-def layered(stages: Sequence[Mapping[str, Any]]) -> dict[str, tuple[float, float]]:
+def layer_stages(stages: Sequence[Mapping[str, Any]]) -> dict[str, tuple[float, float]]:
     """Return stage name -> (column, row); rows of one column are centred on 0.
 
     Args:

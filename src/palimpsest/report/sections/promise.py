@@ -7,10 +7,9 @@ import altair as alt
 import numpy as np
 
 from palimpsest.report import drawing as draw
-from palimpsest.report.drawing import Chart, Rows
+from palimpsest.report.drawing import BLUE, GREY, ORANGE, Chart, Rows
 from palimpsest.report.formats import at_most
 from palimpsest.report.sections.base import Figure
-from palimpsest.report.theme import BLUE, GREY, ORANGE
 from palimpsest.report.tradeoff import TradeOff
 from palimpsest.report.unit import Unit
 
@@ -18,7 +17,7 @@ _BLIND, _FOUND, _BEFORE, _AFTER = "found by guessing", "found at most", "believe
 _MEANING = {_BLIND: "false_positive_rate", _FOUND: "true_positive_rate", _BEFORE: "prior", _AFTER: "belief"}
 
 
-def _plain(releases: Sequence[Mapping[str, Any]]) -> Rows:
+def _meaning_rows(releases: Sequence[Mapping[str, Any]]) -> Rows:
     """Return variant, what, share: what each proven curve lets an attacker find and believe, beside guessing."""
     return [
         {"variant": release["variant"], "what": what, "share": release["meaning"][key]}
@@ -44,12 +43,12 @@ def _plain_chart(rows: Rows, units: str) -> Chart:
     """Draw what a proven curve lets an attacker find and believe of 100 `units`, beside what guessing gives."""
     base = alt.Chart(draw.data(rows)).encode(
         x=alt.X("share:Q", title=f"of 100 {units}", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1])),
-        y=draw.by_line(rows, "variant"),
+        y=draw.line_axis(rows, "variant"),
         yOffset=alt.YOffset("what:N", sort=list(_MEANING)),
         tooltip=draw.tips("variant:N", "what:N", "share:Q"),
     )
     bars = base.mark_bar().encode(
-        color=draw.keyed(alt.Color, "what", {_BLIND: GREY, _FOUND: ORANGE, _BEFORE: GREY, _AFTER: BLUE})
+        color=draw.make_channel(alt.Color, "what", {_BLIND: GREY, _FOUND: ORANGE, _BEFORE: GREY, _AFTER: BLUE})
     )
     text = base.mark_text(align="left", dx=4, fontSize=11).encode(text="shown:N")
     return draw.finish(alt.layer(bars, text), draw.height_of(rows, "variant", 3 * draw.ROW), columns=2)
@@ -63,8 +62,8 @@ def _limits_chart(rows: Rows) -> Chart:
     lines = lines.encode(
         x=x,
         y=y,
-        color=draw.by_color(rows),
-        strokeDash=draw.by_dash(rows),
+        color=draw.color_channel(rows),
+        strokeDash=draw.dash_channel(rows),
         tooltip=draw.tips("variant:N", "fpr:Q", "tpr:Q"),
     )
     ends = [{"fpr": rate, "tpr": rate} for rate in (floor, 1.0)]
@@ -81,7 +80,7 @@ def figures(
         releases: those of the statement.
         curves: variant -> its proven curve; None where it has none. A release without a promise gets no curve.
     """
-    words, promised = _plain(releases), [release["variant"] for release in releases if release["meaning"]]
+    words, promised = _meaning_rows(releases), [release["variant"] for release in releases if release["meaning"]]
     own = {name: curves[name] for name in promised}
     yield from Figure.of(
         words,

@@ -10,15 +10,14 @@ from palimpsest.audit.next_token_settings import NEXT_TOKEN
 from palimpsest.audit.statistics import Estimate, Rate
 from palimpsest.audit.utility import Scored, UtilityScores
 from palimpsest.report import drawing as draw
-from palimpsest.report.drawing import Chart, Rows
+from palimpsest.report.drawing import GREY, SHAPES, Chart, Rows, assign_looks, colors
 from palimpsest.report.formats import MISSING, number, percent
-from palimpsest.report.results import Document, Metric, Results, measured
+from palimpsest.report.results import Document, Metric, Results, measured_subjects
 from palimpsest.report.row import BASELINES, EVALUATORS, Row, Score, Summary
-from palimpsest.report.sections.base import Cell, Column, Figure, Page, Section, Table, without_result, word
-from palimpsest.report.theme import GREY, SHAPES, colors, looks
+from palimpsest.report.sections.base import Cell, Column, Figure, Page, Section, Table, inconclusive_cell, word_column
 from palimpsest.workspace import PUBLIC_LM, PUBLIC_ONLY, REAL
 
-UTILITY = Metric("utility", UtilityScores.from_json, measured)
+UTILITY = Metric("utility", UtilityScores.from_json, measured_subjects)
 PUBLIC: Metric[Document] = Metric(
     "public", dict, lambda params: ("public",) if params.dataset.public_test else (), path="public.json"
 )
@@ -62,11 +61,11 @@ def _retention(name: str) -> Callable[[Row], Cell | None]:
     def cell(row: Row) -> Cell | None:
         score = row.score(name)
         if score is None:
-            return without_result(row, UTILITY.name)
+            return inconclusive_cell(row, UTILITY.name)
         ratio = _ratio(score.retention, 1)
         perplexity = () if score.perplexity is None else (f"perplexity {number(score.perplexity.value, 3)}",)
         f1 = () if score.macro_f1 is None else (f"macro F1 {percent(score.macro_f1)}",)
-        small = (*ratio.small, f"accuracy {percent(score.accuracy.value)}", *f1, *perplexity, *_over(score))
+        small = (*ratio.small, f"accuracy {percent(score.accuracy.value)}", *f1, *perplexity, *_over_public_note(score))
         return Cell(ratio.text, small)
 
     return cell
@@ -84,7 +83,7 @@ def _gap(name: str) -> Callable[[Row], Cell | None]:
     return cell
 
 
-def _over(score: Score) -> tuple[str, ...]:
+def _over_public_note(score: Score) -> tuple[str, ...]:
     """Return what private rows add: the accuracy as a share of that of the public model's own rows."""
     over = score.over_public_lm
     return () if over is None else (f"of public_lm {percent(over.value, 0)}", *_ratio(over, 0).small)
@@ -134,7 +133,8 @@ def _groups(page: Page) -> Iterator[Table[Mapping[str, Any]]]:
             "without any noise; what a method adds is what its gap has beyond that. Several groups are several looks: "
             "one of twenty intervals misses by chance.",
             (
-                word("Variant", "variant"), word("Group", "group"), word("Classifier", "evaluator"),
+                word_column("Variant", "variant"), word_column("Group", "group"),
+                word_column("Classifier", "evaluator"),
                 *(Column(name, _interval(key), number=True) for name, key in numbers.items()),
             ),
             lines,
@@ -180,11 +180,11 @@ def _frontier_chart(rows: Rows) -> Chart:
     dots, levels = draw.split(rows, lambda row: isinstance(row["epsilon"], float))
     methods, lines = draw.names(dots, "series"), draw.names(levels, "series")
     key = alt.Legend(symbolSize=160)
-    color = draw.keyed(alt.Color, "series", colors(methods + lines), legend=key)
-    shapes = looks(methods, SHAPES) | dict.fromkeys(lines, "stroke")
-    shape = draw.keyed(alt.Shape, "series", shapes, legend=key)
+    color = draw.make_channel(alt.Color, "series", colors(methods + lines), legend=key)
+    shapes = assign_looks(methods, SHAPES) | dict.fromkeys(lines, "stroke")
+    shape = draw.make_channel(alt.Shape, "series", shapes, legend=key)
     dashes = {name: [1, 0] for name in methods} | {name: _DASHES.get(name, [8, 4]) for name in lines}
-    dash = draw.keyed(alt.StrokeDash, "series", dashes, legend=key)
+    dash = draw.make_channel(alt.StrokeDash, "series", dashes, legend=key)
     y = alt.Y("accuracy:Q", title="accuracy on real test rows", scale=draw.NEAR, axis=alt.Axis(format="%"))
     tooltip = draw.tips("variant:N", "epsilon:Q", "accuracy:Q", "low:Q", "high:Q")
     rules = (
@@ -201,20 +201,20 @@ def _points(
     """Draw the variants that have an epsilon; return no layers without any, for an empty axis has no extent."""
     if not dots:
         return []
-    x = alt.X("epsilon:Q", title="proved ε (log)", scale=alt.Scale(type="log", domain=_around(dots)))
+    x = alt.X("epsilon:Q", title="proved ε (log)", scale=alt.Scale(type="log", domain=_epsilon_range(dots)))
     base = alt.Chart(draw.data(dots)).encode(x=x, color=color, tooltip=shown)
     line = base.mark_line(strokeWidth=2).encode(y=y, strokeDash=dash)
     spread = base.mark_rule(strokeWidth=2).encode(y=alt.Y("low:Q"), y2="high:Q")
     return [line, spread, draw.points(base, 90, y=y, shape=shape)]
 
 
-def _around(dots: Rows) -> list[float]:
+def _epsilon_range(dots: Rows) -> list[float]:
     """Return the range of an epsilon axis with room on both sides, also around a single point."""
     values = [row["epsilon"] for row in dots]
     return [min(values) / 2, max(values) * 2]
 
 
-def _per_class(results: Results, evaluator: str) -> Rows:
+def _class_rows(results: Results, evaluator: str) -> Rows:
     """Return label, variant, f1, support: one row per class and variant; empty where the task has no classes."""
     audits = results.of(UTILITY)
     return [
@@ -233,7 +233,9 @@ def _classes_chart(rows: Rows) -> Chart:
         x=alt.X("min(f1):Q", title="F1 on real test rows", axis=alt.Axis(format="%"), scale=near), x2="max(f1):Q"
     )
     tooltip = draw.tips("label:N", "variant:N", "f1:Q", "support:Q")
-    dots = draw.points(base, 100, x="f1:Q", color=draw.by_color(rows), shape=draw.by_shape(rows), tooltip=tooltip)
+    dots = draw.points(
+        base, 100, x="f1:Q", color=draw.color_channel(rows), shape=draw.shape_channel(rows), tooltip=tooltip
+    )
     return draw.finish(alt.layer(join, dots), draw.height_of(rows, "label"))
 
 
@@ -247,23 +249,23 @@ def _figures(page: Page) -> Iterator[Figure]:
             caption=f"{_TRAINED.get(evaluator, _CLASSIFIER)} on each variant and tested on real rows, with 95% "
             "intervals over test rows, for the classifiers as trained. Level lines: the real rows, what was made of "
             "public text alone, and runs without noise.",
-            alt=draw.listed("Accuracy", rows, "variant", value="accuracy"),
+            alt=draw.describe_values("Accuracy", rows, "variant", value="accuracy"),
             chart=_frontier_chart(rows),
-            rows=_in_words(rows, summary),
+            rows=_use_word_epsilons(rows, summary),
         )
     for evaluator in summary.evaluators:
-        rows = _per_class(page.results, evaluator)
+        rows = _class_rows(page.results, evaluator)
         yield from Figure.of(
             rows,
             _classes_chart,
             section="Utility",
             title=f"Every class, by {evaluator}",
             caption="Each mark is one variant; the bar joins the best and the worst.",
-            alt=draw.listed("F1", rows, "label", "variant", value="f1"),
+            alt=draw.describe_values("F1", rows, "label", "variant", value="f1"),
         )
 
 
-def _in_words(rows: Rows, summary: Summary) -> Rows:
+def _use_word_epsilons(rows: Rows, summary: Summary) -> Rows:
     """Return the rows with the epsilon of a method that protects words in its own unit."""
     words = summary.per_word
     return [row | ({"epsilon": words[row["variant"]]} if row["variant"] in words else {}) for row in rows]

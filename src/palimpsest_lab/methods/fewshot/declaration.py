@@ -5,8 +5,7 @@ from functools import partial
 from pydantic import Field, model_validator
 
 from palimpsest.methods.shared.base import Budget, Fit, Plan
-from palimpsest.methods.shared.columns import TRAINED
-from palimpsest.methods.shared.method import Basis, Family, Method, Resumes
+from palimpsest.methods.shared.method import TRAINED, Basis, Family, Method, Resumes
 from palimpsest.methods.shared.settings import Ends, Joint, PublicShares, UnjudgedFilters
 from palimpsest.methods.shared.tools import Reads, Tools
 from palimpsest.models.words import Words
@@ -76,7 +75,7 @@ def _build(settings: FewShotSettings, plan: Plan, tools: Tools) -> Fit:
 
 def _worded(words: Words, labelled: bool) -> dict[str, str]:
     head = words.prompt(labelled)
-    return {"head": head, "shot": words.shown(labelled).removeprefix(head), "ends": "line"}
+    return {"head": head, "shot": words.prompt_with_example(labelled).removeprefix(head), "ends": "line"}
 
 
 FEWSHOT = Method(

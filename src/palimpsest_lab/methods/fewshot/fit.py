@@ -61,7 +61,7 @@ class FewShot:
         settings = self.settings
         model, tokenizer = load_lm(self.folder)
         model.to(exact_device())  # type: ignore[arg-type]
-        shape, prompts = self._prepared(model, tokenizer)
+        shape, prompts = self._prepare_model(model, tokenizer)
         ends = ends_of(model, tokenizer, settings.prompt.ends)
         noise = float(self.plan.numbers["noise_multiplier"])
         written = tuple(
@@ -89,7 +89,7 @@ class FewShot:
         joint = settings.prompt.joint if self.schema.task == "span" else None
         return artifact.made(settings.filters, self.measure, joint, settings.rounding)
 
-    def _prepared(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[Shape, Prompter]:
+    def _prepare_model(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[Shape, Prompter]:
         """Return the shape of every pass and the prompts, after trying public prompts on the model."""
         prompt = self.settings.prompt
         prompts = few_shot_prompter(

@@ -21,9 +21,9 @@ def plan(settings: FewShotSettings, schema: PublicSchema, budget: Budget) -> Pla
     require_prior(settings.prior, schema)
     most = max(rates_of(settings, schema).values())
     if most > 1.0:
-        return Plan("fewshot", budget, (), {}, False, (_too_many(settings, most, schema.unit),))
+        return Plan("fewshot", budget, (), {}, False, (_prompts_note(settings, most, schema.unit),))
     if (settings.prompts - 1) * (settings.rounding or 0.0) > SENSITIVITY:
-        return Plan("fewshot", budget, (), {}, False, (_spoilt(settings),))
+        return Plan("fewshot", budget, (), {}, False, (_rounding_note(settings),))
     planned = samplings(settings, schema, _noise(settings, budget, most))
     queries = tuple(
         PlannedQuery(
@@ -88,14 +88,14 @@ def _forward_tokens(settings: FewShotSettings, labels: int) -> int:
     return labels * settings.rows * settings.max_tokens * (settings.prompts + 1) * prompt
 
 
-def _too_many(settings: FewShotSettings, rate: float, unit: str) -> str:
+def _prompts_note(settings: FewShotSettings, rate: float, unit: str) -> str:
     return (
         f"infeasible: {settings.prompts} prompts of {settings.shots} records are {rate:.3g} times the {unit}s of the "
         "smallest label: lower prompts or shots"
     )
 
 
-def _spoilt(settings: FewShotSettings) -> str:
+def _rounding_note(settings: FewShotSettings) -> str:
     return (
         f"infeasible: rounding of {settings.rounding:.3g} nats in the prompts beside it moves the average by more than "
         "one record does: lower prompts, or use a device that keeps a prompt's bits and set rounding to null"

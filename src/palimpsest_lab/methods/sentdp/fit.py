@@ -14,7 +14,7 @@ from palimpsest.methods.shared.base import Budget, Made, Plan
 from palimpsest.methods.shared.means import Candidates
 from palimpsest.methods.shared.shares import label_rows, planned_histogram, planned_query, require_prior, whole_rho
 from palimpsest.privacy.depth import DepthPicks, picks_event, public_directions
-from palimpsest.privacy.gumbel import gumbel_scale
+from palimpsest.privacy.events import gumbel_scale
 from palimpsest.privacy.means import Encode
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.queries import LabelHistogram
@@ -50,7 +50,7 @@ def plan(settings: SentDpSettings, schema: PublicSchema, budget: Budget) -> Plan
         (*planned_query(histogram), PlannedQuery(name, picks_event(rho), versions=versions_of(name))),
         numbers if histogram is None else {**numbers, "histogram_sigma": histogram.sigma},
         feasible=scale <= deepest,
-        notes=() if scale <= deepest else (_drowned(scale, deepest),),
+        notes=() if scale <= deepest else (_noise_note(scale, deepest),),
     )
 
 
@@ -61,7 +61,7 @@ def costs_of(settings: SentDpSettings, schema: PublicSchema, budget: Budget) -> 
     return histogram, usable * (1.0 if histogram is None else 1.0 - settings.histogram_share)
 
 
-def _drowned(scale: float, deepest: float) -> str:
+def _noise_note(scale: float, deepest: float) -> str:
     return (
         f"The scale of the noise, {scale:.1f}, is above {deepest:.1f}, the depth of a text in the very middle of a "
         "class of average size: the picks would be nearly uniform. Ask for fewer rows, raise epsilon, or use select."
@@ -92,7 +92,7 @@ class SentDp:
 
     def ask(self, view: View) -> dict[str, list[str]]:
         """Return label -> the public texts picked, in the order they were picked."""
-        settings, candidates = self.settings, _distinct(self.candidates)
+        settings, candidates = self.settings, _drop_equal(self.candidates)
         histogram, rho = costs_of(settings, self.schema, self.plan.budget)
         counts = label_rows(view, settings, self.schema, histogram)
         lines = public_directions(settings.directions, candidates.embeddings.shape[1])
@@ -105,7 +105,7 @@ class SentDp:
         return Made(rows, len(rows))
 
 
-def _distinct(candidates: Candidates) -> Candidates:
+def _drop_equal(candidates: Candidates) -> Candidates:
     """Drop equal texts but the first."""
     first: dict[str, int] = {}
     for place, text in enumerate(candidates.texts):
