@@ -48,12 +48,8 @@ def test_the_summary_counts_the_items() -> None:
 
 
 @pytest.mark.parametrize("row", RAN, ids=[row[0] for row in RAN])
-def test_what_ran_names_its_command_and_a_page_with_the_number(row: list[str]) -> None:
-    command, _, numbers = row
-    linked = re.findall(r"\]\(([^)#]+)", numbers)
-    assert linked
-    assert all((PAGE.parent / page).is_file() for page in linked)
-    words = command.strip("`").split()
+def test_what_ran_names_its_command(row: list[str]) -> None:
+    words = row[0].strip("`").split()
     if words[0] == "palimpsest":
         group = get_command(app)
         assert isinstance(group, TyperGroup)
