@@ -1,5 +1,7 @@
-"""The import contracts of .importlinter hold, and each would notice a breach."""
+"""The import contracts of .importlinter hold, and each would notice a breach; each folder says what is in it."""
 
+import ast
+import re
 from configparser import ConfigParser
 from pathlib import Path
 
@@ -10,7 +12,14 @@ from importlinter.configuration import configure
 
 from palimpsest.methods.registry import METHODS
 
-CONFIG = Path(__file__).parents[1] / ".importlinter"
+ROOT = Path(__file__).parents[1]
+CONFIG = ROOT / ".importlinter"
+FOLDERS = sorted(
+    file.parent.relative_to(ROOT)
+    for part in ("src", "stages", "flows")
+    for file in (ROOT / part).rglob("__init__.py")
+    if file.parent.parent.name != "src"  # the packages' own docstrings say how to begin
+)
 # The contract, the option that is turned against a part of the code that does what the contract forbids, its value.
 BREACHES = [
     ("floors", "layers", "palimpsest.records\npalimpsest.privacy"),
@@ -53,3 +62,12 @@ def test_the_contracts_of_methods_name_every_method():
         named = {"methods": contract.get("modules"), "shared": contract.get("forbidden_modules")}.get(contract["id"])
         if named is not None:
             assert [one for one in packages if not any(f"{one}.".startswith(f"{part}.") for part in named)] == []
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=str)
+def test_a_folder_names_its_files(folder: Path) -> None:
+    """README, folder, file: three steps to any of them."""
+    told = ast.get_docstring(ast.parse((ROOT / folder / "__init__.py").read_text(encoding="utf-8"))) or ""
+    fixed = {"declaration", "plan", "fit", "settings"} if "methods" in folder.parts else set[str]()
+    files = {file.stem for file in (ROOT / folder).glob("*.py")} - {"__init__", "__main__"} - fixed
+    assert set(re.findall(r"^\* `(\w+)`: ", told, re.MULTILINE)) == files

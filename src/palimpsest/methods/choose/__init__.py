@@ -1,0 +1,1 @@
+"""Method `choose`: the variant whose rows teach a classifier most."""

@@ -1,0 +1,1 @@
+"""Method `predict`: text from a language model that reads private records in its prompts."""

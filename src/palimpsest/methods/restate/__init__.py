@@ -1,0 +1,1 @@
+"""Method `restate`: rows of another method with the statements that many private rows make."""

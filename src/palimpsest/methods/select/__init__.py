@@ -1,0 +1,1 @@
+"""Method `select`: public texts chosen by noisy class means."""

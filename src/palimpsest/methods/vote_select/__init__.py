@@ -1,0 +1,1 @@
+"""Method `vote_select`: rows of another method, chosen by one noisy vote."""
