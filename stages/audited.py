@@ -33,12 +33,12 @@ def read_one_each(part: str) -> Sequence[SplitRow]:
 
 
 def read_guessed_each(part: str) -> Sequence[SplitRow]:
-    """Read those rows of `one_row_each` that may be guessed about."""
+    """Read those rows of `read_one_each` that may be guessed about."""
     return select_one_each(read_guessed(PRIVATE / f"{part}.parquet"))
 
 
 def records_of(part: str) -> list[Record]:
-    """Return the texts and labels of `one_row_each`."""
+    """Return the texts and labels of `read_one_each`."""
     return [Record(row.text, row.label) for row in read_one_each(part)]
 
 

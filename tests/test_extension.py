@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from ruamel.yaml import YAML
 from palimpsest import extensions
 from palimpsest.errors import ParamsError
 from palimpsest.graph import taint
+from palimpsest.methods.registry import method
+from palimpsest.methods.shared.tools import Reads
 from palimpsest.params.extension import Keys
 from palimpsest.params.file import RESOLVED
 from palimpsest.report.results import Metric
@@ -117,9 +120,25 @@ def test_its_column_is_on_the_page(workspace: Path, installed: Path) -> None:
         "(column,) = own.columns(N(results=results, summary=None))\n"
         "print(column.name, column.cell(N(variant='a')).text, column.cell(N(variant='b')))"
     )
+    assert printed(installed, code).split() == ["Characters", "34", "None"]
+
+
+def test_a_plan_that_was_kept_is_made_anew_once_the_package_is_edited(workspace: Path, installed: Path) -> None:
+    """What commands show is kept as long as no code that it follows from changed: the package's counts."""
+    code = "from palimpsest.cli.context import _code_stamp; print(_code_stamp())"
+    before, file = printed(installed, code), installed / "lottery/fit.py"
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text + "# edited\n", encoding="utf-8")
+    try:
+        assert printed(installed, code) != before
+    finally:
+        file.write_text(text, encoding="utf-8")
+
+
+def printed(installed: Path, code: str) -> str:
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT), str(installed)])}
     done = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["Characters", "34", "None"]
+    return done.stdout
 
 
 def test_where_the_package_is_gone_it_is_said_and_nothing_is_lost(workspace: Path) -> None:
@@ -181,6 +200,11 @@ def test_what_a_package_would_add_unseen_is_refused() -> None:
         Keys(sections={"privacy": Settings})
     with pytest.raises(ValueError, match="end with `membership`, got 'lengths'"):
         MembershipKind("L", Metric("lengths", dict, lambda _: ()), "rows", "{}")
+
+
+def test_a_method_that_begins_with_given_texts_has_a_key_for_them() -> None:
+    with pytest.raises(ValueError, match="reads a first population: it needs a source and a setting `zero_shot`"):
+        replace(method("select"), reads=frozenset({Reads.START}))
 
 
 def test_a_model_that_a_package_names_in_any_section_is_seen_by_the_taint_check(

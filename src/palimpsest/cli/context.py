@@ -15,6 +15,7 @@ from typing import Any
 from palimpsest import __version__
 from palimpsest.errors import DataError, LedgerError, ParamsError
 from palimpsest.files import close_workspace, read_json, write_text
+from palimpsest.graph import closure
 from palimpsest.graph import render as graph
 from palimpsest.params.file import RESOLVED
 from palimpsest.params.load import ledger_url, load, read, render_params
@@ -177,7 +178,7 @@ def environment() -> dict[str, str]:
     return {**os.environ, **_OFFLINE, "PATH": f"{here}{os.pathsep}{os.environ.get('PATH', '')}"}
 
 
-_OURS, _LIBRARIES = ("palimpsest", "stages"), ("dp_accounting", "numpy", "scipy")
+_LIBRARIES = ("dp_accounting", "numpy", "scipy")
 
 
 def load_or_compute(workspace: Path, name: str, about: object, compute: Callable[[], Any]) -> Any:
@@ -202,10 +203,9 @@ def load_or_compute(workspace: Path, name: str, about: object, compute: Callable
 
 @cache
 def _code_stamp() -> str:
-    """Return a stamp that changes with every file of the project's code, and with the accounting libraries."""
-    homes = [Path(str(spec.origin)).parent for spec in map(find_spec, _OURS) if spec is not None]
+    """Return a stamp that changes with every file of the code that counts, and with the accounting libraries."""
     libraries = [Path(str(spec.origin)) for spec in map(find_spec, _LIBRARIES) if spec is not None]
-    return stamp(*homes, *libraries)
+    return stamp(*closure.packages(), *libraries)
 
 
 def stamp(*paths: Path) -> str:

@@ -194,6 +194,12 @@ def _homes() -> Mapping[str, Path]:
     return {root: _home_of(spec) for root, spec in specs.items() if spec}
 
 
+def packages() -> list[Path]:
+    """Return the folders, or the single modules, of all packages whose code counts."""
+    specs = [spec for spec in map(find_spec, sorted(_roots())) if spec]
+    return [Path(next(iter(spec.submodule_search_locations or ()), str(spec.origin))) for spec in specs]
+
+
 def _home_of(spec: ModuleSpec) -> Path:
     """Return the folder that a root lies in: a package, one without an `__init__`, or a single module."""
     folders = spec.submodule_search_locations

@@ -24,7 +24,7 @@ from palimpsest.params.file import RESOLVED
 from palimpsest.params.resolve import to_file_key
 from palimpsest.workspace import CODE, DVC, GRAPH, INPUTS, LOCK, SOURCES
 
-ITS_CODE = "its code (another version of palimpsest)"
+ITS_CODE = "its code (another version of palimpsest, or of a package)"
 _NEVER = "it has not run here"
 _SHOWN = 24  # the longest value that is shown, in characters
 

@@ -158,6 +158,13 @@ class Method:
     worded: Callable[[Words, bool], Mapping[str, str]] = lambda _words, _labelled: {}
     untwinned: str | None = None
 
+    def __post_init__(self) -> None:
+        """Raise ValueError where a first population is read that no key names."""
+        if Reads.START in self.reads and (self.source == "none" or "zero_shot" not in self.settings.model_fields):
+            raise ValueError(
+                f"method {self.name} reads a first population: it needs a source and a setting `zero_shot`"
+            )
+
     def reads_with(self, author: Any) -> frozenset[Reads]:
         """Return its inputs where an author of these settings writes for it."""
         return self.reads - self.spared(author)

@@ -128,7 +128,7 @@ def label_rows(view: View, settings: Counted, schema: PublicSchema, histogram: L
 def divide_total(total: int, shares: Mapping[str, float]) -> dict[str, int]:
     """`total` split by shares (largest remainders; ties to the earlier label).
 
-    >>> divided(10, {"a": 0.55, "b": 0.25, "c": 0.2})
+    >>> divide_total(10, {"a": 0.55, "b": 0.25, "c": 0.2})
     {'a': 6, 'b': 2, 'c': 2}
     """
     exact = {label: share * total for label, share in shares.items()}
