@@ -109,9 +109,11 @@ def share(workers: int, cores: int, environ: Mapping[str, str] = os.environ) -> 
 def shared_devices(wanted: str, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """Return the devices that stages share under this `compute.device`; none on the CPU.
 
-    >>> lent("auto", {"CUDA_VISIBLE_DEVICES": "a,b"}), lent("cuda:1", {"CUDA_VISIBLE_DEVICES": "a,b"})
-    (('a', 'b'), ('b',))
-    >>> lent("mps"), lent("cpu")
+    >>> shared_devices("auto", {"CUDA_VISIBLE_DEVICES": "a,b"})
+    ('a', 'b')
+    >>> shared_devices("cuda:1", {"CUDA_VISIBLE_DEVICES": "a,b"})
+    ('b',)
+    >>> shared_devices("mps"), shared_devices("cpu")
     (('mps',), ())
     """
     kind, _, number = wanted.partition(":")

@@ -114,7 +114,7 @@ def restore_outputs(run: Run, charges: Collection[Charge], provenance: str, code
 
 
 def is_kept(run: Run, workspace: Path = Path()) -> bool:
-    """Tell whether a run's outputs are kept, only by their names: `restored` looks into the files."""
+    """Tell whether a run's outputs are kept, only by their names: `restore_outputs` looks into the files."""
     folder = workspace / _folder_of(run)
     try:
         return all((folder / _FILES / name).is_file() for name in read_json(folder / _BODY)["files"])

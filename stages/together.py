@@ -76,7 +76,7 @@ def _end(members: Sequence[subprocess.Popen[bytes]]) -> dict[int, int]:
 def name_lost(status: Mapping[int, int]) -> str:
     """Name the process that a signal ended, and the signal; the rest were ended because of it.
 
-    >>> lost({0: -15, 1: -9}), lost({0: -15, 1: 3}), lost({0: 3, 1: 3})
+    >>> name_lost({0: -15, 1: -9}), name_lost({0: -15, 1: 3}), name_lost({0: 3, 1: 3})
     ('number 1 was ended by SIGKILL', 'number 0 was ended by SIGTERM', 'one could not reach another')
     """
     killed = {rank: -code for rank, code in status.items() if code < 0}

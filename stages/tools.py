@@ -31,7 +31,7 @@ OF_PUBLIC_ASKS = CHECKPOINTS / "public_answers"
 
 
 def refuse_vouched(_params: Params, key: str) -> Path:
-    """Stand in for `vouched` in programs that read no public source of params.yaml."""
+    """Stand in for `resolve_vouched` in programs that read no public source of params.yaml."""
     raise ValueError(f"this program does not read {key}")
 
 

@@ -1,7 +1,7 @@
 """Starts stages warm: one process reads the large libraries once, and each stage runs in a fork of it.
 
-A stage pays some five seconds of processor time for importing torch, transformers and their like. `serving` starts a
-process, the server, that has imported them, and names its socket in the environment. A stage that is started as
+A stage pays some five seconds of processor time for importing torch, transformers and their like. `serve_stages` starts
+a process, the server, that has imported them, and names its socket in the environment. A stage that is started as
 `python -P -m stages.NAME` hands itself over (`hand_over`): it runs in a fork, with its own folder, environment,
 arguments, open files, signals and exit status. It starts cold wherever this does not fit: without the variable,
 elsewhere than on Linux, with settings in the environment that a library reads at its import, or if the server has died.

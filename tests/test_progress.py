@@ -17,9 +17,9 @@ ROOT = Path(__file__).parents[1]
 COUNTED = {
     "src/palimpsest/audit/fidelity.py track": "the measures, a fixed list",
     "src/palimpsest/cli/sweep.py track": "points of a grid, as the command line has them",
-    "src/palimpsest/models/decoder/training.py descended": "steps over the public text",
+    "src/palimpsest/models/decoder/training.py descend": "steps over the public text",
     "src/palimpsest/models/descent.py track": "as its caller says",
-    "src/palimpsest/models/lm.py descended": "as its caller says",
+    "src/palimpsest/models/lm.py descend": "as its caller says",
     "src/palimpsest/models/lm.py train": "steps over the public text, or its pairs",
     "src/palimpsest_lab/shots.py counter": "rows of the settings, answered with noise; private in a reference",
     "src/palimpsest/prediction/query.py counter": "tokens of the settings, answered with noise; private in a reference",

@@ -6,7 +6,7 @@ import math
 def require_positive(**values: float) -> None:
     """Raise ValueError unless every value is finite and > 0.
 
-    >>> positive(noise=-1.0)
+    >>> require_positive(noise=-1.0)
     Traceback (most recent call last):
     ...
     ValueError: noise must be > 0, got -1.0

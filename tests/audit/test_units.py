@@ -89,7 +89,7 @@ def test_a_unit_is_scored_from_its_own_records_alone(who: list[str | None], data
     own = [values[units.owner == unit] for unit in range(len(units))]
     assert units.score(values, "mean") == pytest.approx(np.array([one.mean() for one in own]), abs=1e-12)
     assert units.score(values, "max").tolist() == [one.max() for one in own]
-    assert units.any_hit(values > 0).tolist() == [bool((one > 0).any_hit()) for one in own]
+    assert units.any_hit(values > 0).tolist() == [bool((one > 0).any()) for one in own]
     texts = [f"t{place}" for place in range(len(who))]
     assert [document.split("\n") for document in units.documents(texts)] == [
         [text for text, owner in zip(texts, units.owner, strict=True) if owner == unit] for unit in range(len(units))

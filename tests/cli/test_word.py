@@ -123,7 +123,7 @@ def test_who_releases_nothing_is_not_asked(
 ) -> None:
     place.edit("release", variants=variants)
     if not changed:
-        monkeypatch.setattr("palimpsest.cli.run.stale", lambda workspace: find_stale(workspace) - {"release"})
+        monkeypatch.setattr("palimpsest.cli.run.find_stale", lambda workspace: find_stale(workspace) - {"release"})
     done = run(place, *targets, typed="y\n")
     assert (done.exit_code, runs, recorded(place)) == (0, [(targets, {VARIABLE: ""})], [])
 
@@ -137,7 +137,7 @@ def test_where_nothing_is_stale_nothing_is_started_and_of_targets_dvc_tells(
         return [replace(one, state=State.CACHED) for one in standings(context, fresh=fresh)]
 
     monkeypatch.setattr("palimpsest.cli.run.standings", cached)
-    monkeypatch.setattr("palimpsest.cli.run.stale", lambda workspace: set())
+    monkeypatch.setattr("palimpsest.cli.run.find_stale", lambda workspace: set())
     done = run(place, *targets)
     assert (done.exit_code, [own for own, _ in runs]) == (0, started)
     assert ("nothing was charged" in done.stdout) == (not started)

@@ -227,9 +227,9 @@ def test_a_cache_that_others_read_is_an_error_at_the_start(
     from flows.build import build
 
     monkeypatch.setenv("DVC_GLOBAL_CONFIG_DIR", str(tmp_path))
-    (tmp_path / "config").write_text("[cache]\ndir = /srv/team\n")
+    (tmp_path / "config").write_text("[cache]\ndir = /proc/team\n")
     folder = make_workspace("stages:\n  a: {cmd: touch a.txt, outs: [a.txt]}\n")
-    with pytest.raises(DataError, match="DVC keeps copies of private data in '/srv/team'"):
+    with pytest.raises(DataError, match="DVC keeps copies of private data in '/proc/team'"):
         build(folder)
     assert not (folder / "a.txt").exists()
 

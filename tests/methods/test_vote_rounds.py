@@ -45,7 +45,7 @@ class World:
 
     def plan(self, budget: Budget, schema: PublicSchema | None = None, **changes: Any) -> Plan:
         own = {} if self.selection is None else {"selection": self.selection}
-        return self.plan_of(self.settings(**own, **changes), schema or self.world.schema_of(), budget)
+        return self.planned(self.settings(**own, **changes), schema or self.world.schema_of(), budget)
 
 
 def texts(ledger: Ledger, **changes: Any) -> Any:

@@ -182,7 +182,7 @@ def test_numbers_that_cannot_be_drawn_are_no_result_and_end_no_run(own: Place) -
 
 # --- the runners -------------------------------------------------------------------------------------------------
 
-_READ = ("guessed", "one_row_each", "one_guessed_each", "records_of", "real_rows")
+_READ = ("load_guessed", "read_one_each", "read_guessed_each", "records_of", "real_rows")
 _BROKEN = f"""
 import importlib.machinery, sys
 

@@ -11,8 +11,7 @@ import pytest
 from palimpsest.graph.stages import SPENDERS, STAGES
 from palimpsest.params.load import parse
 from palimpsest.workspace import PRIVATE, Zone
-from stages import tools as encoding
-from stages import tools as encoding_tools
+from stages import tools
 from stages.spenders import spender
 from stages.tools import (
     OF_MEASURED,
@@ -47,12 +46,12 @@ def test_what_is_written_without_noise_meets_nothing_that_may_leave(monkeypatch:
     body["run"] = {**body["run"], "private_evolve": {**body["run"]["private_evolve"], "exact": "base"}}
     body["run"] |= {key: [*body["run"][key], "exact"] for key in ("evaluate", "audit")}
     memories = []
-    monkeypatch.setattr(encoding_tools, "encoders", lambda _params, _batch, memory: memories.append(memory))
+    monkeypatch.setattr(tools, "encoders", lambda _params, _batch, memory: memories.append(memory))
     for name, seed, paid in (("evolve3", None, True), ("evolve3", 7, False), ("exact", None, False)):
         params = parse(body | {"testing": {"noise_seed": seed}})
-        tools = EncodingTools(params, spender(params, name))
-        assert (PRIVATE in tools.answers.parents) is not paid
-        tools.encoders(1)
+        own = EncodingTools(params, spender(params, name))
+        assert (PRIVATE in own.answers.parents) is not paid
+        own.encoders(1)
         assert memories.pop() == (OF_PAID if paid else OF_MEASURED)
     public = Artifacts(params, spender(params, "evolve3")).answers
     assert public.parent not in {OF_PAID_ASKS, OF_OTHER_ASKS}
@@ -87,9 +86,10 @@ def test_what_is_charged_never_takes_a_vector_in_half_precision(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name, value in {"Encoder": Reader, "vouched": lambda *_: tmp_path, "fingerprint_of": lambda _: "one"}.items():
-        monkeypatch.setattr(encoding, name, value)
-    monkeypatch.setattr(encoding, "has_bfloat16", lambda: True)
+    own = {"Encoder": Reader, "resolve_vouched": lambda *_: tmp_path, "fingerprint_of": lambda _: "one"}
+    for name, value in own.items():
+        monkeypatch.setattr(tools, name, value)
+    monkeypatch.setattr(tools, "has_bfloat16", lambda: True)
     params = parse(demo() | {"compute": {"precision": "bf16"}})
     for first, second in ("ab", "ba"):  # whichever comes first
         found = {}
@@ -97,5 +97,5 @@ def test_what_is_charged_never_takes_a_vector_in_half_precision(
             own = measuring_encoder(params) if who == "a" else encoders(params, 1)
             found[who] = [float(encode([first])[0, 0]) for encode in (own.rows, own.others)]
         assert found == {"a": [0.5, 0.5], "b": [1.0, 1.0]}
-    monkeypatch.setattr(encoding, "has_bfloat16", lambda: False)
+    monkeypatch.setattr(tools, "has_bfloat16", lambda: False)
     assert measuring_encoder(params).rows(["c"])[0, 0] == 1.0, "no such instructions: as ever"

@@ -17,8 +17,8 @@ from stages import common
 
 STAGE = """
 import sys, time
-from stages import runner
-runner.end_with_runner()
+from stages import common
+common.end_with_runner()
 try:
     print(__import__("os").getpid(), flush=True)  # from here on the interrupt may come
     time.sleep(600)
@@ -28,8 +28,8 @@ except KeyboardInterrupt:
 RUNS = """
 import subprocess, sys
 if sys.argv[3] == "named":
-    from stages import runner
-    runner.name_runner(); runner.end_with_parent()
+    from stages import common
+    common.name_runner(); common.end_with_parent()
 subprocess.run(["sh", "-c", '"$0" -c "$1" "$2"; true', sys.executable, sys.argv[1], sys.argv[2]])
 """
 STARTS = """
@@ -75,8 +75,8 @@ def test_the_whole_line_ends_when_what_began_it_is_killed(tmp_path: Path) -> Non
 def test_a_program_that_is_not_ours_ends_with_its_starter_too() -> None:
     code = """
 import subprocess, sys
-from stages import runner
-server = subprocess.Popen(["sleep", "600"], start_new_session=True, preexec_fn=runner.end_with_starter)
+from stages import common
+server = subprocess.Popen(["sleep", "600"], start_new_session=True, preexec_fn=common.end_with_starter)
 print(server.pid, flush=True)
 server.wait()
 """

@@ -247,7 +247,7 @@ def test_a_contradiction_is_a_problem_of_the_receipt(small: Ledger, run: Callabl
     found = receipt(small, asset, Session(reservation, 0.0, view), method="select", target=3.0)
     assert found.problems(asset, [charge]) == []
     assert found.recompute_epsilon() is not None
-    monkeypatch.setattr(Receipt, "second", lambda _: Bracket(2.0, 2.1))
+    monkeypatch.setattr(Receipt, "recompute_epsilon", lambda _: Bracket(2.0, 2.1))
     assert any("Fourier" in problem for problem in found.problems(asset, [charge]))
     monkeypatch.undo()
     for change, told in (

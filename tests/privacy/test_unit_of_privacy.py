@@ -145,7 +145,7 @@ FOR_RECORDS_ALONE: dict[str, str] = {}
 @cache
 def all_queries() -> dict[str, type]:
     """Every query of the package by its name, wherever it is registered."""
-    paths = [path for path in SOURCE.rglob("*.py") if "\n@registered" in path.read_text(encoding="utf-8")]
+    paths = [path for path in SOURCE.rglob("*.py") if "\n@register_query" in path.read_text(encoding="utf-8")]
     names = [".".join(path.relative_to(SOURCE.parent).with_suffix("").parts) for path in paths]
     kinds = [kind for name in names for kind in vars(importlib.import_module(name)).values() if isinstance(kind, type)]
     return {kind.__name__: kind for kind in kinds if kind.__module__ in names and is_registered(object.__new__(kind))}

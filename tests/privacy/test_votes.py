@@ -1040,7 +1040,7 @@ class Repeating:
 
 
 def one_vote_too_many(patch):
-    original = votes.nearest
+    original = votes.find_nearest
     patch.setattr(votes, "find_nearest", lambda rows, candidates, k, *rest: original(rows, candidates, k + 1, *rest))
 
 
@@ -1112,7 +1112,7 @@ def noise_not_rounded(patch):
         drawn = noise.whole_normal(len(counts), 2.0**20 * self.std) / 2.0**20
         return (counts + drawn).tolist() if self.sigma else counts.tolist()
 
-    patch.setattr(Ballot, "_noisy", mutant)
+    patch.setattr(Ballot, "_add_noise", mutant)
 
 
 def divided_by_the_rows(patch):

@@ -702,8 +702,8 @@ def nan_past_the_clip(patch):
 
 
 def rows_masked_by_factor_only(patch):
-    patch.setattr(ghost.KeptGradients, "masked", lambda self, keep: self)
-    patch.setattr(ghost.Ghost, "masked", lambda self, keep: self)
+    patch.setattr(ghost.KeptGradients, "mask", lambda self, keep: self)
+    patch.setattr(ghost.Ghost, "mask", lambda self, keep: self)
 
 
 def no_noise(patch):

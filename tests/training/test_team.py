@@ -105,7 +105,7 @@ def test_noise_of_no_process_or_of_each_would_be_seen(monkeypatch, doses):
 
 
 def test_a_second_leader_is_refused(monkeypatch):
-    monkeypatch.setattr(dpsgd.Team, "here", lambda: Team(rank=1, size=2))
+    monkeypatch.setattr(dpsgd.Team, "current", lambda: Team(rank=1, size=2))
     with pytest.raises(EngineError, match="cannot lead"):
         query(1.2).run(ROWS, NoiseSource())
 

@@ -62,7 +62,7 @@ def mark_runs(text: str, other: str, size: int) -> tuple[str, ...]:
 
     Case and punctuation do not count, and an `other` of fewer words counts as a whole. The pieces joined are the text.
 
-    >>> marked("Sadly, the lid was broken again.", "The LID was broken: I cried", 3)
+    >>> mark_runs("Sadly, the lid was broken again.", "The LID was broken: I cried", 3)
     ('Sadly, ', 'the lid was broken', ' again.')
     """
     validate.require_positive(size=size)

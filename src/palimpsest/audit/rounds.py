@@ -123,8 +123,8 @@ def _subset(rows: np.ndarray, n: int, seed: tuple[int, ...]) -> np.ndarray:
 def audit_rounds(rounds: Sequence[EvolvedRound], train: ByLabel, holdout: ByLabel, seed: int) -> EvolutionAudit:
     """Measure every round; all populations at one n, and all parents at another n, that of the fewest.
 
-    The compared candidates of each label are in proportion to its share of the training rows (`mixed`): a population
-    holds equally many of every label, and would differ from private rows by that alone.
+    The compared candidates of each label are in proportion to its share of the training rows (`draw_mixed`): a
+    population holds equally many of every label, and would differ from private rows by that alone.
 
     `train` and `holdout` are the embeddings of each label's rows, (N, d) and (M, d).
 
@@ -184,7 +184,7 @@ def draw_mixed(by_label: ByLabel, weights: Mapping[str, int], seed: Sequence[int
     without a weight.
 
     >>> rows = {"a": np.zeros((6, 2)), "b": np.ones((3, 2))}
-    >>> [int((mixed(rows, {"a": 40, "b": 80}, (0,)) == value).all(axis=1).sum()) for value in (0, 1)]
+    >>> [int((draw_mixed(rows, {"a": 40, "b": 80}, (0,)) == value).all(axis=1).sum()) for value in (0, 1)]
     [1, 3]
     """
     rng = np.random.default_rng(seed)

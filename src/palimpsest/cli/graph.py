@@ -130,7 +130,7 @@ def find_stale(workspace: Path) -> set[str]:
 
 
 def find_changed(workspace: Path, facts: Mapping[str, bytes]) -> set[str]:
-    """Return the stages that `dvc repro` would run, as `stale`, for a graph of another version, without stage `inputs`.
+    """Return the stages that `dvc repro` would run, as `find_stale`, for another graph, without stage `inputs`.
 
     Args:
         workspace: the folder with the graph.

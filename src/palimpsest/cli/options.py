@@ -227,7 +227,7 @@ def _describe_shortfall(source: DataSource, cost: float) -> Problem:
 
 
 def budget_problem(source: DataSource, cost: float) -> Problem | None:
-    """Return the problem, in the words of `problems`, if the budget cannot pay what the first variant costs."""
+    """Return the problem, in the words of `find_problems`, if the budget cannot pay what the first variant costs."""
     return _describe_shortfall(source, cost) if cost > source.budget else None
 
 

@@ -228,7 +228,7 @@ def price_one(prices: Prices, each: Spender, found: Mapping[str, Standing], rows
     """Return the plan of one that spends, by the state of its stage; a stage that is not there yet would run.
 
     Args:
-        rows: the result of `rows_by_then`.
+        rows: the result of `predict_fingerprint`.
     """
     plan, (whole, own_delta) = prices.plan_of(each.name), prices.total_charge(each.name)
     run = None if rows is None else run_of(prices.params, each, plan, rows)

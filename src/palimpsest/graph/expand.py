@@ -30,7 +30,7 @@ class Repetition:
     values: Mapping[str, Any]
 
     def paths(self, *keys: str) -> list[str]:
-        """Return the paths under these keys, written out, each once; raise what `filled` raises."""
+        """Return the paths under these keys, written out, each once; raise what `fill_names` raises."""
         return list(dict.fromkeys(fill_names(self._paths(keys), self.values)))
 
     def known_paths(self, *keys: str) -> list[str]:

@@ -55,7 +55,7 @@ def pick_evenly(rows: Sequence[Record], wanted: int) -> list[Record]:
 
     Guarantee: epsilon 0; every argument is public.
 
-    >>> [row.text for row in spread([Record(text, None) for text in "abcdefg"], 3)]
+    >>> [row.text for row in pick_evenly([Record(text, None) for text in "abcdefg"], 3)]
     ['a', 'c', 'e']
     """
     count = min(wanted, len(rows))

@@ -142,7 +142,7 @@ def reader() -> Worked:
 def epsilon_suffix(epsilon: float) -> str:
     """Return an epsilon in the form that ends the names of rows.
 
-    >>> of_epsilon(3.0), of_epsilon(0.5)
+    >>> epsilon_suffix(3.0), epsilon_suffix(0.5)
     ('3', '0_5')
     """
     return re.sub(r"[^a-z0-9]", "_", f"{epsilon:g}")

@@ -197,7 +197,8 @@ class Contexts:
     """n prompts side by side.
 
     A context's states depend only on its own tokens and on the shape, bit for bit where `require_exact` holds with no
-    error. They do not depend on where it is read: `agreed` has workers try the same passes and takes those that agree.
+    error. They do not depend on where it is read: `find_agreeing_workers` has workers try the same passes and takes
+    those that agree.
     """
 
     def __init__(
@@ -509,7 +510,7 @@ def _passes(
 def find_agreeing_workers(
     model: PreTrainedModel, prompts: Sequence[Sequence[int]], more: Sequence[int], shape: Shape
 ) -> Posts | None:
-    """Return workers whose states of public prompts, in the passes of `moved`, equal this process's to the last bit.
+    """Return workers whose states of public prompts, in `measure_movement`, equal this process's to the last bit.
 
     None where no cluster is asked for.
 

@@ -93,7 +93,7 @@ def prompter(
 def split_record(text: str, joint: str) -> tuple[str, str] | None:
     """Split a record that was written as one text into text and free label; None where one of them is missing.
 
-    >>> parsed("comedy | a film to laugh at", " | ")
+    >>> split_record("comedy | a film to laugh at", " | ")
     ('a film to laugh at', 'comedy')
     """
     label, rest = (part.strip() for part in text.partition(joint.strip() or joint)[::2])

@@ -1,11 +1,11 @@
 """From privacy events to epsilon, and from a target epsilon to noise.
 
-A statement's epsilon comes from the tightest accountant that takes all of its mechanisms (`primary`): privacy-loss
-distributions (PLD) where every part has one; concentrated DP (zCDP) by its tight conversion for Gaussians and
-mechanisms known by their rho alone; Renyi differential privacy (RDP) for everything else. RDP, which shares no code
-with the other two, is computed beside each of them; of zCDP it is the same bound on a grid of orders, at most 8 %
-above it for a rho of 1e-5 or more (below, the best order is beyond the grid). Exact Gaussian (GDP) conversions serve
-plain Gaussian rounds. Adjacency is add/remove of one unit of privacy throughout.
+A statement's epsilon comes from the tightest accountant that takes all of its mechanisms (`primary_accountant`):
+privacy-loss distributions (PLD) where every part has one; concentrated DP (zCDP) by its tight conversion for Gaussians
+and mechanisms known by their rho alone; Renyi differential privacy (RDP) for everything else. RDP, which shares no code
+with the other two, is computed beside each of them; of zCDP it is the same bound on a grid of orders, at most 8 % above
+it for a rho of 1e-5 or more (below, the best order is beyond the grid). Exact Gaussian (GDP) conversions serve plain
+Gaussian rounds. Adjacency is add/remove of one unit of privacy throughout.
 """
 
 import functools
@@ -64,7 +64,7 @@ def primary_accountant(event: dpa.DpEvent) -> str:
 
     >>> import dp_accounting as dpa
     >>> parts = dpa.GaussianDpEvent(4.0), dpa.ZCDpEvent(0.01), dpa.LaplaceDpEvent(9.0)
-    >>> [primary(dpa.ComposedDpEvent(parts[:count])) for count in (1, 2, 3)]
+    >>> [primary_accountant(dpa.ComposedDpEvent(parts[:count])) for count in (1, 2, 3)]
     ['pld', 'zcdp', 'rdp']
     """
     parts = [leaf for leaf, _ in leaves(event)]
@@ -84,7 +84,7 @@ def epsilon(event: dpa.DpEvent, delta: float, accountant: str | None = None) -> 
 
     Args:
         delta: in (0, 1).
-        accountant: "pld" (tight, slower), "zcdp" or "rdp"; None for the event's `primary`.
+        accountant: "pld" (tight, slower), "zcdp" or "rdp"; None for the event's `primary_accountant`.
 
     Raises:
         ValueError: if "zcdp" is asked of an event of which a part has no rho.
@@ -523,7 +523,7 @@ def group_epsilon(event: dpa.DpEvent, size: int, at_delta: float, own_delta: flo
     which the event says nothing; infinity where none is.
 
     Gaussian queries of mu for one unit have exactly k mu for k of them (Dong, Roth, Su 2022, Theorem 2.14), and rho is
-    k^2 rho (Bun and Steinke 2016, Proposition 1.9). Anything else goes unit by unit, see `_chained`.
+    k^2 rho (Bun and Steinke 2016, Proposition 1.9). Anything else goes unit by unit, see `_epsilon_by_chain`.
     """
     if size == 1 or not is_private(event):
         return epsilon(event, at_delta - own_delta)

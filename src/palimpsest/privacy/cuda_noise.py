@@ -3,7 +3,7 @@
 A thread makes one block of ChaCha20's keystream (RFC 8439), which are four pairs of words, settles each pair as
 `circle.settle` does, and adds the two numbers on the grid. The few pairs that double precision leaves open are finished
 on the processor, by the same intervals as everywhere. So what is added is what `circle.whole_normals` makes of the same
-words, to the last bit, and `expected` says so without a device.
+words, to the last bit, and `compute_expected` says so without a device.
 """
 
 from collections.abc import Callable
@@ -100,7 +100,7 @@ def require_agreement(device: torch.device) -> None:
 
 
 def add_keyed_noise(values: torch.Tensor, steps: float, grid: float, key: bytes, words: Words) -> None:
-    """Add noise to `values` in place on their device, with the result that `expected` computes."""
+    """Add noise to `values` in place on their device, with the result that `compute_expected` computes."""
     blocks = -(-values.numel() // (2 * _PAIRS))
     open_pairs = torch.empty(blocks * _PAIRS, dtype=torch.int8, device=values.device)
     numbers = key + np.array([steps, grid, 1.0 / grid]).tobytes()

@@ -93,9 +93,9 @@ def _memoise_profile(profile: Profile) -> Profile:
 
 
 def covers(share: Share, event: dpa.DpEvent, own_delta: float) -> bool:
-    """Return whether a share covers a whole charge, by the accountants of today; see `covering`.
+    """Return whether a share covers a whole charge, by the accountants of today; see `cover_charge`.
 
-    It checks a single mu where `covering` tries many, so that a long ledger is read quickly.
+    It checks a single mu where `cover_charge` tries many, so that a long ledger is read quickly.
     """
     beside, mu = share.beside - own_delta, share.mu * (1.0 + _SLACK)
     if mu == math.inf:
@@ -125,7 +125,7 @@ def tightest_profile(event: dpa.DpEvent) -> Profile:
 
 
 def least_mu(profile: Profile, own_delta: float, beside: float) -> float:
-    """Return the mu of the least Gaussian that covers a profile, which never rises; see `covering`."""
+    """Return the mu of the least Gaussian that covers a profile, which never rises; see `cover_charge`."""
     found = _required_deltas(profile, own_delta, beside)
     if found is None:
         return math.inf

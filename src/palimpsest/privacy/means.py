@@ -129,7 +129,7 @@ def encode_ahead(encode: Encode, texts: Sequence[str]) -> None:
     Each part is kept as it is done, so a stopped run goes on from there. Only the share that is done is reported.
 
     Raises:
-        ModelError: see `embedded`.
+        ModelError: see `embed_texts`.
     """
     in_order = sorted(texts, key=len)
     size = max(_LEAST_AHEAD, math.ceil(len(in_order) / _PARTS_AHEAD))

@@ -38,7 +38,7 @@ def round_to_grid(vectors: np.ndarray) -> np.ndarray:
     Args:
         vectors: shape (n, d), of any length and memory order; a memory map is read piece by piece.
 
-    >>> (on_grid(np.array([[3.0, 4.0], [0.0, 0.0], [np.nan, 1.0]])) * STEPS).tolist()
+    >>> (round_to_grid(np.array([[3.0, 4.0], [0.0, 0.0], [np.nan, 1.0]])) * STEPS).tolist()
     [[2457.0, 3276.0], [0.0, 0.0], [0.0, 0.0]]
     """
     count, dimensions = vectors.shape

@@ -30,9 +30,9 @@ MOST_CELLS = 2**20  # combinations of values, over all labels, that noise is dra
 class StatementPhrases(Thresholded):
     """The values of open attributes that many units state, each with a noisy count: a vocabulary nobody had to list.
 
-    Guarantee: a unit's keys are the open values in at most `most` different statements of its own (`_told`), so of a
-    record, or of a person with all their rows, at most c = `most` times the number of open attributes. The rest is the
-    argument of `Thresholded`: one Gaussian mechanism of noise sigma, and `own_delta` beside it.
+    Guarantee: a unit's keys are the open values in at most `most` different statements of its own (`_stated_values`),
+    so of a record, or of a person with all their rows, at most c = `most` times the number of open attributes. The rest
+    is the argument of `Thresholded`: one Gaussian mechanism of noise sigma, and `own_delta` beside it.
 
     Attributes:
         attributes: public; those with a pattern are open.
@@ -72,14 +72,14 @@ class StatementCounts(Stored):
     """The number of units that state each combination of values, in all and by label: two noisy tables, one release.
 
     Guarantee: of a unit, a record or a person with all their rows, at most `most` different statements count, a
-    function of its rows alone (`_told`). In each table it adds 1 to each cell that they lie in, so to at most `most`
-    cells. The cells of the first table get noise of variance most sigma^2 / (1 - label_share), those by label most
-    sigma^2 / label_share. Divided by their standard deviations, what a unit adds to both tables together has a squared
-    length of at most (1 - label_share + label_share) / sigma^2: one Gaussian mechanism of sensitivity 1 and standard
-    deviation sigma (Dwork and Roth 2014, Theorem A.1; exact delta: Balle and Wang 2018, Theorem 8). Which cells there
-    are is public, or follows from answers before. Noise is rounded to whole numbers, which, as counts are whole, is
-    rounding the noisy count, ties aside (post-processing). Running time is not covered. With sigma 0 the answer is
-    exact and not private: for reference runs.
+    function of its rows alone (`_stated_values`). In each table it adds 1 to each cell that they lie in, so to at most
+    `most` cells. The cells of the first table get noise of variance most sigma^2 / (1 - label_share), those by label
+    most sigma^2 / label_share. Divided by their standard deviations, what a unit adds to both tables together has a
+    squared length of at most (1 - label_share + label_share) / sigma^2: one Gaussian mechanism of sensitivity 1 and
+    standard deviation sigma (Dwork and Roth 2014, Theorem A.1; exact delta: Balle and Wang 2018, Theorem 8). Which
+    cells there are is public, or follows from answers before. Noise is rounded to whole numbers, which, as counts are
+    whole, is rounding the noisy count, ties aside (post-processing). Running time is not covered. With sigma 0 the
+    answer is exact and not private: for reference runs.
 
     Attributes:
         attributes: public.

@@ -47,7 +47,7 @@ _SIGNS = _Signs({ord(sign): "-" for sign in "−⁃ー"} | {ord(sign): "." for s
 def normalise_numbers(text: str) -> str:
     """Write the numbers of a text in ASCII: digits of any script, hyphens, dots and spaces of one kind, lower case.
 
-    >>> plain("Tel．：０９０ー１２３４ー٥٦٧٨")
+    >>> normalise_numbers("Tel．：０９０ー１２３４ー٥٦٧٨")
     'tel.:090-1234-5678'
     """
     folded = normalise(text)
@@ -124,7 +124,7 @@ _CODE = re.compile(r"[a-z][./-]?$")
 
 
 def find_grouped(text: str) -> Iterator[Grouped]:
-    """Yield every number of 8 to 19 digits that could be read in a `plain` text, in two groups or more.
+    """Yield every number of 8 to 19 digits that could be read in a `normalise_numbers` text, in two groups or more.
 
     A number ends where another joint begins: "2019 03-1234-5678" has one in the middle of a run of digits, and
     "1998 2019 03 1234" has none, for nothing tells where it would begin. A hyphen or a dot never ends one.

@@ -86,7 +86,7 @@ _SEPARATOR = "; "  # no label of a data set with several columns holds it: `data
 def join_parts(parts: Sequence[str]) -> str:
     """Join the names, or the labels, of all attributes to one.
 
-    >>> joined(["Restaurants", "5.0"]), joined(["refund"])
+    >>> join_parts(["Restaurants", "5.0"]), join_parts(["refund"])
     ('Restaurants; 5.0', 'refund')
     """
     return _SEPARATOR.join(parts)
@@ -116,7 +116,7 @@ def parts(label: str | None, column: str | None) -> tuple[str | None, ...]:
 def join_cells(found: Sequence[str | None]) -> str | None:
     """Return a record's label from its cells in all label columns; None where one is empty or there are no columns.
 
-    >>> whole(["Restaurants", "5.0"]), whole(["Restaurants", None]), whole([])
+    >>> join_cells(["Restaurants", "5.0"]), join_cells(["Restaurants", None]), join_cells([])
     ('Restaurants; 5.0', None, None)
     """
     named = [label for label in found if label is not None]
@@ -141,7 +141,7 @@ def combine_labels(lists: Sequence[Mapping[str, str]]) -> dict[str, str]:
 
     It has all combinations, whichever of them private rows have, so the list tells nothing of the rows.
 
-    >>> combined([{"Arts": "art", "Bars": "a bar"}, {"1": "bad"}])
+    >>> combine_labels([{"Arts": "art", "Bars": "a bar"}, {"1": "bad"}])
     {'Arts; 1': 'art; bad', 'Bars; 1': 'a bar; bad'}
     """
     chosen = product(*(each.items() for each in lists))
@@ -151,7 +151,7 @@ def combine_labels(lists: Sequence[Mapping[str, str]]) -> dict[str, str]:
 def join_columns(section: Mapping[str, Any]) -> dict[str, Any]:
     """Return the section `dataset` with a list of label columns as one name, and a list of labels for each as one list.
 
-    >>> as_one({"label": ["kind", "stars"], "labels": {"stars": {"1": "bad"}, "kind": {"bar": ""}}})
+    >>> join_columns({"label": ["kind", "stars"], "labels": {"stars": {"1": "bad"}, "kind": {"bar": ""}}})
     {'label': 'kind; stars', 'labels': {'bar; 1': 'bar; bad'}}
     """
     label, labels = section.get("label"), section.get("labels")

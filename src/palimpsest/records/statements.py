@@ -108,7 +108,7 @@ def restate_text(text: str, attributes: Sequence[Attribute], changes: Sequence[t
 
     >>> place = Attribute("place", {"hall": ["hall"], "roof": ["roof", "top"]})
     >>> told = statements("Hall floods.", [place])
-    >>> restated("Hall floods.", [place], [(told[0], ("roof",))])
+    >>> restate_text("Hall floods.", [place], [(told[0], ("roof",))])
     'Roof floods.'
     """
     edits = [

@@ -20,7 +20,7 @@ def parse_value(text: str) -> Any:
     Raises:
         ValueError: the text is no JSON value; neither the error nor what is chained to it holds the text.
 
-    >>> parsed('{"year": 1998}')
+    >>> parse_value('{"year": 1998}')
     {'year': 1998}
     """
     with suppress(ValueError, RecursionError):
@@ -48,7 +48,7 @@ def canonical_text(value: Any, keys: Sequence[str]) -> str:
     Raises:
         ValueError: the value is neither; neither the error nor what is chained to it holds the value.
 
-    >>> canonical({"year": 1998, "id": 7, "title": "Été"}, ("title", "year"))
+    >>> canonical_text({"year": 1998, "id": 7, "title": "Été"}, ("title", "year"))
     '{"title": "Été", "year": 1998}'
     """
     members = members_of(value) if isinstance(value, str) else value

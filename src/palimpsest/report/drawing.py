@@ -24,7 +24,7 @@ CORPORA = {"all train": PURPLE, "train": ORANGE, "holdout": BLUE, "public": GREY
 def assign_looks(names: Iterable[str], values: Iterable[Value]) -> dict[str, Value]:
     """Return name -> its value, starting again when the values run out.
 
-    >>> looks(["a", "b", "c"], ("x", "y"))
+    >>> assign_looks(["a", "b", "c"], ("x", "y"))
     {'a': 'x', 'b': 'y', 'c': 'x'}
     """
     return dict(zip(names, cycle(values), strict=False))

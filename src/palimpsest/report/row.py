@@ -98,8 +98,8 @@ class Row(Plain):
     """One variant; a measurement that was not made is None.
 
     `token_epsilon` is the epsilon of one word, where a method protects only words. `audits` are the membership audits
-    that were made, by kind; `verdict` is over all of them (`overall`). `unsettled` is kind of metric file -> the reason
-    why there is no result.
+    that were made, by kind; `verdict` is over all of them (`overall_verdict`). `unsettled` is kind of metric file ->
+    the reason why there is no result.
     """
 
     variant: str

@@ -21,7 +21,7 @@ _STEERING = dict.fromkeys([*range(0x09), *range(0x0B, 0x20), *range(0x7F, 0xA0)]
 def make_visible(text: str) -> str:
     """Replace control characters that would steer a terminal by visible ones; tabs and line ends stay.
 
-    >>> visible("red \\x1b[31m") == "red \\N{REPLACEMENT CHARACTER}[31m"
+    >>> make_visible("red \\x1b[31m") == "red \\N{REPLACEMENT CHARACTER}[31m"
     True
     """
     return text.translate(_STEERING)

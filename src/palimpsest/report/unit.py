@@ -137,7 +137,7 @@ class Unit:
 def plural_of(unit: str) -> str:
     """Return the plural of a unit's name.
 
-    >>> many("person")
+    >>> plural_of("person")
     'persons'
     """
     return f"{unit}s"

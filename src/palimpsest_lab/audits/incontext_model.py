@@ -397,7 +397,7 @@ def content_free_bias(scores: torch.Tensor) -> torch.Tensor:
 def has_same_wording(answer: str, truth: str) -> bool:
     """Tell whether an answer is the true label but for case, punctuation and spaces; a label without a word never is.
 
-    >>> same_wording(" Josh  Trank.", "josh trank"), same_wording("", "?")
+    >>> has_same_wording(" Josh  Trank.", "josh trank"), has_same_wording("", "?")
     (True, False)
     """
     return bool(wording(truth)) and wording(answer) == wording(truth)

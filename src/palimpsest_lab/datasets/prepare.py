@@ -237,7 +237,7 @@ class Tally:
 def strip_signs(text: str) -> str:
     """Return the letters and digits of a text, in lower case.
 
-    >>> bare("You 've seen it : ÇA!")
+    >>> strip_signs("You 've seen it : ÇA!")
     'youveseenitça'
     """
     return _SIGNS.sub("", normalise(text))

@@ -556,7 +556,7 @@ def test_votes_move_the_population_towards_the_private_rows(ledger, budget, chan
 def test_what_is_proposed_follows_from_the_answers_alone(tmp_path, slates, monkeypatch) -> None:
     """The answers frozen, one row more or less, or all others, leave every slate and text as they are."""
     frozen = iter([*ANSWERS, noisy(refund=(16, 3, 2, 1), praise=(4, 5))] * 3)
-    monkeypatch.setattr(Ballot, "_noisy", lambda self, counts, noise: None)
+    monkeypatch.setattr(Ballot, "_add_noise", lambda self, counts, noise: None)
     held = Ballot.held
     monkeypatch.setattr(Ballot, "held", lambda *given: held(*given) and next(frozen))
     found = []

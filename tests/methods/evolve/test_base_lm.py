@@ -82,7 +82,7 @@ def test_new_texts_are_asked_for_until_each_label_has_its_own(taught: Path, monk
         return ["the same" if draft.label == "b" else next(texts) for draft in drafts]
 
     monkeypatch.setattr(author, "_opening", lambda *_given: [0])
-    monkeypatch.setattr(author, "_written", written)
+    monkeypatch.setattr(author, "_write_drafts", written)
     found = author.random({"a": 12, "b": 2})
     assert [record.label for record in found] == ["a"] * 12 + ["b"]
     assert len(set(found)) == 13

@@ -50,7 +50,7 @@ class HeadShape:
         return features if self._last else before + features
 
     def read(self, kept: torch.Tensor, tokens: int) -> torch.Tensor:
-        """Return the head's input (..., inputs) for a text of so many tokens, from the running features of `joined`."""
+        """Return the head's input (..., inputs) for a text of so many tokens, from the running features of `join`."""
         return kept if self._last else kept / max(1, tokens)
 
     def prefixes(self, features: torch.Tensor, text: torch.Tensor) -> torch.Tensor:

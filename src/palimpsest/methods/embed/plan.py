@@ -19,7 +19,7 @@ from palimpsest.records.schema import PublicSchema
 def plan(settings: EmbedSettings, schema: PublicSchema, budget: Budget) -> Plan:
     """Plan the queries of a fit, their cost, and whether it is feasible.
 
-    The plan is infeasible where LimitedDomain could not select as many parents as requested (`feasible`).
+    The plan is infeasible where LimitedDomain could not select as many parents as requested (`is_feasible`).
 
     Raises:
         ParamsError: the settings do not fit the public schema.
@@ -50,7 +50,7 @@ def _numbers(settings: EmbedSettings, schema: PublicSchema, costs: RoundCosts) -
 
 
 def costs_of(settings: EmbedSettings, schema: PublicSchema, budget: Budget) -> RoundCosts:
-    """Return the noise that meets the budget: see `gaussian_costs` and `_limited`."""
+    """Return the noise that meets the budget: see `gaussian_costs` and `_limited_domain_costs`."""
     if isinstance(settings.selection, LimitedDomainSettings):
         return _limited_domain_costs(settings, settings.selection, schema, budget)
     return gaussian_costs(settings, schema, budget)

@@ -46,7 +46,7 @@ def fit_mixture(
 ) -> Mixture:
     """Fit a distribution to parents (Zhao, Song, Zhou 2024, Algorithm 2), or a mixture where the settings ask for one.
 
-    Each Gaussian is fitted to the parents nearest to its centre (`grouped`) and weighs as much as their votes.
+    Each Gaussian is fitted to the parents nearest to its centre (`group_parents`) and weighs as much as their votes.
 
     Args:
         parents: n >= 1 embeddings, the best first, shape (n, d).

@@ -133,9 +133,9 @@ def choose(candidates: Candidates, classes: ClassSums, counts: Mapping[str, int]
 
     The domain of a label is the candidates with the largest cosine to its sum. Each label has its own domain, so that
     an unusual or rare label keeps its texts. Candidates are ranked by how much more they resemble this label than any
-    other, along the directions that separate labels (`_telling`). Labels take turns, each taking its best text that
-    none has taken, so no text is used twice; ties go to the text nearer the domain, then to the earlier one. A label
-    gets fewer texts than asked where those in its domain run out.
+    other, along the directions that separate labels (`_discriminant_directions`). Labels take turns, each taking its
+    best text that none has taken, so no text is used twice; ties go to the text nearer the domain, then to the earlier
+    one. A label gets fewer texts than asked where those in its domain run out.
 
     More texts cost nothing, and a classifier of words learns more from more of them, until a label has no more texts
     of its own.

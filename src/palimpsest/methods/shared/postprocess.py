@@ -105,7 +105,7 @@ class FilterChain:
         return {name: one.rows for name, one in self._noted.items() if one.rows}
 
     def noted_as_json(self) -> dict[str, Any]:
-        """Return the noted rows as an entry of generation.json; `noted_in` reads it."""
+        """Return the noted rows as an entry of generation.json; `read_noted` reads it."""
         return {_NOTED: {name: [asdict(row) for row in rows] for name, rows in self.noted.items()}}
 
 

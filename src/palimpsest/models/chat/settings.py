@@ -114,8 +114,10 @@ class Prompts(Settings):
 def select_for_label(given: Mapping[str, tuple[str, ...]], label: str) -> tuple[str, ...]:
     """Return the entries for a label, or the common entries where it has none of its own.
 
-    >>> of_label({"a": ("one",), "*": ("two",)}, "a"), of_label({"*": ("two",)}, "b"), of_label({}, "a")
-    (('one',), ('two',), ())
+    >>> select_for_label({"a": ("one",), "*": ("two",)}, "a"), select_for_label({"*": ("two",)}, "b")
+    (('one',), ('two',))
+    >>> select_for_label({}, "a")
+    ()
     """
     return given.get(label) or given.get(ANY_LABEL) or ()
 
@@ -190,7 +192,7 @@ class Price(Settings):
     def cost(self, read: float, written: float) -> float:
         """What so many tokens cost.
 
-        >>> Price(read=1.0, written=4.0).of(1_000_000, 500_000)
+        >>> Price(read=1.0, written=4.0).cost(1_000_000, 500_000)
         3.0
         """
         return (read * self.read + written * self.written) / 1e6

@@ -90,7 +90,7 @@ class Chain:
 
 
 def read(connection: Connection) -> Chain:
-    """Read all entries and keys and recompute them; see `linked`."""
+    """Read all entries and keys and recompute them; see `rebuild_chain`."""
     rows = connection.execute(sa.select(entries).order_by(entries.c.seq))
     return rebuild_chain(rows, {row.name: row.key for row in connection.execute(sa.select(assets))})
 

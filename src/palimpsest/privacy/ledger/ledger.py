@@ -379,7 +379,7 @@ class Ledger:
     def refund(self, charges: Iterable[Charge]) -> int:
         """Give back what never began; what has begun stays charged for ever. Returns how many were given back.
 
-        The caller must hold the run (`alone`); otherwise it could take back what another process is about to begin.
+        The caller must hold the run (`lock_run`); otherwise it could take back what another process is about to begin.
         """
         count = 0
         for charge in charges:

@@ -90,7 +90,7 @@ class Total(NamedTuple):
 def _format_exact(epsilon: float) -> str:
     """Return a registered epsilon with all of its digits.
 
-    >>> _exact(3.0), _exact(3.2), _exact(3.0000004)
+    >>> _format_exact(3.0), _format_exact(3.2), _format_exact(3.0000004)
     ('3', '3.2', '3.0000004')
     """
     return repr(float(epsilon)).removesuffix(".0")

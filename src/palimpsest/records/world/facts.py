@@ -208,7 +208,7 @@ class Facts(Plain):
     def count_mispaired(self, texts: Iterable[str]) -> int:
         """Count the statements about the private products that are *not* facts.
 
-        The control for `carried`: a generator that knows the names but pairs them at random is mostly wrong.
+        The control for `count_carried`: a generator that knows the names but pairs them at random is mostly wrong.
         """
         private = {fact.subject for fact in self.population}
         stated = (pair for text in texts for pair in self.statements(text))

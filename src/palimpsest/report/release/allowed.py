@@ -1,7 +1,7 @@
 """Selects the parts of a document that may leave: the fields named by a form that is written here, and nothing else.
 
-Guarantee: `picked` copies no field that its shape does not name. `publishable` copies nothing of a document that does
-not itself say that it may be published, nor of a part that says it may not. Fields without a name here stay.
+Guarantee: `copy_fields` copies no field that its shape does not name. `copy_publishable` copies nothing of a document
+that does not itself say that it may be published, nor of a part that says it may not. Fields without a name here stay.
 """
 
 import math

@@ -15,7 +15,7 @@ ANONYMITY = Metric("anonymity", AnonymityAudit.from_json, lambda params: params.
 def risks(results: Results) -> Rows:
     """Return variant, criterion, attack, risk, low, high, main, control, baseline, cap, informed: one row per attack.
 
-    Attacks without a risk are left out: `undefined` lists them.
+    Attacks without a risk are left out: `undefined_risks` lists them.
     """
     return [
         {"variant": variant, "criterion": one.criterion, "attack": f"{one.criterion}: {attack}"}
