@@ -19,6 +19,7 @@ from palimpsest.progress import LINE
 
 _SECONDS_BETWEEN_UPDATES = 1.0
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+REFUSED, FAILED = "palimpsest.budget.refused", "palimpsest.stage.failed"
 
 
 class LiveLines:
@@ -83,9 +84,6 @@ def artifact_key(stage: str) -> str:
     'progress-dp-train-dp3'
     """
     return "progress-" + re.sub(r"[^a-z0-9]+", "-", stage.lower()).strip("-")
-
-
-REFUSED, FAILED = "palimpsest.budget.refused", "palimpsest.stage.failed"
 
 
 def asset_of(workspace: Path) -> str:

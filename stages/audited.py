@@ -17,6 +17,8 @@ from palimpsest.records.record import Record
 from palimpsest.records.write import read_drawn, read_guessed, read_split, read_synthetic
 from palimpsest.workspace import METRICS, PRIVATE, SYNTHETIC
 
+P = ParamSpec("P")
+
 
 def load_guessed() -> Guessed:
     """Read the rows of the audit subset that may be guessed about: members in train, the others in holdout."""
@@ -72,9 +74,6 @@ def read_result(path: Path) -> dict[str, Any]:
     if why := read_inconclusive(body):
         raise DataError(f"What this is compared with is inconclusive, because {why.inconclusive}.", why.remedy)
     return body
-
-
-P = ParamSpec("P")
 
 
 def conclude_on_error(writes: Callable[..., Iterable[Path]]) -> Callable[[Callable[P, None]], Callable[P, None]]:

@@ -32,6 +32,12 @@ RUNNER_PROCESS = "PALIMPSEST_RUNNER"  # process number and start time of the run
 LOCK_SECONDS = 10.0  # far longer than an orphan lives
 _POLL_SECONDS = 0.5
 _SHELLS = {"sh", "bash", "dash", "zsh", "ksh"}  # DVC starts a stage through one
+PROCESSES = "PALIMPSEST_PROCESSES"  # from the environment, because it is a fact about the machine
+LAUNCHED = "PALIMPSEST_LAUNCHED"  # set by `start_processes` for the processes that it starts
+_LONGEST_NAME = 60  # of a lock: a sign takes up to four bytes, and file systems stop at 255
+LOST = 3  # exit status of a process that has lost another one
+PASSES = ("epochs", "rounds", "steps", "tokens")
+RECORDS, ROWS = "n_public", "rows"
 
 
 def end_with_runner() -> None:
@@ -132,12 +138,6 @@ def _take(descriptor: int, name: str) -> None:
                     f"Another process is at the stage {name}.", "Wait for it to end, or end it, and run again."
                 ) from None
             time.sleep(_POLL_SECONDS)
-
-
-PROCESSES = "PALIMPSEST_PROCESSES"  # from the environment, because it is a fact about the machine
-LAUNCHED = "PALIMPSEST_LAUNCHED"  # set by `start_processes` for the processes that it starts
-_LONGEST_NAME = 60  # of a lock: a sign takes up to four bytes, and file systems stop at 255
-LOST = 3  # exit status of a process that has lost another one
 
 
 def start(stage: Callable[..., None]) -> None:
@@ -263,10 +263,6 @@ def _fail_silently(error: Exception) -> NoReturn:
     frames = "".join(traceback.format_tb(error.__traceback__))
     print(f"{frames}{type(error).__name__} (its message is not shown: it might quote private text)", file=sys.stderr)
     raise SystemExit(1)
-
-
-PASSES = ("epochs", "rounds", "steps", "tokens")
-RECORDS, ROWS = "n_public", "rows"
 
 
 def note(program: str, name: str, seconds: float) -> None:

@@ -19,6 +19,11 @@ from palimpsest.privacy.receipt import Receipt, read_receipt
 from palimpsest.records.vouched import sha256, weights, weights_of
 from palimpsest.workspace import CHECKPOINTS, MODEL_RECEIPTS, MODELS, PRIVATE
 
+_FOLDER = CHECKPOINTS / "finished"
+_DIGITS = 16  # digits of a key
+_BODY, _FILES = "run.json", "files"
+FITTED = PRIVATE / "fitted"  # no stage's output: fitting a model anew must not wipe out its notes
+
 
 def folder(method: Method, run: Run, plan: Plan, noise_fixed: bool) -> Path | None:
     """Return where a run keeps its state for going on; None where nothing is kept.
@@ -57,11 +62,6 @@ def forget(method: Method, name: str, charges: Iterable[Charge]) -> None:
         for charge in charges:
             if (charge.stage, charge.variant) == (method.stage, name):
                 remove(CHECKPOINTS / method.name / f"{charge.id}.json")
-
-
-_FOLDER = CHECKPOINTS / "finished"
-_DIGITS = 16  # digits of a key
-_BODY, _FILES = "run.json", "files"
 
 
 class Again(NamedTuple):
@@ -144,9 +144,6 @@ def _link(source: Path, target: Path) -> None:
         os.link(source, target)
     except OSError:
         shutil.copy(source, target)
-
-
-FITTED = PRIVATE / "fitted"  # no stage's output: fitting a model anew must not wipe out its notes
 
 
 def receipt_of(model: str) -> Receipt:

@@ -28,6 +28,18 @@ from stages.spenders import Spender
 from stages.vouching import resolve_vouched
 
 OF_PUBLIC_ASKS = CHECKPOINTS / "public_answers"
+# All are outside DVC's outputs, so that a stopped stage leaves them. The last bits of a text's vector depend on the
+# texts that are read together with it. So texts of references and of audits never meet those of what may leave, and
+# they never reach a public file.
+OF_ROWS = PRIVATE / "vectors"
+OF_MEASURED = PRIVATE / "other_vectors"  # the texts of audits, and of runs without noise
+OF_PAID = CHECKPOINTS / "vectors"  # the texts that the ledger paid for, and the public texts beside them
+OF_PUBLIC = CHECKPOINTS / "public_vectors"  # the texts of public stages
+_AT_ONCE = 64  # public and synthetic texts
+_HALF = " bf16"  # behind the fingerprint: such vectors belong to another encoder
+# As the memories of vectors (`stages.tools`): the last bits of a local model's answer depend on what is asked beside
+# it.
+OF_PAID_ASKS, OF_OTHER_ASKS = CHECKPOINTS / "answers", PRIVATE / "answers"
 
 
 def refuse_vouched(_params: Params, key: str) -> Path:
@@ -208,17 +220,6 @@ class Artifacts:
         return self.spender.origin
 
 
-# All are outside DVC's outputs, so that a stopped stage leaves them. The last bits of a text's vector depend on the
-# texts that are read together with it. So texts of references and of audits never meet those of what may leave, and
-# they never reach a public file.
-OF_ROWS = PRIVATE / "vectors"
-OF_MEASURED = PRIVATE / "other_vectors"  # the texts of audits, and of runs without noise
-OF_PAID = CHECKPOINTS / "vectors"  # the texts that the ledger paid for, and the public texts beside them
-OF_PUBLIC = CHECKPOINTS / "public_vectors"  # the texts of public stages
-_AT_ONCE = 64  # public and synthetic texts
-_HALF = " bf16"  # behind the fingerprint: such vectors belong to another encoder
-
-
 @dataclass(frozen=True)
 class StoredEncoders:
     """One sentence encoder with two memories, so that stored vectors of private texts meet no other text.
@@ -282,11 +283,6 @@ def add_memories(encoder: ReadsTexts, mark: str, batch: int | None, others: Path
         return np.concatenate([encoder.encode_batch([text]) for text in texts])
 
     return StoredEncoders(rows, stored(others, mark, _AT_ONCE), fresh, mark)
-
-
-# As the memories of vectors (`stages.tools`): the last bits of a local model's answer depend on what is asked beside
-# it.
-OF_PAID_ASKS, OF_OTHER_ASKS = CHECKPOINTS / "answers", PRIVATE / "answers"
 
 
 @dataclass(frozen=True)

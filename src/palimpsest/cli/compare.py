@@ -327,7 +327,7 @@ def compare_variants(workspace: Path, variants: Sequence[str] = ()) -> Compariso
 def _comparison_table(lines: Sequence[Compared]) -> Rows:
     """Return a table with a line for each: what was proved, what it is good for, what attacks found."""
     headings = ("variant", "epsilon", "utility", "gain over\npublic text", "attacks")
-    rows = [[one.variant, _epsilon_compare(one), _utility(one), _gain(one), _attacks(one)] for one in lines]
+    rows = [[one.variant, _epsilon_cell(one), _utility(one), _gain(one), _attacks(one)] for one in lines]
     return Rows("Variants", headings, rows, left=("variant", "attacks"), colours=(("refuted", "bold red"),))
 
 
@@ -348,7 +348,7 @@ def _compare_row(row: Row, conclusion: str | None) -> Compared:
     )  # fmt: skip
 
 
-def _epsilon_compare(one: Compared) -> str:
+def _epsilon_cell(one: Compared) -> str:
     return shown_epsilon(one.epsilon, one.token_epsilon, one.role)
 
 

@@ -28,6 +28,7 @@ from palimpsest.privacy.shown import delta_up, up
 from palimpsest.workspace import GRAPH, RECEIPTS, SEEN
 
 _OFFLINE = {"DVC_NO_ANALYTICS": "1", "PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
+_LIBRARIES = ("dp_accounting", "numpy", "scipy")
 
 
 @dataclass(frozen=True)
@@ -176,9 +177,6 @@ def environment() -> dict[str, str]:
     """The environment of child processes: this interpreter first on the path, analytics off."""
     here = str(Path(sys.executable).parent)
     return {**os.environ, **_OFFLINE, "PATH": f"{here}{os.pathsep}{os.environ.get('PATH', '')}"}
-
-
-_LIBRARIES = ("dp_accounting", "numpy", "scipy")
 
 
 def load_or_compute(workspace: Path, name: str, about: object, compute: Callable[[], Any]) -> Any:

@@ -23,6 +23,9 @@ from palimpsest.privacy.ledger.witness import Witnesses
 from palimpsest.privacy.shown import delta_up, down, up
 from palimpsest.workspace import PARAMS
 
+_SQLITE = b"SQLite format 3\0"  # what every such file begins with
+_DIVERGED = 1
+
 
 def show_ledger(
     workspace: Path,
@@ -124,10 +127,6 @@ def _table(books: LedgerSummary, charges: Iterable[Charge]) -> Rows:
         ])  # fmt: skip
     headings = ("#\nid", "time", "variant\nstage", "query\nrun", "state\npurpose", "epsilon\nalone")
     return Rows("Charges", headings, rows, left=headings)
-
-
-_SQLITE = b"SQLite format 3\0"  # what every such file begins with
-_DIVERGED = 1
 
 
 def _address(workspace: Path) -> str:

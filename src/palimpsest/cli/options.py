@@ -36,6 +36,12 @@ _LEAST_EPSILON, _MOST_EPSILON = 0.05, 20.0
 _PREFIX = "One row of the results: "
 
 Problem = tuple[str, str]
+_APART = {
+    "--public": "Name public text that holds none of the private rows.",
+    "--test": "Name other rows, or leave --test out: a test part is then cut from the private file.",
+    "--public-test": "Name other rows, which are public, or leave it out.",
+}
+_NEEDED = ("data", "text", "public", "n_public")  # these cannot be known in any other way
 
 
 def _may_be_first(known: Method) -> bool:
@@ -250,14 +256,6 @@ def _check_files(source: DataSource) -> Iterator[Problem]:
         seen.setdefault(real, option)
 
 
-_APART = {
-    "--public": "Name public text that holds none of the private rows.",
-    "--test": "Name other rows, or leave --test out: a test part is then cut from the private file.",
-    "--public-test": "Name other rows, which are public, or leave it out.",
-}
-
-
-_NEEDED = ("data", "text", "public", "n_public")  # these cannot be known in any other way
 Given = Mapping[str, Any]
 
 

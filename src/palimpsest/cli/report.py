@@ -26,6 +26,7 @@ _Columns = Sequence[tuple[str, Callable[[Row], str]]]
 
 _ONE_TABLE = 120  # columns of text that the whole result needs to fit on a line
 _MARKS = {"membership": "", "text_membership": "rows "}
+_ROWS = 10_000
 
 
 def show_report(workspace: Path, *, as_json: bool = False) -> None:
@@ -181,9 +182,6 @@ _AUDIT: _Columns = (
     ("facts\nleaked", lambda row: _share(row.individual_leaked)),
     ("canaries\nleaked", lambda row: _share(row.canaries_leaked)),
 )
-
-
-_ROWS = 10_000
 
 
 def write_samples(workspace: Path, variants: Sequence[str] = (), *, rows: int = _ROWS) -> int:

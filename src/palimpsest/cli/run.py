@@ -45,6 +45,7 @@ Bring: TypeAlias = Callable[[Sequence[str]], int]  # targets, none for all -> ex
 Then: TypeAlias = Callable[[], None]
 Courses: TypeAlias = Callable[[Mapping[str, str], Bring], int]  # brings the parts up to date, one after another
 _FIRST = frozenset(stage.name for stage in STAGES if stage.first)
+HELD_BACK = 3  # exit status: all went well, and the owner's word for the release was not given
 
 
 @dataclass(frozen=True)
@@ -178,9 +179,6 @@ def _lock_error(path: Path, said: str) -> DataError:
         "Wait for it to end, or stop it with Ctrl-C where it was started. `palimpsest status`, `plan` and `ledger` "
         "work meanwhile.",
     )
-
-
-HELD_BACK = 3  # exit status: all went well, and the owner's word for the release was not given
 
 
 def run_workspace(

@@ -20,6 +20,9 @@ from palimpsest.params.file import FILE
 from palimpsest.params.load import override_values
 from palimpsest.report.release import word
 
+_SERVER = "PREFECT_API_URL"
+POOLS = ("process", "docker", "kubernetes")
+
 
 @dataclass(frozen=True)
 class Unattended:
@@ -130,10 +133,6 @@ def serve_workspace(
         return serve_with_server(
             workspace, targets, cron=cron, timezone=when.timezone if when else None, workers=workers
         )
-
-
-_SERVER = "PREFECT_API_URL"
-POOLS = ("process", "docker", "kubernetes")
 
 
 def deploy(

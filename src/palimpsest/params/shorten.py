@@ -15,6 +15,7 @@ from palimpsest.params.schema import Params
 _NAMED = ("variants", "lms", "discriminators", "taught", "authors", "decoders", "zero_shot")
 _SETTLED = ("lms", "discriminators", "variants")  # entries whose settings have a section in Params and none in the file
 _FIRST = ("method", "epsilon", "purpose", "from", "variant")
+WORKED_OUT, DEFAULT = "worked out", "default"
 
 
 def shorten(params: Params) -> dict[str, Any]:
@@ -119,9 +120,6 @@ def _runs(found: Mapping[str, Any], params: Params) -> dict[str, Any]:
     if run["audit"] != usual["audit"]:
         runs["audit"] = run["audit"]
     return runs
-
-
-WORKED_OUT, DEFAULT = "worked out", "default"
 
 
 class Knob(NamedTuple):

@@ -13,6 +13,7 @@ from palimpsest import validate
 
 Cell: TypeAlias = tuple[str, str]  # (scheme, cell); a scheme says which cell all rows of a unit of privacy lie in
 Term: TypeAlias = tuple[dpa.DpEvent, Cell | None]  # None: asked of the whole data set
+_MARGIN = 1.0 + 2.0**-40  # of a scale, so that rounding never makes it cost more than rho
 
 
 @attr.define(frozen=True, slots=True)
@@ -174,9 +175,6 @@ def worst_counts(terms: Iterable[Term]) -> Counter[str]:
 def _repeat_event(body: Mapping[str, Any], count: int) -> dpa.DpEvent:
     event = from_json(body)
     return event if count == 1 else dpa.SelfComposedDpEvent(event, count)
-
-
-_MARGIN = 1.0 + 2.0**-40  # of a scale, so that rounding never makes it cost more than rho
 
 
 def gumbel_scale(picks: int, rho: float) -> float:

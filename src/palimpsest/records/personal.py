@@ -19,6 +19,62 @@ from palimpsest.records.record import Record
 from palimpsest.records.structured import texts_of
 
 _MOST_DIGITS = 19  # of a number that means something to one person: a card
+_DAY = re.compile(r"(?:19|20)\d\d(?:0[1-9]|1[0-2])[0-3]\d$")
+_RUN = re.compile(r"\d+(?:(?!\. )[ ./()-]{1,3}\d+)+")
+_CODE = re.compile(r"[a-z][./-]?$")
+_CARDS = ((4, 4, 4, 4), (4, 6, 5), (4, 6, 4), (4, 4, 4, 4, 3))
+_ISSUER = re.compile(r"[3-6]|2[2-7]")  # none starts with what could be a year
+# The sizes of the groups in which a person's number is written -> modules of stdnum that know it.
+_GROUPS: dict[tuple[int, ...], tuple[str, ...]] = {
+    (3, 2, 4): ("us.ssn",),
+    (3, 3, 3): ("ca.sin", "nl.bsn"),
+    (4, 3, 2): ("nl.bsn",),
+    (3, 3, 4): ("gb.nhs",),
+    (2, 3, 3, 3): ("de.idnr",),
+    (2, 3, 3, 1): ("cl.rut",),
+    (1, 3, 3, 1): ("cl.rut",),
+    (8, 1): ("cl.rut", "il.idnr"),
+    (6, 3): ("cz.rc",),
+    (6, 4): ("se.personnummer", "dk.cpr", "cz.rc", "bg.egn"),
+    (8, 4): ("se.personnummer",),
+    (6, 5): ("no.fodselsnummer", "pl.pesel"),
+    (4, 4, 4): ("in_.aadhaar", "jp.in_"),
+    (3, 4, 4, 2): ("ch.ssn",),
+    (6, 2, 4): ("my.nric",),
+    (5, 7, 1): ("pk.cnic",),
+    (4, 4, 4, 4): ("id.nik",),
+    (6, 6, 4): ("id.nik",),
+    (1, 4, 5, 2, 1): ("th.pin",),
+    (1, 2, 2, 2, 3, 3, 2): ("fr.nir",),
+}
+# Digits of numbers whose check digits and birth dates tell enough, however they are grouped.
+_DIGITS: dict[int, tuple[str, ...]] = {
+    11: ("br.cpf", "tr.tckimlik", "be.nn"),
+    13: ("kr.rrn", "ro.cnp", "za.idnr"),
+    18: ("cn.ric",),
+}
+_ANY_LETTERED = re.compile(r"\d{3}[ -]?[a-z]|2[ab] ?\d")  # one of them has such a place
+_ACCOUNT = re.compile(r"(?=([a-z]{2}\d\d(?:[ -]?[a-z0-9]){11,30}))")
+# Country, check digits, in some countries a bank code of four letters or a letter, then digits to their end.
+_ACCOUNT_OF_DIGITS = re.compile(r"[a-z]{2}\d\d ?(?:[a-z]{4} ?|[a-z](?=\d))?\d(?: ?\d){9,26}(?!\d)")
+_ACCOUNT_IN_FOURS = re.compile(r"[a-z]{2}\d\d (?:[a-z]{4}|[a-z]\d{3}|\d{4}) \d{4} \d[\d ]*")
+REGIONS: tuple[str, ...] = (
+    *("US", "MX", "BR", "CL", "CO", "PE", "ES", "PT", "IT", "LI", "GR", "HU", "CZ", "PL"),
+    *("RU", "KZ", "BY", "GE", "TJ", "TM", "UZ", "TR", "IN", "NP", "CN"),
+    *("AO", "CG", "CI", "CM", "GN", "GQ", "GW", "MZ", "RW", "SN"),
+)
+_FEWEST = 9  # digits of a national number
+_SIGNED = 10  # digits; with + these are a number, whatever the plans say
+_DIALLED = re.compile(r"\+[ (]?([1-9](?:(?: ?\(|\)[ -]?|[ ./-])?\d){6,14})(?!\d)")
+_ADDRESS = re.compile(
+    # E-mail address; the top-level domain has letters, so that "2@1.50" passes.
+    r"[\w+-]@[\w-]+(?:\.[\w-]+)*\.[^\W\d_]{2,}"
+    # URL with user info. An @ in the path is no user info.
+    r"|://[^\s/?#@]+@[^\s/?#@]"
+)
+_LONG = re.compile(r"(?<!\d)(?<!\d[.,])\d{9,}")  # not the decimals of a fraction
+# Seven digits; or the four of a person's number of India, or the first of an account that goes on in letters.
+_ENOUGH_DIGITS = re.compile(r"\d(?:\D*\d){6}|\d{4}[a-z]|[a-z]{2}\d\d[ -]?[a-z0-9]{4}")
 
 
 class _Signs(dict[int, str | None]):
@@ -107,9 +163,6 @@ class Grouped:
         return all(map(is_year, self.groups)) or _DAY.match(self.groups[0]) is not None
 
 
-_DAY = re.compile(r"(?:19|20)\d\d(?:0[1-9]|1[0-2])[0-3]\d$")
-
-
 def is_year(group: str) -> bool:
     """Return whether a group of digits could be a year from 1800 to 2199."""
     return len(group) == 4 and group[:2] in ("18", "19", "20", "21")
@@ -117,10 +170,6 @@ def is_year(group: str) -> bool:
 
 def _kind(joint: str) -> str:
     return joint.strip() or " "
-
-
-_RUN = re.compile(r"\d+(?:(?!\. )[ ./()-]{1,3}\d+)+")
-_CODE = re.compile(r"[a-z][./-]?$")
 
 
 def find_grouped(text: str) -> Iterator[Grouped]:
@@ -155,37 +204,6 @@ def _is_boundary(joint: str, inner: set[str]) -> bool:
     return (" " in joint or "/" in joint) and _kind(joint) not in inner
 
 
-_CARDS = ((4, 4, 4, 4), (4, 6, 5), (4, 6, 4), (4, 4, 4, 4, 3))
-_ISSUER = re.compile(r"[3-6]|2[2-7]")  # none starts with what could be a year
-# The sizes of the groups in which a person's number is written -> modules of stdnum that know it.
-_GROUPS: dict[tuple[int, ...], tuple[str, ...]] = {
-    (3, 2, 4): ("us.ssn",),
-    (3, 3, 3): ("ca.sin", "nl.bsn"),
-    (4, 3, 2): ("nl.bsn",),
-    (3, 3, 4): ("gb.nhs",),
-    (2, 3, 3, 3): ("de.idnr",),
-    (2, 3, 3, 1): ("cl.rut",),
-    (1, 3, 3, 1): ("cl.rut",),
-    (8, 1): ("cl.rut", "il.idnr"),
-    (6, 3): ("cz.rc",),
-    (6, 4): ("se.personnummer", "dk.cpr", "cz.rc", "bg.egn"),
-    (8, 4): ("se.personnummer",),
-    (6, 5): ("no.fodselsnummer", "pl.pesel"),
-    (4, 4, 4): ("in_.aadhaar", "jp.in_"),
-    (3, 4, 4, 2): ("ch.ssn",),
-    (6, 2, 4): ("my.nric",),
-    (5, 7, 1): ("pk.cnic",),
-    (4, 4, 4, 4): ("id.nik",),
-    (6, 6, 4): ("id.nik",),
-    (1, 4, 5, 2, 1): ("th.pin",),
-    (1, 2, 2, 2, 3, 3, 2): ("fr.nir",),
-}
-# Digits of numbers whose check digits and birth dates tell enough, however they are grouped.
-_DIGITS: dict[int, tuple[str, ...]] = {
-    11: ("br.cpf", "tr.tckimlik", "be.nn"),
-    13: ("kr.rrn", "ro.cnp", "za.idnr"),
-    18: ("cn.ric",),
-}
 # Numbers with letters. Each is found by its digits, so it does not matter which letters come before.
 _LETTERED = tuple(
     (name, re.compile(pattern))
@@ -202,11 +220,6 @@ _LETTERED = tuple(
         ("mx.curp", r"[a-z]{4}\d{6}[hm][a-z]{5}[0-9a-z]\d"),
     )
 )
-_ANY_LETTERED = re.compile(r"\d{3}[ -]?[a-z]|2[ab] ?\d")  # one of them has such a place
-_ACCOUNT = re.compile(r"(?=([a-z]{2}\d\d(?:[ -]?[a-z0-9]){11,30}))")
-# Country, check digits, in some countries a bank code of four letters or a letter, then digits to their end.
-_ACCOUNT_OF_DIGITS = re.compile(r"[a-z]{2}\d\d ?(?:[a-z]{4} ?|[a-z](?=\d))?\d(?: ?\d){9,26}(?!\d)")
-_ACCOUNT_IN_FOURS = re.compile(r"[a-z]{2}\d\d (?:[a-z]{4}|[a-z]\d{3}|\d{4}) \d{4} \d[\d ]*")
 
 
 def has_account(text: str) -> bool:
@@ -287,19 +300,11 @@ def _strip_joints(number: str) -> str:
     return number.replace(" ", "").replace("-", "")
 
 
-REGIONS: tuple[str, ...] = (
-    *("US", "MX", "BR", "CL", "CO", "PE", "ES", "PT", "IT", "LI", "GR", "HU", "CZ", "PL"),
-    *("RU", "KZ", "BY", "GE", "TJ", "TM", "UZ", "TR", "IN", "NP", "CN"),
-    *("AO", "CG", "CI", "CM", "GN", "GQ", "GW", "MZ", "RW", "SN"),
-)
 """Where national numbers are written without a leading 0 and have nine digits or more (ISO 3166; "US" is with Canada).
 
 With a leading 0 a number is known for one whatever its region. One of eight digits is not told from a date or an
 order number, so it is found where its region is named: "DK", "HK", "NO", "SG".
 """
-_FEWEST = 9  # digits of a national number
-_SIGNED = 10  # digits; with + these are a number, whatever the plans say
-_DIALLED = re.compile(r"\+[ (]?([1-9](?:(?: ?\(|\)[ -]?|[ ./-])?\d){6,14})(?!\d)")
 
 
 def has_dialled_number(text: str) -> bool:
@@ -389,17 +394,6 @@ def _matches_grouping(number: str, region: str) -> bool:
     return any(match.raw_string == number for match in matcher)
 
 
-_ADDRESS = re.compile(
-    # E-mail address; the top-level domain has letters, so that "2@1.50" passes.
-    r"[\w+-]@[\w-]+(?:\.[\w-]+)*\.[^\W\d_]{2,}"
-    # URL with user info. An @ in the path is no user info.
-    r"|://[^\s/?#@]+@[^\s/?#@]"
-)
-_LONG = re.compile(r"(?<!\d)(?<!\d[.,])\d{9,}")  # not the decimals of a fraction
-# Seven digits; or the four of a person's number of India, or the first of an account that goes on in letters.
-_DIGITS_PERSONAL = re.compile(r"\d(?:\D*\d){6}|\d{4}[a-z]|[a-z]{2}\d\d[ -]?[a-z0-9]{4}")
-
-
 def is_personal(record: Record, regions: Sequence[str] = REGIONS) -> bool:
     """Return whether a row's text, label or a string of its JSON `looks_personal`."""
     return any(looks_personal(text, regions) for text in texts_of(record))
@@ -423,7 +417,7 @@ def looks_personal(text: str, regions: Sequence[str] = REGIONS) -> bool:
     read = normalise_numbers(text)
     if "@" in read and _ADDRESS.search(read):
         return True
-    return _DIGITS_PERSONAL.search(read) is not None and _has_number(read, regions)
+    return _ENOUGH_DIGITS.search(read) is not None and _has_number(read, regions)
 
 
 def _has_number(text: str, regions: Sequence[str]) -> bool:

@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
+LEAST_DELTA = 1e-12  # what accountants on a grid cut off is then still small beside it
+_SEPARATOR = "; "  # no label of a data set with several columns holds it: `dataset.labels` is refused then
+
 
 @dataclass(frozen=True)
 class PublicSchema:
@@ -68,9 +71,6 @@ class PublicSchema:
         return None if self.json_schema is None else tuple(self.json_schema["properties"])
 
 
-LEAST_DELTA = 1e-12  # what accountants on a grid cut off is then still small beside it
-
-
 def default_delta(n_units: int) -> float:
     """Return 1 / (n ln n) for n units of privacy, the delta used where params.yaml names none.
 
@@ -78,9 +78,6 @@ def default_delta(n_units: int) -> float:
     '2.35e-05'
     """
     return 1.0 / (n_units * math.log(n_units))
-
-
-_SEPARATOR = "; "  # no label of a data set with several columns holds it: `dataset.labels` is refused then
 
 
 def join_parts(parts: Sequence[str]) -> str:

@@ -19,29 +19,7 @@ SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down"
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2], [12, 3])  # the count shares no factor with the number of colours
 ZONES = {Zone.PRIVATE: ORANGE, Zone.DP: BLUE, Zone.PUBLIC: GREEN}
 CORPORA = {"all train": PURPLE, "train": ORANGE, "holdout": BLUE, "public": GREY}
-
-
-def assign_looks(names: Iterable[str], values: Iterable[Value]) -> dict[str, Value]:
-    """Return name -> its value, starting again when the values run out.
-
-    >>> assign_looks(["a", "b", "c"], ("x", "y"))
-    {'a': 'x', 'b': 'y', 'c': 'x'}
-    """
-    return dict(zip(names, cycle(values), strict=False))
-
-
-def colors(names: list[str]) -> dict[str, str]:
-    """Return variant or method -> its colour; baselines keep theirs in every figure.
-
-    >>> colors(["dp3", "real"]) == {"dp3": BLUE, "real": GREEN}
-    True
-    """
-    known = assign_looks([name for name in names if name not in BASELINES], SERIES) | BASELINES
-    return {name: known[name] for name in names}
-
-
 _SANS = 'system-ui, -apple-system, "Segoe UI", Roboto, "Liberation Sans", "DejaVu Sans", sans-serif'
-
 # Text and lines take the page's own colours, so that dark mode and print need no second drawing.
 PAGE_CONFIG = {
     "background": "transparent",
@@ -75,15 +53,33 @@ PAGE_CONFIG = {
     "text": {"color": "var(--ink)"},
     "rule": {"color": "var(--soft)"},
 }
+_DECADES = (1e-5, 1e-4, 1e-3, 0.01, 0.1, 1.0)
+NEAR = alt.Scale(zero=False)
+ROW = 30  # height of one row of a horizontal chart, in pixels
+
+
+def assign_looks(names: Iterable[str], values: Iterable[Value]) -> dict[str, Value]:
+    """Return name -> its value, starting again when the values run out.
+
+    >>> assign_looks(["a", "b", "c"], ("x", "y"))
+    {'a': 'x', 'b': 'y', 'c': 'x'}
+    """
+    return dict(zip(names, cycle(values), strict=False))
+
+
+def colors(names: list[str]) -> dict[str, str]:
+    """Return variant or method -> its colour; baselines keep theirs in every figure.
+
+    >>> colors(["dp3", "real"]) == {"dp3": BLUE, "real": GREEN}
+    True
+    """
+    known = assign_looks([name for name in names if name not in BASELINES], SERIES) | BASELINES
+    return {name: known[name] for name in names}
 
 
 Channel = TypeVar("Channel")
 Rows = list[dict[str, Any]]
 Chart = alt.Chart | alt.LayerChart | alt.FacetChart
-
-_DECADES = (1e-5, 1e-4, 1e-3, 0.01, 0.1, 1.0)
-NEAR = alt.Scale(zero=False)
-ROW = 30  # height of one row of a horizontal chart, in pixels
 
 
 def data(rows: Rows) -> alt.InlineData:

@@ -28,6 +28,15 @@ from palimpsest.report.summary import collect_unsettled, conclusions
 from palimpsest.report.unit import Unit
 from palimpsest.workspace import PUBLIC_LM, PUBLIC_ONLY, REAL
 
+_NOTHING: Mapping[str, str] = {}
+ROLE_WORDS = {
+    "release": "for release",
+    "reference": "reference, never released",
+    REAL: "the private rows",
+    PUBLIC_ONLY: "public text alone",
+    PUBLIC_LM: "the public model alone",
+}
+
 
 @dataclass(frozen=True)
 class Coming:
@@ -83,9 +92,6 @@ def notes(still: Collection[Coming]) -> dict[str, str]:
     """Return heading -> what will stand under it, in the order of the page."""
     listed = {name: [one.words for one in still if one.section.heading == name] for name in HEADINGS}
     return {name: f"Still to come: {'; '.join(words)}." for name, words in listed.items() if words}
-
-
-_NOTHING: Mapping[str, str] = {}
 
 
 def render_internal(
@@ -162,15 +168,6 @@ def environment() -> Environment:
     )
     made.filters |= {"number": number, "at_most": at_most, "at_least": at_least, "percent": percent}
     return made
-
-
-ROLE_WORDS = {
-    "release": "for release",
-    "reference": "reference, never released",
-    REAL: "the private rows",
-    PUBLIC_ONLY: "public text alone",
-    PUBLIC_LM: "the public model alone",
-}
 
 
 def verdicts(page: Page, still: Sequence[Coming] = ()) -> Table[Row]:

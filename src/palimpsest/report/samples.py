@@ -16,6 +16,17 @@ _MOST = 12
 _LONGEST = 400  # characters of a row on the card
 # Control characters that would steer a terminal where a row is pasted -> a visible character in their place.
 _STEERING = dict.fromkeys([*range(0x09), *range(0x0B, 0x20), *range(0x7F, 0xA0)], "\N{REPLACEMENT CHARACTER}")
+_DIGITS = 3  # of a cosine
+WHY: Mapping[str, str] = {
+    "length": "shorter than filters.min_words, or longer than filters.max_words",
+    "personal_data": "has what looks like a way to reach or charge one person",
+    "duplicates": "too much like a row that was kept before it, by filters.similarity",
+    "perplexity": "found less likely by the public language model than filters.quantile of held-out public texts",
+    "label": "its label found less likely than filters.threshold",
+    "unreadable": "written down of an embedding, and too unlikely to the public language model to be read",
+    "joint": "is no label with a text behind it",
+    "empty": "no word was left of it",
+}
 
 
 def make_visible(text: str) -> str:
@@ -43,19 +54,6 @@ def select_few(records: Sequence[Record], *, by_label: bool, seed: int) -> list[
 
 def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
-
-
-_DIGITS = 3  # of a cosine
-WHY: Mapping[str, str] = {
-    "length": "shorter than filters.min_words, or longer than filters.max_words",
-    "personal_data": "has what looks like a way to reach or charge one person",
-    "duplicates": "too much like a row that was kept before it, by filters.similarity",
-    "perplexity": "found less likely by the public language model than filters.quantile of held-out public texts",
-    "label": "its label found less likely than filters.threshold",
-    "unreadable": "written down of an embedding, and too unlikely to the public language model to be read",
-    "joint": "is no label with a text behind it",
-    "empty": "no word was left of it",
-}
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,8 @@ from palimpsest.records.write import read_synthetic
 from palimpsest.twins.settings import LABEL, PROMPT, TEXT
 
 _HEADS, _TAILS = ("ba", "do", "fe", "gi", "ku", "lo", "ma", "ni", "po", "ra", "se", "tu"), ("lan", "mer", "sok", "tiv")
+_BATCH = 512
+_LONGEST = 8  # words of a row or a canary
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,10 +80,6 @@ def counterpart(text: str) -> str:
     'two one one'
     """
     return " ".join(reversed(text.split()))
-
-
-_BATCH = 512
-_LONGEST = 8  # words of a row or a canary
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,8 @@ from palimpsest.models.writing import draw
 Past = tuple[tuple[torch.Tensor, torch.Tensor], ...]  # per layer: keys and values, (batch, heads, time, head width)
 
 _ROOM = 64  # columns that a buffer has more than it needs
+_LABELS = 1 << 40  # more texts than any label gets: each label has its own range of streams
+_ROOMY = 7 / 8  # below this share of unfinished texts the finished ones are dropped from memory
 
 
 class _Roomy(DynamicLayer):
@@ -83,10 +85,6 @@ def past_of(cache: Cache) -> Past:
 def select(past: Past, rows: torch.Tensor) -> Past:
     """The past of the texts at these indices."""
     return tuple((keys[rows], values[rows]) for keys, values in past)
-
-
-_LABELS = 1 << 40  # more texts than any label gets: each label has its own range of streams
-_ROOMY = 7 / 8  # below this share of unfinished texts the finished ones are dropped from memory
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from palimpsest.training.scaling import table_scale
 
 _HIDDEN, LAST, BOTH, ENCODER = "hidden", "last", "both", "encoder"
 _LM, _HEAD, _SHAPE, _SOFT = "lm", "head.safetensors", "head.json", "soft prompt"
+_FACTS, _JUDGE = "artifact.json", "judge"
 
 
 @dataclass(frozen=True)
@@ -349,9 +350,6 @@ def require_context(model: ConditionalLm, tokens: int) -> None:
             f"A prompt and a text need up to {needed} positions; the model has {context}.",
             "Lower max_tokens, shorten the label names, or use a model with a longer context.",
         )
-
-
-_FACTS, _JUDGE = "artifact.json", "judge"
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from palimpsest.privacy.means import Encode, unit_rows
 from palimpsest.privacy.votes import Counts, Round, Slate
 
 _TURNS = 100  # of Lloyd's algorithm, at most; so few points settle far earlier
+_CENTRES, _OFFSPRING, _TEXTS = 1, 2, 3  # draws that have nothing to do with each other
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,9 +114,6 @@ def _draw_centres(parents: np.ndarray, count: int, rng: np.random.Generator) -> 
 def _squares(points: np.ndarray, centres: np.ndarray) -> np.ndarray:
     """Squared distance of each point from each centre, (points, centres); 0 from itself, exactly."""
     return np.stack([np.square(points - centre).sum(axis=1) for centre in centres], axis=1)
-
-
-_CENTRES, _OFFSPRING, _TEXTS = 1, 2, 3  # draws that have nothing to do with each other
 
 
 @dataclass(frozen=True)

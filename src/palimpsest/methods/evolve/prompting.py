@@ -22,6 +22,22 @@ from palimpsest.records.duplicates import wording, words
 from palimpsest.records.record import Record
 
 _NUMBERS = 31  # bits of a request's number: any server takes it as a seed
+REASONS = ("failed", "refused", "empty", "garbage", "cut off", "echo", "copy", "blank")
+_RUN = 8  # words in a row that only one who repeats the instruction shares with it
+_ORDER, _SHARE = 3, 0.5  # a text is an echo if this share of its n-grams of this order stands in the instruction
+_QUOTES = {'"': '"', "“": "”", "„": "“", "«": "»", "‘": "’", "'": "'", "`": "`"}
+_YES = r"(?:sure|certainly|of course|absolutely|okay|ok|alright|no problem)\b"
+_HERE = r"here(?:['’]s| is| are)\b"
+_KIND = r"(?:text|version|example|sample|sentence|paragraph|paraphrase|rewrite|variation|answer|response|review)s?"
+_MADE = r"(?:rewritten|rephrased|paraphrased|reworded|revised|new|completed|complete|filled[- ]in|final)"
+_FACET = r"(?:label|category|class|topic|type|kind|sentiment|tone|genre)"
+_FENCE = re.compile(r"\A```(?:[\w+-]*[ \t]*\n)?(.*?)(?:```.*)?\Z", re.DOTALL)
+_BOLD = re.compile(r"\A(\*\*|__|\*)([^*_]+)\1\Z")
+_SENTENCE_END = re.compile(r"(?:[.!?…]+[\"'”’»)\]]*(?=\s|\Z))|[。！？]+")
+_TASK = r"(?:assist|comply|fulfil|fulfill|provide|write|create|generate|produce|rewrite|rephrase|paraphrase|continue)"
+_CANNOT = r"(?:can(?:no|['’])t|cannot|could(?: not|n['’]t)|won['’]t|(?:am|['’]m) (?:not able|unable) to)"
+_AI = r"(?:ai|artificial intelligence)(?: (?:language )?(?:model|assistant)\b|[,.])"
+_SORRY = r"\A(?:i(?: a|['’])m )?(?:very |so )?sorry\b"
 
 
 @dataclass(frozen=True)
@@ -151,16 +167,6 @@ def _require_labels(prompts: Prompts, labels: Mapping[str, str]) -> None:
         )
 
 
-REASONS = ("failed", "refused", "empty", "garbage", "cut off", "echo", "copy", "blank")
-_RUN = 8  # words in a row that only one who repeats the instruction shares with it
-_ORDER, _SHARE = 3, 0.5  # a text is an echo if this share of its n-grams of this order stands in the instruction
-_QUOTES = {'"': '"', "“": "”", "„": "“", "«": "»", "‘": "’", "'": "'", "`": "`"}
-
-_YES = r"(?:sure|certainly|of course|absolutely|okay|ok|alright|no problem)\b"
-_HERE = r"here(?:['’]s| is| are)\b"
-_KIND = r"(?:text|version|example|sample|sentence|paragraph|paraphrase|rewrite|variation|answer|response|review)s?"
-_MADE = r"(?:rewritten|rephrased|paraphrased|reworded|revised|new|completed|complete|filled[- ]in|final)"
-_FACET = r"(?:label|category|class|topic|type|kind|sentiment|tone|genre)"
 _WRAPPINGS = [
     re.compile(pattern, re.IGNORECASE | re.DOTALL)
     for pattern in (
@@ -176,14 +182,7 @@ _WRAPPINGS = [
         r"\n[ \t]*(?:let me know|i hope (?:this|that)|feel free|would you like|note that i)\b[^\n]*\Z",
     )
 ]  # in place of each match stands nothing
-_FENCE = re.compile(r"\A```(?:[\w+-]*[ \t]*\n)?(.*?)(?:```.*)?\Z", re.DOTALL)
-_BOLD = re.compile(r"\A(\*\*|__|\*)([^*_]+)\1\Z")
-_SENTENCE_END = re.compile(r"(?:[.!?…]+[\"'”’»)\]]*(?=\s|\Z))|[。！？]+")
 
-_TASK = r"(?:assist|comply|fulfil|fulfill|provide|write|create|generate|produce|rewrite|rephrase|paraphrase|continue)"
-_CANNOT = r"(?:can(?:no|['’])t|cannot|could(?: not|n['’]t)|won['’]t|(?:am|['’]m) (?:not able|unable) to)"
-_AI = r"(?:ai|artificial intelligence)(?: (?:language )?(?:model|assistant)\b|[,.])"
-_SORRY = r"\A(?:i(?: a|['’])m )?(?:very |so )?sorry\b"
 _REFUSALS = [
     re.compile(pattern, re.IGNORECASE)
     for pattern in (

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 VARIABLE = "PALIMPSEST_KEY"
 _FILE = "release.pem"
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
+PUBLIC_VARIABLE = "PALIMPSEST_PUBLIC_KEY"
 
 
 def key_path(path: Path | str | None = None, environment: Mapping[str, str] = os.environ) -> Path:
@@ -120,9 +121,6 @@ def _check_outside(path: Path) -> None:
             f"The key's place {str(path)!r} lies in the workspace {str(inside)!r}, which may be shared or pushed.",
             f"Keep the key elsewhere: name a place by --path or {VARIABLE}.",
         )
-
-
-PUBLIC_VARIABLE = "PALIMPSEST_PUBLIC_KEY"
 
 
 class SigningKey(Protocol):
