@@ -295,7 +295,7 @@ def shipped() -> list[tuple[Path, ast.Module]]:
 
 
 def test_nothing_goes_through_a_shell_and_no_table_but_a_blinded_sheet_is_written_as_csv():
-    """A name cannot become a command, nor a text a spreadsheet's formula: `ratings.blinded` leaves none of these."""
+    """A name becomes no command, nor a text a spreadsheet's formula: `ratings.make_blind_sheet` leaves none."""
     calls = [(path.name, node) for path, tree in shipped() for node in ast.walk(tree) if isinstance(node, ast.Call)]
     assert [ast.unparse(each) for _, each in calls if any(word.arg == "shell" for word in each.keywords)] == []
     called = {(name, ast.unparse(each.func)) for name, each in calls}

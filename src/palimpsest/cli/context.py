@@ -203,7 +203,7 @@ def load_or_compute(workspace: Path, name: str, about: object, compute: Callable
 def _code_stamp() -> str:
     """Return a stamp that changes with every file of the code that counts, and with the accounting libraries."""
     libraries = [Path(str(spec.origin)) for spec in map(find_spec, _LIBRARIES) if spec is not None]
-    return stamp(*closure.packages(), *libraries)
+    return stamp(*closure.packages().values(), *libraries)
 
 
 def stamp(*paths: Path) -> str:

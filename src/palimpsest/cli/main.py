@@ -3,6 +3,7 @@
 import gc
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from io import TextIOWrapper
 from pathlib import Path
@@ -28,7 +29,12 @@ gc.set_threshold(100_000)  # what an import makes stays: looking for garbage in 
 # In the order of use; what is not named here comes last.
 ORDER = (
     "demo", "synth", "init", "plan", "run", "serve", "deploy", "sample", "samples", "compare", "sweep",
-    "report", "status", "ledger", "metrics", "params", "verify", "keys", "register", "render", "twins",
+    "report", "status", "ledger", "params", "verify", "keys", "register", "render", "twins",
+)  # fmt: skip
+# Options of `Decisions` that are asked for on a terminal where they are missing.
+ASKED = (
+    "data", "text", "public", "n_public", "asset", "label", "labels", "labels_file", "unit", "persons", "max_rows",
+    "epsilon", "budget",
 )  # fmt: skip
 EXAMPLES = {
     "synth": (
@@ -480,97 +486,98 @@ def register(
     register_asset(workspace, amend=amend, lost=lost, same_rows=same_rows)
 
 
-def decisions(
-    context: typer.Context,
+@dataclass(frozen=True)
+class Decisions:
+    """What a person decides of a data set: the options of `init` and `synth`."""
+
+    context: typer.Context
     data: Annotated[
         Path | None, typer.Argument(help="The private file: CSV, TSV, JSONL or Parquet, plain or gzipped.")
-    ] = None,
+    ] = None
     text: Annotated[
         str | None, typer.Option(help="Name of the text column; '*': with --task json, a line is a record.")
-    ] = None,
-    public: Annotated[
-        Path | None, typer.Option(help="Public text of the same kind, with the same text column.")
-    ] = None,
-    n_public: Annotated[int | None, typer.Option(help="Public, approximate number of private records.")] = None,
+    ] = None
+    public: Annotated[Path | None, typer.Option(help="Public text of the same kind, with the same text column.")] = None
+    n_public: Annotated[int | None, typer.Option(help="Public, approximate number of private records.")] = None
     asset: Annotated[
         str | None, typer.Option(help="A name for the data set in the ledger; none: that of the file.")
-    ] = None,
-    label: Annotated[str | None, typer.Option(help="Name of the label column; several, with commas between.")] = None,
+    ] = None
+    label: Annotated[str | None, typer.Option(help="Name of the label column; several, with commas between.")] = None
     labels: Annotated[
         str | None, typer.Option(help="All labels, separated by commas; name=description describes one.")
-    ] = None,
+    ] = None
     labels_file: Annotated[
         Path | None,
         typer.Option(
             help="Instead of --labels: YAML with `label: description` lines, for texts with commas; of several "
             "columns, such lines under the name of each."
         ),
-    ] = None,
-    test: Annotated[Path | None, typer.Option(help="Private test file; none cuts a part from DATA.")] = None,
-    public_test: Annotated[Path | None, typer.Option(help="A labelled test file that is public.")] = None,
-    public_labels: Annotated[bool, typer.Option(help="The public file has the label column too.")] = False,
+    ] = None
+    test: Annotated[Path | None, typer.Option(help="Private test file; none cuts a part from DATA.")] = None
+    public_test: Annotated[Path | None, typer.Option(help="A labelled test file that is public.")] = None
+    public_labels: Annotated[bool, typer.Option(help="The public file has the label column too.")] = False
     unit: Annotated[
         str | None,
         typer.Option(help="Column whose value is the person; the person is then protected, not the single record."),
-    ] = None,
-    max_rows: Annotated[int, typer.Option(help="With --unit: most rows kept of one person.")] = DataSource.max_rows,
-    persons: Annotated[int | None, typer.Option(help="With --unit: public, approximate number of persons.")] = None,
-    max_length: Annotated[int, typer.Option(help="Longest text kept, in characters.")] = DataSource.max_length,
+    ] = None
+    max_rows: Annotated[int, typer.Option(help="With --unit: most rows kept of one person.")] = DataSource.max_rows
+    persons: Annotated[int | None, typer.Option(help="With --unit: public, approximate number of persons.")] = None
+    max_length: Annotated[int, typer.Option(help="Longest text kept, in characters.")] = DataSource.max_length
     epsilon: Annotated[
         float,
         typer.Option(
             help="Epsilon of the first variant, 0.05 to 20; of each row of a paper's preset, which has its own default."
         ),
-    ] = DataSource.epsilon,
+    ] = DataSource.epsilon
     budget: Annotated[
         float, typer.Option(help="Cap on the data set's total epsilon; it must pay the first variant.")
-    ] = DataSource.budget,
-    delta: Annotated[float | None, typer.Option(help="The data set's delta; none: 1 / (n ln n), n units.")] = None,
+    ] = DataSource.budget
+    delta: Annotated[float | None, typer.Option(help="The data set's delta; none: 1 / (n ln n), n units.")] = None
     counted: Annotated[
         str,
         typer.Option(
             "--filter",
             help="What the total is counted in, for good: gdp (Gaussian DP), which costs most plans less, or renyi.",
         ),
-    ] = DataSource.filter,
+    ] = DataSource.filter
     milestones: Annotated[
         str | None,
         typer.Option(
             help="With gdp: epsilons below the budget that releases may state, for good, as 1,3; none: proposed."
         ),
-    ] = None,
-    lm: Annotated[str, typer.Option(help="Causal LM: embedded, a folder, or a hub name@commit.")] = DataSource.lm,
+    ] = None
+    lm: Annotated[str, typer.Option(help="Causal LM: embedded, a folder, or a hub name@commit.")] = DataSource.lm
     words: Annotated[
         str | None,
         typer.Option(
             help="With --lm: what prompts call a text and its label: texts, reviews, news, questions, tweets, tickets, "
             "notes or json. None: texts, or json with --task json."
         ),
-    ] = None,
+    ] = None
     preset: Annotated[
         str,
         typer.Option(
             help="Settings: modern, or all methods of a paper as it prints them: paper-000 (DP fine-tuning, steered), "
             "paper-002 (evolution of texts), paper-003 (private prediction), paper-004 (evolution of embeddings)."
         ),
-    ] = DataSource.preset,
+    ] = DataSource.preset
     task: Annotated[
         str | None, typer.Option(help="classify, span, text or json; none: classify where there is a label, else text.")
-    ] = None,
+    ] = None
     json_schema: Annotated[
         Path | None, typer.Option(help="With --task json: a file with the public JSON schema of a record.")
-    ] = None,
+    ] = None
     method: Annotated[
         str | None,
         typer.Option(help="How the first variant's rows are made."),  # `Init` says which there are
-    ] = None,
+    ] = None
     bad_rows: Annotated[
         str,
         typer.Option(
             help="A record with a label that is not listed, or a field that cannot be decoded: stop, or drop it, and "
             "empty texts too. A public choice, kept in params.yaml."
         ),
-    ] = DataSource.bad_rows,
+    ] = DataSource.bad_rows
     check: Annotated[
         bool,
         typer.Option(
@@ -578,38 +585,39 @@ def decisions(
             help="Read every file once and say which kinds of faults there are. No setting is taken from what is read; "
             "the whole list is in data/private/check.json.",
         ),
-    ] = True,
-) -> "Decided":
-    """Return what a person decides of a data set, after asking on a terminal for what is missing."""
-    from palimpsest.cli.decisions import Decided, usual_epsilon
-    from palimpsest.cli.init import read_label, read_labels, read_milestones, read_schema
-    from palimpsest.cli.options import complete
+    ] = True
 
-    epsilon = epsilon if _was_given(context, "epsilon") else usual_epsilon(preset)
-    said = complete(
-        {
-            "data": data, "text": text, "public": public, "n_public": n_public, "asset": asset, "label": label,
-            "labels": labels, "labels_file": labels_file, "unit": unit, "persons": persons, "max_rows": max_rows,
-            "epsilon": epsilon, "budget": budget,
-        },
-        {name: _was_given(context, name) for name in ("asset", "epsilon", "budget", "max_rows")},
-        str(context.info_name),
-    )  # fmt: skip
-    said["label"] = read_label(said["label"])
-    named = read_labels(said.pop("labels"), said.pop("labels_file"), said["label"])
-    source = DataSource(
-        **said, labels=named, test=test, public_test=public_test, public_labels=public_labels, max_length=max_length,
-        delta=delta, lm=lm, words=words, preset=preset, chosen=task, json_schema=read_schema(json_schema),
-        wanted=method, bad_rows=bad_rows, filter=counted,
-        milestones=read_milestones(milestones),
-    )  # fmt: skip
-    return Decided(source, check)
+    def decided(self) -> "Decided":
+        """Return what was decided, after asking on a terminal for what is missing."""
+        from palimpsest.cli.decisions import Decided
+        from palimpsest.cli.init import read_label, read_labels, read_milestones, read_schema
+
+        said = self._complete()
+        said["label"] = read_label(said["label"])
+        named = read_labels(said.pop("labels"), said.pop("labels_file"), said["label"])
+        source = DataSource(
+            **said, labels=named, test=self.test, public_test=self.public_test, public_labels=self.public_labels,
+            max_length=self.max_length, delta=self.delta, lm=self.lm, words=self.words, preset=self.preset,
+            chosen=self.task, json_schema=read_schema(self.json_schema), wanted=self.method, bad_rows=self.bad_rows,
+            filter=self.counted, milestones=read_milestones(self.milestones),
+        )  # fmt: skip
+        return Decided(source, self.check)
+
+    def _complete(self) -> dict[str, Any]:
+        """Return the options that are asked for where they are missing, as given or answered."""
+        from palimpsest.cli.decisions import usual_epsilon
+        from palimpsest.cli.options import complete
+
+        epsilon = self.epsilon if _was_given(self.context, "epsilon") else usual_epsilon(self.preset)
+        said = {name: getattr(self, name) for name in ASKED} | {"epsilon": epsilon}
+        given = {name: _was_given(self.context, name) for name in ("asset", "epsilon", "budget", "max_rows")}
+        return complete(said, given, str(self.context.info_name))
 
 
 @app.command(cls=Init)
-@take_options(decisions)
+@take_options(Decisions)
 def init(
-    decided: "Decided",
+    decisions: Decisions,
     force: Annotated[bool, typer.Option("--force", help="Overwrite params.yaml.")] = False,
     lost: Lost = False,
     workspace: Workspace = Path(),
@@ -620,14 +628,15 @@ def init(
     """
     from palimpsest.cli.init import init_workspace
 
+    decided = decisions.decided()
     init_workspace(workspace, decided.source, force=force, lost=lost, check=decided.check)
     print("next: palimpsest plan, then palimpsest run")
 
 
 @app.command(cls=Init)
-@take_options(decisions)
+@take_options(Decisions)
 def synth(
-    decided: "Decided",
+    decisions: Decisions,
     yes: Annotated[bool, typer.Option("--yes", help="Charge without asking, for scripts.")] = False,
     folder: Annotated[
         Path | None, typer.Option("--dir", help="A folder for the workspace; none: one named after the asset, here.")
@@ -639,7 +648,7 @@ def synth(
     """
     from palimpsest.cli.synth import synthesise
 
-    end(synthesise(decided, folder, yes=yes))
+    end(synthesise(decisions.decided(), folder, yes=yes))
 
 
 @app.command()

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def take_options(given: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Let a command take the options of a function, whose result becomes the command's first argument."""
+    """Let a command take the options of a function or a class: what it makes becomes the first argument."""
     shared = signature(given).parameters
 
     def taking(command: Callable[..., None]) -> Callable[..., None]:

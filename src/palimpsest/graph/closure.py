@@ -188,19 +188,18 @@ def _home(module: str) -> Path:
     return _homes()[module.partition(".")[0]]
 
 
-@functools.cache
 def _homes() -> Mapping[str, Path]:
+    """The folder that each root lies in."""
+    return {root: place.parent for root, place in packages().items()}
+
+
+@functools.cache
+def packages() -> Mapping[str, Path]:
+    """Return root -> its folder, or its file where it is a single module, for all packages whose code counts."""
     specs = {root: find_spec(root) for root in _roots()}  # only of roots: finding a part of one would run its packages
-    return {root: _home_of(spec) for root, spec in specs.items() if spec}
+    return {root: _place_of(spec) for root, spec in specs.items() if spec}
 
 
-def packages() -> list[Path]:
-    """Return the folders, or the single modules, of all packages whose code counts."""
-    specs = [spec for spec in map(find_spec, sorted(_roots())) if spec]
-    return [Path(next(iter(spec.submodule_search_locations or ()), str(spec.origin))) for spec in specs]
-
-
-def _home_of(spec: ModuleSpec) -> Path:
-    """Return the folder that a root lies in: a package, one without an `__init__`, or a single module."""
+def _place_of(spec: ModuleSpec) -> Path:
     folders = spec.submodule_search_locations
-    return Path(next(iter(folders)) if folders else str(spec.origin)).parent
+    return Path(next(iter(folders)) if folders else str(spec.origin))

@@ -47,7 +47,7 @@ class WriteWave(MeteredWriting):
         last: one past its last batch; batches that do not exist write nothing.
         reference: True where the charge is not private.
         rounding: the rounding of logits as it is charged.
-        posts: workers that read private contexts; see `contexts.agreed`.
+        posts: workers that read private contexts; see `contexts.find_agreeing_workers`.
     """
 
     rules: Rules

@@ -159,7 +159,7 @@ def person_id(row: RawRow, key: bytes) -> str:
 
     It stands for the exact value of the unit column, in that data set only: another asset has another key, so people
     are not recognised across data sets. Without the key it is an unrelated random word. It is itself a key for what is
-    drawn only from one person's rows (`privacy.rows.one_each`).
+    drawn only from one person's rows (`privacy.rows.select_one_each`).
     """
     return digest(key, "person", _require_unit(row)).hex()
 

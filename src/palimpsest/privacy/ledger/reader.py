@@ -96,7 +96,7 @@ def body_of(entry: Entry) -> Mapping[str, Any] | None:
 
 
 def standing_of(asset: str, entries: Iterable[Entry], struck: Mapping[int, str]) -> Standing:
-    """Return where one charge stands, from its reservation and the entries that moved it; see `chain.of_charge`."""
+    """Return where one charge stands, from its reservation and the entries that moved it; see `chain.read_charge`."""
     reading = _Reading(lambda charge: (charge, None))
     for entry in entries:
         reading.take(entry, struck.get(entry.seq))
