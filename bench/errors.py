@@ -35,8 +35,7 @@ AREAS = {
     "`palimpsest dataset`": ("src/palimpsest_lab/commands/dataset", "src/palimpsest_lab/datasets/"),
     "`palimpsest sweep` and `compare`": (
         "src/palimpsest/cli/sweep",
-        "src/palimpsest/cli/compare",
-        "src/palimpsest/cli/scores",
+        "src/palimpsest/cli/look",
         "src/palimpsest/params/sweep",
     ),
     "`palimpsest reproduce`": ("src/palimpsest_lab/commands/reproduc", "src/palimpsest_lab/reproduce/"),

@@ -27,9 +27,8 @@ from palimpsest.files import write_json
 from palimpsest.methods.evolve.author import Author
 from palimpsest.methods.evolve.authors import Base, Corpus
 from palimpsest.methods.evolve.base_lm import BaseAuthor
-from palimpsest.methods.evolve.corpus import CorpusAuthor
 from palimpsest.methods.evolve.declaration import EvolveMeans, EvolveSettings
-from palimpsest.methods.evolve.fit import Evolve
+from palimpsest.methods.evolve.fit import CorpusAuthor, Evolve
 from palimpsest.methods.evolve.plan import plan as planned
 from palimpsest.methods.shared.base import Budget
 from palimpsest.methods.shared.settings import Filters, Votes

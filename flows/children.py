@@ -7,7 +7,7 @@ from io import TextIOWrapper
 from pathlib import Path
 
 from flows.slots import Stopped
-from palimpsest.cli.processes import GRACE_SECONDS, end
+from palimpsest.cli.repro import GRACE_SECONDS, end
 from palimpsest.files import OWNER_UMASK
 
 

@@ -17,8 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from flows.environment import URL, WATCHED, WORD, environment
-from palimpsest.cli.processes import catch_termination, run_command
-from palimpsest.cli.repro import STOPPED
+from palimpsest.cli.repro import STOPPED, catch_termination, run_command
 from palimpsest.errors import PalimpsestError
 from palimpsest.files import OWNER_UMASK, make_folder
 from stages.common import end_with_starter

@@ -12,7 +12,7 @@ import pytest
 from bench.errors import ROOT, Template, render, templates
 from palimpsest.api import PricedPlan
 from palimpsest.audit.membership import bag_of_words_control
-from palimpsest.cli.checks import check_files
+from palimpsest.cli.run import check_files
 from palimpsest.errors import PalimpsestError
 from palimpsest.methods.dp_lm.model import add_adapters
 from palimpsest.models import sources

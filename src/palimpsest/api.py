@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 from palimpsest.cli.context import Context, open_workspace, render
 from palimpsest.cli.decisions import DataSource, usual_epsilon
 from palimpsest.cli.init import init_workspace, require_free
+from palimpsest.cli.look import page_of
 from palimpsest.cli.plan import PlanSummary, summarise_plan
-from palimpsest.cli.report import page_of
 from palimpsest.cli.run import HELD_BACK, run_workspace
 from palimpsest.cli.sample import require_shareable, require_there
 from palimpsest.errors import DataError, PalimpsestError, ParamsError

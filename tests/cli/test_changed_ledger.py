@@ -15,8 +15,8 @@ from click.testing import Result
 
 import stages.dp_train
 from palimpsest.cli import plan as planning
-from palimpsest.cli.checks import check_budget
 from palimpsest.cli.context import open_workspace
+from palimpsest.cli.run import check_budget
 from palimpsest.errors import BudgetExceeded, LedgerError
 from palimpsest.files import read_json, write_json
 from palimpsest.methods.shared.base import Budget, Plan

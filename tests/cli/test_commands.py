@@ -23,8 +23,8 @@ from palimpsest.cli import graph
 from palimpsest.cli.console import show
 from palimpsest.cli.context import open_workspace
 from palimpsest.cli.graph import StatusSummary, find_upstream, stage_names
+from palimpsest.cli.look import page_of, result_tables
 from palimpsest.cli.plan import Cost, PlanLine, PlanSummary, balance_after, plan_table, price_all
-from palimpsest.cli.report import page_of, result_tables
 from palimpsest.files import read_json, write_json
 from palimpsest.methods.shared.method import TRAINED
 from palimpsest.params.file import RESOLVED

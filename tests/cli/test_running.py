@@ -17,7 +17,7 @@ from dvc import dvcfile
 from dvc.repo import Repo
 from dvc.utils.serialize import _yaml
 
-from palimpsest.cli import consent
+from palimpsest.cli import run as run_command
 from palimpsest.cli.graph import find_changed, find_stale
 from palimpsest.cli.repro import BUSY, STOPPED, reproduce
 from palimpsest.cli.run import hold_workspace
@@ -225,17 +225,19 @@ def test_a_run_that_was_killed_holds_the_workspace_while_its_stage_lives(make: C
 
 
 class Asked:
-    """What `consent.asked` would ask of, and what a person answers."""
+    """What a run would ask of, and what a person answers."""
 
     def __init__(self, patch: pytest.MonkeyPatch, words: set[str], terminal: bool, answer: bool) -> None:
         self.questions: list[str] = []
         patch.setattr(
-            consent, "_find_repeated", lambda context, spending, known: [(None, word) for word in sorted(words - known)]
+            run_command,
+            "_find_repeated",
+            lambda context, spending, known: [(None, word) for word in sorted(words - known)],
         )
-        patch.setattr(consent, "_cost", lambda context, pending: "It costs.")
-        patch.setattr(consent, "_ask_owner", lambda *_, **__: None)
+        patch.setattr(run_command, "_cost", lambda context, pending: "It costs.")
+        patch.setattr(run_command, "_ask_owner", lambda *_, **__: None)
         patch.setattr("sys.stdin.isatty", lambda: terminal, raising=False)
-        patch.setattr(consent, "confirm", lambda question: self.questions.append(question) or answer)
+        patch.setattr(run_command, "confirm", lambda question: self.questions.append(question) or answer)
 
 
 @pytest.mark.parametrize(
@@ -263,7 +265,7 @@ def test_a_word_for_a_second_charge_comes_from_a_person(
     if "fit@a:0" in words:
         monkeypatch.setenv(again.VARIABLE, "fit@a:0")
     person = Asked(monkeypatch, words, terminal, answer)
-    answers = consent.ask_consent(None, [], releases=True, yes=yes, reason=None)  # type: ignore[arg-type]
+    answers = run_command.ask_consent(None, [], releases=True, yes=yes, reason=None)  # type: ignore[arg-type]
     assert (answers.again is None) == (given is None)
     if given is not None:
         assert answers.variables[again.VARIABLE] == given

@@ -10,8 +10,8 @@ import pytest
 from cli_place import Place
 from typer.testing import CliRunner
 
-from palimpsest.cli import consent, sweep
-from palimpsest.cli.compare import CHOICE
+from palimpsest.cli import run, sweep
+from palimpsest.cli.look import CHOICE
 from palimpsest.cli.main import app
 from palimpsest.cli.run import hold_workspace
 from palimpsest.files import write_json, write_text
@@ -125,8 +125,8 @@ def test_without_a_word_nothing_is_written(place: Place, ran: list[str], monkeyp
     before = (place.workspace / FILE).read_bytes()
     done = place.call("sweep", *DRAWN)
     assert (done.exit_code, "nobody can be asked" in done.stderr) == (1, True)
-    monkeypatch.setattr(consent, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
-    monkeypatch.setattr(consent, "confirm", lambda _: False)
+    monkeypatch.setattr(run, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
+    monkeypatch.setattr(run, "confirm", lambda _: False)
     assert "params.yaml is as it was" in place.call("sweep", *DRAWN).stdout
     assert ((place.workspace / FILE).read_bytes(), ran) == (before, [])
 

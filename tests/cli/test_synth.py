@@ -12,7 +12,7 @@ from cli_place import Place, call
 from click.testing import Result
 from test_commands import charged, receipts, summary
 
-from palimpsest.cli import consent, run, sample, synth
+from palimpsest.cli import run, sample, synth
 from palimpsest.cli.init import README
 from palimpsest.cli.options import complete
 from palimpsest.files import read_json, write_json
@@ -95,8 +95,8 @@ def test_a_no_charges_nothing(asked: tuple[Home, Result], monkeypatch: pytest.Mo
         questions.append(question)
         return False
 
-    monkeypatch.setattr(consent, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
-    monkeypatch.setattr(consent, "confirm", no)
+    monkeypatch.setattr(run, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
+    monkeypatch.setattr(run, "confirm", no)
     monkeypatch.setattr(synth, "run_workspace", lambda *_, **__: pytest.fail("it ran"))
     done = home.line()
     assert (done.exit_code, home.spent) == (1, 0)

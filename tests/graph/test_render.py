@@ -126,9 +126,9 @@ def test_whatever_is_started_as_a_stage_is_declared() -> None:
     folders = {"stages": ROOT / "stages", "palimpsest_lab.stages": ROOT / "src/palimpsest_lab/stages"}
     files = [(package, path) for package, folder in folders.items() for path in folder.glob("*.py")]
     started = {f"{package}.{path.stem}" for package, path in files if '__name__ == "__main__"' in path.read_text()}
-    server = "stages.warm"  # which runs stages, and is started by its file
+    others = {"stages.warm", "stages.packaged"}  # which run stages
     pages = {"stages.samples", "palimpsest_lab.stages.ratings"}  # rows for people to read: no stage leaves a copy
-    assert started == {stage.code for stage in STAGES} | {server, *pages}
+    assert started == {stage.code for stage in STAGES} | others | pages
 
 
 def test_a_workspaces_own_folder_of_stages_stands_not_before_ours(tmp_path: Path) -> None:

@@ -12,9 +12,8 @@ from pydantic import ValidationError
 
 from palimpsest.errors import ModelError, ParamsError
 from palimpsest.methods.phrases.declaration import PhrasesSettings
-from palimpsest.methods.phrases.fit import Phrases, Told, draw_phrases, weigh_phrases
+from palimpsest.methods.phrases.fit import Phrases, Told, Voice, draw_phrases, weigh_phrases
 from palimpsest.methods.phrases.plan import plan as planned
-from palimpsest.methods.phrases.voice import Voice
 from palimpsest.methods.shared.base import Budget, Made, Plan, coins
 from palimpsest.methods.shared.postprocess import PersonalData
 from palimpsest.methods.shared.settings import DELTA_SHARE

@@ -15,8 +15,7 @@ from palimpsest.errors import ModelError, ParamsError
 from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.shared.means import ClassSums
 from palimpsest.methods.steer.declaration import STEER, SteerSettings
-from palimpsest.methods.steer.fit import Moved, Space, Steer, estimate_kept, lift
-from palimpsest.methods.steer.voice import Voice
+from palimpsest.methods.steer.fit import Moved, Space, Steer, Voice, estimate_kept, lift
 from palimpsest.privacy.accounting import epsilon, gdp_epsilon, is_private
 from palimpsest.privacy.means import GRID, ClassMeans, class_steps
 from palimpsest.privacy.rows import PrivateRow

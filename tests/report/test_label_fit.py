@@ -9,7 +9,7 @@ from report_world import page_of, world_metrics, world_receipts
 from palimpsest.audit.label_fit import LabelFit
 from palimpsest.audit.statistics import Estimate, wilson
 from palimpsest.audit.utility import UtilityScores
-from palimpsest.cli.compare import Compared, Comparison, fit_of_labels
+from palimpsest.cli.look import Compared, Comparison, fit_of_labels
 from palimpsest.params.file import FILE
 from palimpsest.params.load import loads
 from palimpsest.records.record import Record

@@ -1,29 +1,25 @@
 """The command line: each command calls a plain function of a module here.
 
-* `checks`: the checks of `palimpsest run` before any stage starts; they cost nothing
-* `command`: a command of the command line, and how one ends
-* `compare`: `palimpsest compare`: variants of a workspace side by side, or the scores of several workspaces
-* `consent`: the questions to a person before a run: their word for a release, and for what would be charged again
+* `command`: a command of the command line: options that several share, and how one ends
 * `console`: prints the tables of commands: drawn on a terminal, a line for each row where the output goes elsewhere
 * `context`: the context of a command: its workspace and ledger, rendered files, and results kept from earlier ones
 * `decisions`: the params.yaml that `palimpsest init` writes: the options that it was given, and no default
 * `demo`: `palimpsest demo`: the invented data set, from an empty folder to a signed release
 * `graph`: the state of the graph: read at once for `plan` and `status`, and as DVC sees it for runs
-* `init`: `palimpsest init`: a workspace for a user's own file
-* `init_files`: the files of `palimpsest init`: the first row of each, and with `--check` one pass through all of them
+* `init`: `palimpsest init`: reads the first row of each of a user's files, or checks them whole, and makes a
+  workspace
 * `ledger`: `palimpsest ledger`: the books; with `export`, `import` and `merge-check` a whole ledger as a file
+* `look`: `palimpsest report`, `samples` and `compare`: the final table, the pages, and variants or workspaces side by
+  side
 * `main`: the command line
 * `options`: the decisions of `palimpsest init`: given as options and checked, or asked on a terminal one at a time
 * `plan`: `palimpsest plan`: the stages that would run, the price list, and how long it may take, before anything is
   bought
-* `processes`: processes that a run starts: shown while they run, ended together with everything that they started
-* `report`: `palimpsest report`: the final table and the pages; `palimpsest samples`: a page to look through rows with
 * `repro`: `python -m palimpsest.cli.repro [--single-item] [TARGET ...]`: does what `dvc repro` does, in our words
 * `run`: `palimpsest run`: free checks, questions to a person, then DVC or the flow, as the workspace's only run
 * `sample`: `palimpsest sample`: rows of a synthetic variant, read where the run left them
 * `serve`: `palimpsest serve` and `deploy`: runs by a schedule, which can ask nobody, here or on a team's Prefect
   server
-* `signature`: options that several commands share, declared once
 * `sweep`: `palimpsest sweep`: a variant for each point of a grid, priced as a whole, then run by the ordinary graph
 * `synth`: `palimpsest synth`: from a file to rows, with the steps of `init`, `plan`, `run` and `report`
 * `twins`: `palimpsest twins`: audit one method end to end

@@ -1,8 +1,10 @@
-"""A command of the command line, and how one ends."""
+"""A command of the command line: options that several share, and how one ends."""
 
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
+from inspect import Signature, signature
 from typing import Any, Literal, NoReturn
 
 import typer
@@ -32,9 +34,28 @@ class Command:
 
 def end(code: int) -> NoReturn:
     """End with the exit status of a run."""
-    from palimpsest.cli.processes import leave
-    from palimpsest.cli.repro import STOPPED
+    from palimpsest.cli.repro import STOPPED, leave
 
     if code == STOPPED:
         leave(code)
     raise typer.Exit(code)
+
+
+def take_options(given: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Let a command take the options of a function or a class: what it makes becomes the first argument."""
+    shared = signature(given).parameters
+
+    def taking(command: Callable[..., None]) -> Callable[..., None]:
+        own = list(signature(command).parameters.values())[1:]
+
+        @wraps(command)
+        def called(**values: Any) -> None:
+            command(given(**{name: values.pop(name) for name in shared}), **values)
+
+        both = [*shared.values(), *own]
+        vars(called).pop("__wrapped__")  # typer asks the outer one
+        called.__annotations__ = {each.name: each.annotation for each in both}
+        called.__signature__ = Signature(both)  # type: ignore[attr-defined]
+        return called
+
+    return taking

@@ -13,9 +13,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from palimpsest import __version__, extensions
-from palimpsest.cli.command import HELP, RICH, end
+from palimpsest.cli.command import HELP, RICH, end, take_options
 from palimpsest.cli.decisions import DataSource
-from palimpsest.cli.signature import take_options
 from palimpsest.errors import PalimpsestError, ParamsError, machine_error
 from palimpsest.files import restrict_to_owner
 from palimpsest.parts import import_in_parts
@@ -402,7 +401,7 @@ def merge_check(
 @app.command()
 def report(as_json: Json = False, workspace: Workspace = Path()) -> None:
     """The final table, and where the pages are."""
-    from palimpsest.cli.report import show_report
+    from palimpsest.cli.look import show_report
 
     show_report(workspace, as_json=as_json)
 
@@ -678,7 +677,7 @@ def browse(
     workspace: Workspace = Path(),
 ) -> None:
     """A page to look through rows with: each beside the nearest private row. It is private; its path is printed."""
-    from palimpsest.cli.report import write_samples
+    from palimpsest.cli.look import write_samples
 
     end(write_samples(workspace, variants or [], rows=rows))
 
@@ -699,7 +698,7 @@ def compare(
 
     With folders of workspaces, or --plot, the scores of all of them by each evaluator, and which differences are noise.
     """
-    from palimpsest.cli.compare import compare_all
+    from palimpsest.cli.look import compare_all
 
     compare_all(workspace, names or [], plot=plot, as_json=as_json)
 

@@ -8,12 +8,20 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from palimpsest.cli.checks import RELEASING, check_budget, select_due, select_needed
-from palimpsest.cli.consent import require_given, without_release
 from palimpsest.cli.context import Context, render
 from palimpsest.cli.graph import find_stale
 from palimpsest.cli.plan import PlanSummary, summarise_plan
-from palimpsest.cli.run import check_workspace, hold_schedule, hold_workspace
+from palimpsest.cli.run import (
+    RELEASING,
+    check_budget,
+    check_workspace,
+    hold_schedule,
+    hold_workspace,
+    require_given,
+    select_due,
+    select_needed,
+    without_release,
+)
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.files import write_text
 from palimpsest.params.file import FILE

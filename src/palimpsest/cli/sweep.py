@@ -11,14 +11,13 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from palimpsest.cli.compare import CHOICE, score_file, show_scores
-from palimpsest.cli.consent import may_charge
 from palimpsest.cli.console import Rows, console, show
 from palimpsest.cli.context import Context, open_workspace, render
 from palimpsest.cli.graph import stage_names, standings
+from palimpsest.cli.look import CHOICE, score_file, show_scores
 from palimpsest.cli.plan import Priced, balance_after, predict_fingerprint, price_one
 from palimpsest.cli.repro import STOPPED
-from palimpsest.cli.run import hold_workspace, run_workspace
+from palimpsest.cli.run import hold_workspace, may_charge, run_workspace
 from palimpsest.errors import PalimpsestError, ParamsError
 from palimpsest.files import write_text
 from palimpsest.graph.state import Standing, State

@@ -4,12 +4,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from palimpsest.cli.consent import may_charge
 from palimpsest.cli.context import open_workspace
 from palimpsest.cli.decisions import DataSource, Decided, params_text
 from palimpsest.cli.init import check_source, init_workspace
 from palimpsest.cli.plan import show_plan, summarise_plan
-from palimpsest.cli.run import run_workspace
+from palimpsest.cli.run import may_charge, run_workspace
 from palimpsest.cli.sample import list_showable, show_sample
 from palimpsest.errors import ParamsError
 from palimpsest.params.file import FILE

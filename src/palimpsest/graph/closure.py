@@ -30,9 +30,9 @@ DYNAMIC: Mapping[str, tuple[str, ...]] = {
     "palimpsest.cli.demo": (),  # the demo's params.yaml, wherever it is installed
     "palimpsest.cli.main": ("palimpsest/privacy/ledger/roles.sql",),  # printed for a database's owner
     "palimpsest.cli.run": (),  # starts DVC, and the stage that draws the page
-    "palimpsest.cli.report": (),  # starts the program that writes the sample browser
+    "palimpsest.cli.look": (),  # starts the program that writes the sample browser
     "palimpsest.methods.registry": (),  # the declarations of methods; a stage is held to its own
-    "palimpsest.models.chat.wire": (),  # the package httpx
+    "palimpsest.models.chat.endpoint": (),  # the package httpx
     "palimpsest.models.sources": (),  # the folder of a package with an encoder
     "palimpsest.parts": (),  # the modules of the accountants, each by itself
     "palimpsest.records.personal": (),  # the rules of a package for numbers of persons

@@ -155,7 +155,8 @@ class Stage:
         used = " ".join((*self.params, *self.reads))
         one = self.over is not None and not self.over.several
         named = [NAME] * (self.over is not None) + [BELOW] * (one and BELOW in used)
-        return " ".join(["python -P -m", self.code, *named])
+        first = [] if self.code.startswith("stages.") else ["stages.packaged"]
+        return " ".join(["python -P -m", *first, self.code, *named])
 
     @property
     def reads(self) -> tuple[str, ...]:

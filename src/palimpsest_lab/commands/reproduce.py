@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from palimpsest.cli.consent import may_charge
 from palimpsest.cli.console import Rows, console, show
 from palimpsest.cli.context import asset_of, books_of, open_workspace, render
 from palimpsest.cli.graph import find_upstream, stage_names, standings
 from palimpsest.cli.plan import estimate_minutes
 from palimpsest.cli.repro import STOPPED
-from palimpsest.cli.run import run_workspace
+from palimpsest.cli.run import may_charge, run_workspace
 from palimpsest.devices import AUTO, CPU, resolve_device
 from palimpsest.errors import PalimpsestError, ParamsError
 from palimpsest.files import write_json, write_text

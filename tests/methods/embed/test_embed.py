@@ -18,10 +18,10 @@ from palimpsest.methods.embed.fit import (
     choose_at_random,
     choose_by_description,
     choose_by_sums,
+    result_of,
     select_distinct,
 )
 from palimpsest.methods.embed.plan import plan as planned
-from palimpsest.methods.embed.result import result_of
 from palimpsest.methods.embed.settings import Eda
 from palimpsest.methods.embed.steps import EmbedSteps, Generation, VectorWriter, gaussian
 from palimpsest.methods.shared.base import Budget, Plan

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from palimpsest.methods.evolve.authors import Corpus
-from palimpsest.methods.evolve.corpus import CorpusAuthor
+from palimpsest.methods.evolve.fit import CorpusAuthor
 from palimpsest.methods.public_only import select_public
 from palimpsest.records.record import Record
 

@@ -3,8 +3,6 @@
 * `author`: the interface of candidate writers: RANDOM_API and VARIATION_API of private evolution
 * `authors`: settings of authors: who writes the candidates of private evolution
 * `base_lm`: an author without instructions: a public language model that continues beginnings and fills gaps
-* `corpus`: an author without a language model: its texts are public texts as they are, its variations their
-  neighbours
 * `instructed`: the author that talks to a model which follows instructions: on this machine, or behind an endpoint
 * `prompting`: requests of an instruction-following author, and texts from its answers
 * `steps`: steps between two votes: from public texts and noisy counts to the next slate

@@ -1,28 +1,147 @@
 """`evolve`: private evolution (Xie et al. 2024, Aug-PE). Records vote for texts of an author, and stay private."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from palimpsest.devices import exact_device
 from palimpsest.methods.evolve import authors
-from palimpsest.methods.evolve.author import Author
+from palimpsest.methods.evolve.author import UNLABELLED, Author, occurrences
+from palimpsest.methods.evolve.authors import Corpus
 from palimpsest.methods.evolve.base_lm import BaseAuthor
-from palimpsest.methods.evolve.corpus import CorpusAuthor
 from palimpsest.methods.evolve.declaration import EvolveSettings
 from palimpsest.methods.evolve.instructed import InstructedAuthor
 from palimpsest.methods.evolve.steps import EvolveSteps
-from palimpsest.methods.shared.base import Made, Plan
+from palimpsest.methods.shared.base import Made, Plan, coins
 from palimpsest.methods.shared.filters import apply_filters, build_filters
 from palimpsest.methods.shared.rounds import ROUNDS, ask_rounds, gaussian_costs
 from palimpsest.methods.shared.tools import Encode, Encoders, Files
 from palimpsest.models.chat.kept import open_chat
 from palimpsest.models.chat.settings import LocalChatSettings
+from palimpsest.models.encoder import assign_nearest
 from palimpsest.privacy.nearest import require_exact
 from palimpsest.privacy.query import View
 from palimpsest.privacy.votes import Ballot, VoteRounds, parts_of
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
 from palimpsest.records.write import write_rounds
+
+_BLOCK = 256  # rows of the similarity matrix that are in memory at once
+_DECIMALS = 6  # of a cosine; what lies behind them depends on how many texts are compared at once
+
+
+class CorpusAuthor:
+    """Public texts that are near a label's public description, and public texts that are near a text."""
+
+    def __init__(
+        self,
+        settings: Corpus,
+        texts: Sequence[str],
+        embeddings: np.ndarray,
+        descriptions: Mapping[str, np.ndarray],
+        seed: int,
+        encode: Encode | None = None,
+    ) -> None:
+        """Know the public texts.
+
+        Args:
+            texts: n public texts; of equal ones the first is kept.
+            embeddings: those of the texts, shape (n, d), L2 norm 1.
+            descriptions: label -> embedding of its public description, shape (d,), L2 norm 1; {} without labels.
+            encode: texts to embeddings like those, for texts to vary that are not among the public ones; without it
+                such a text has no variations.
+
+        Raises:
+            ValueError: there is not one embedding for each text.
+        """
+        if len(texts) != len(embeddings):
+            raise ValueError(f"got {len(texts)} texts and {len(embeddings)} embeddings")
+        first = {text: index for index, text in reversed(list(enumerate(texts)))}
+        kept = sorted(first.values())
+        self._texts = [texts[index] for index in kept]
+        self._embeddings = np.asarray(embeddings)[kept]
+        self._places = {text: place for place, text in enumerate(self._texts)}
+        self._descriptions = dict(descriptions)
+        self._settings, self._seed, self._encode = settings, seed, encode
+
+    def random(self, counts: Mapping[str, int]) -> list[Record]:
+        """The public texts nearest to each label's description.
+
+        A text belongs to the label whose description is nearest. Each label first takes what belongs to it; where that
+        is too little, labels in turn take texts that are still free, so no text is used twice. Texts are taken in the
+        order of the cosine, ties in the order of the texts. Without labels they are drawn at random.
+
+        Raises:
+            ValueError: a label has no description.
+        """
+        if unknown := set(counts) - set(self._descriptions) - {UNLABELLED}:
+            raise ValueError(f"{len(unknown)} labels have no description")
+        orders = {label: self._order(label) for label in counts}
+        taken: set[int] = set()
+        chosen: dict[str, list[int]] = {label: [] for label in counts}
+        for mine in (True, False):
+            for label, order in orders.items():
+                owned = order if not mine else self._select_owned(label, order)
+                free = [place for place in owned if place not in taken][: counts[label] - len(chosen[label])]
+                chosen[label] += free
+                taken.update(free)
+        return [Record(self._texts[place], label or None) for label, own in chosen.items() for place in own]
+
+    def vary(self, records: Sequence[Record], times: int, turn: int) -> list[list[Record]]:
+        """For each record `times` of its `neighbours` nearest public texts, each at most once.
+
+        A record that occurs more than once gets other neighbours each time, as long as there are any.
+        """
+        near = self._neighbours(list(dict.fromkeys(record.text for record in records)))
+        varied = []
+        for record, number in zip(records, occurrences(records), strict=True):
+            places = near[record.text]
+            order = coins(self._seed, turn, record.text).permutation(len(places))[number * times : (number + 1) * times]
+            varied.append([Record(self._texts[places[place]], record.label) for place in order])
+        return varied
+
+    def _order(self, label: str) -> list[int]:
+        """Return all texts, the nearest to the label's description first."""
+        if label == UNLABELLED:
+            return coins(self._seed, "random").permutation(len(self._texts)).tolist()
+        similarity = self._embeddings @ self._descriptions[label]
+        return np.argsort(-similarity.round(_DECIMALS), kind="stable").tolist()
+
+    def _select_owned(self, label: str, order: Sequence[int]) -> list[int]:
+        """Return the texts of `order` that belong to the label."""
+        if label == UNLABELLED:
+            return list(order)
+        names = list(self._descriptions)
+        owners = assign_nearest(self._embeddings, np.stack([self._descriptions[name] for name in names]))
+        return [place for place in order if owners[place] == names.index(label)]
+
+    def _neighbours(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
+        """The nearest public texts of each text, the text itself left out; none where its embedding is unknown."""
+        near = {text: np.zeros(0, dtype=np.int64) for text in texts}
+        known = [text for text in texts if self._encode is not None or text in self._places]
+        for start in range(0, len(known), _BLOCK):
+            block = known[start : start + _BLOCK]
+            similarity = (self._embed(block) @ self._embeddings.T).round(_DECIMALS)
+            for text, row in zip(block, similarity, strict=True):
+                if text in self._places:
+                    row[self._places[text]] = -np.inf
+                near[text] = _pick_best(row, self._settings.neighbours)
+        return near
+
+    def _embed(self, texts: Sequence[str]) -> np.ndarray:
+        """Embeddings of texts that are public, or that can be encoded: shape (k, d)."""
+        strange = [text for text in texts if text not in self._places]
+        fresh = dict(zip(strange, self._encode(strange), strict=True)) if strange and self._encode is not None else {}
+        return np.stack([fresh[text] if text in fresh else self._embeddings[self._places[text]] for text in texts])
+
+
+def _pick_best(scores: np.ndarray, count: int) -> np.ndarray:
+    """Indices of the `count` largest finite scores, the largest first, ties in their order: int64 (at most count,)."""
+    finite = np.isfinite(scores)
+    near = np.flatnonzero(scores >= np.partition(scores, -count)[-count] if finite.sum() > count else finite)
+    return near[np.argsort(-scores[near], kind="stable")][:count]
 
 
 @dataclass(frozen=True)

@@ -74,8 +74,7 @@ def _plan(settings: PhrasesSettings, schema: PublicSchema, budget: Budget, _basi
 
 
 def _build(settings: PhrasesSettings, plan: Plan, tools: Tools) -> Fit:
-    from palimpsest.methods.phrases.fit import Phrases
-    from palimpsest.methods.phrases.voice import Voice
+    from palimpsest.methods.phrases.fit import Phrases, Voice
     from palimpsest.methods.shared.filters import public_perplexity
     from palimpsest.records.phrases import PublicWords
 

@@ -72,8 +72,7 @@ def _plan(settings: SteerSettings, schema: PublicSchema, budget: Budget, _basis:
 
 
 def _build(settings: SteerSettings, plan: Plan, tools: Tools) -> Fit:
-    from palimpsest.methods.steer.fit import Steer
-    from palimpsest.methods.steer.voice import Voice
+    from palimpsest.methods.steer.fit import Steer, Voice
 
     voice = Voice(settings, tools.base(), tools.schema.labels, tools.seed)
     return Steer(settings, tools.schema, plan, voice, tools.inner(voice.reader, voice.told, settings.batch))

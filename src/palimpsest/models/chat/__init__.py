@@ -6,5 +6,4 @@
 * `kept`: stores answers, so that a stopped run continues where it was and pays for nothing twice
 * `local`: a model with a chat template on this machine
 * `settings`: settings of authors that are asked in words, local or behind an endpoint
-* `wire`: one request to an OpenAI-compatible endpoint, and its possible outcomes
 """
