@@ -22,6 +22,7 @@ import bisect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -31,6 +32,7 @@ _TILTS = np.concatenate([[0.0], np.geomspace(0.02, 2e4, 64)])  # a quarter apart
 _OUTSIDE = 50.0  # minus the logarithm of what of a tilted law lies outside its window, on each side
 _REACH = np.geomspace(0.1, 20.0, 10)  # of orders tried for that, in standard deviations
 _NEAR = 2  # places of tilts that serve as well
+_PLACES = 4096  # of a law, where a tilt is looked for or a window: any tilt proves its bound, some a better one
 _LEVEL = 2.0**-50  # of a level of a transform, four roundings
 _LEAF = 2.0**-36  # relative, of the profile of one mechanism
 
@@ -77,6 +79,7 @@ class Way:
     parts: Sequence[tuple[Law, int]]
     grid: float
     _moments: dict[int, float] = field(default_factory=dict)
+    _guesses: dict[int, float] = field(default_factory=dict)
     _last: dict[int, _Tilted] = field(default_factory=dict)  # one: whoever asks again mostly asks near by
 
     def epsilon(self, at_delta: float) -> float:
@@ -152,21 +155,31 @@ class Way:
         return sum(count * law.first for law, count in self.parts)
 
     def _log_moment(self, chosen: int) -> float:
+        """log E e^(theta Y), of finite losses."""
         if chosen not in self._moments:
-            self._moments[chosen] = self._moment(float(_TILTS[chosen]))
+            order = float(_TILTS[chosen]) * self.grid
+            self._moments[chosen] = math.fsum(count * _log_moment(law, order) for law, count in self.parts)
         return self._moments[chosen]
 
-    def _moment(self, order: float) -> float:
-        """log E e^(order Y), of finite losses."""
-        return math.fsum(count * _log_moment(law, order * self.grid) for law, count in self.parts)
+    @cached_property
+    def _coarse(self) -> list[tuple["_Coarse", int]]:
+        return [(_Coarse.of(law.first, law.masses), count) for law, count in self.parts]
+
+    def _guess_log_moment(self, chosen: int) -> float:
+        """The same nearly, which is enough to look for a tilt with."""
+        if chosen not in self._guesses:
+            order = float(_TILTS[chosen]) * self.grid
+            self._guesses[chosen] = math.fsum(count * law.log_moment(order) for law, count in self._coarse)
+        return self._guesses[chosen]
 
     def _best_tilt_for(self, log_delta: float) -> int:
-        """The tilt whose Chernoff bound is the least epsilon for a delta."""
-        return _find_lowest(lambda place: (self._log_moment(place + 1) - log_delta) / float(_TILTS[place + 1])) + 1
+        """The tilt whose Chernoff bound is about the least epsilon for a delta."""
+        tilts = _TILTS[1:].tolist()
+        return _find_lowest(lambda place: (self._guess_log_moment(place + 1) - log_delta) / tilts[place]) + 1
 
     def _best_tilt_at(self, epsilon: float) -> int:
-        """The tilt whose Chernoff bound is the least delta at an epsilon."""
-        return _find_lowest(lambda place: self._log_moment(place) - float(_TILTS[place]) * epsilon)
+        """The tilt whose Chernoff bound is about the least delta at an epsilon."""
+        return _find_lowest(lambda place: self._guess_log_moment(place) - float(_TILTS[place]) * epsilon)
 
     def _get_tilted(self, chosen: int) -> _Tilted:
         if chosen not in self._last:
@@ -177,7 +190,7 @@ class Way:
     def _compose(self, chosen: int) -> _Tilted:
         tilt, step = float(_TILTS[chosen]), self.grid
         tilted = [(_tilt_masses(law, tilt * step), count) for law, count in self.parts]
-        first, last = self._window(chosen, tilted)
+        first, last = self._window(tilted)
         masses, wrong = convolve_parts(tilted, first - self._bottom, last - first + 1)
         wrong += 2.0 * math.exp(-_OUTSIDE)
         fall, further = math.exp(-tilt * step), math.exp(-(tilt + 1.0) * step)
@@ -185,15 +198,21 @@ class Way:
         apart = scipy.signal.lfilter([0.0, -fall * math.expm1(-step)], [1.0, -fall], weights)
         return _Tilted(first, apart[::-1], weights[::-1], wrong)
 
-    def _window(self, chosen: int, tilted: Sequence[tuple[np.ndarray, int]]) -> tuple[int, int]:
-        """The least and the largest loss of the window, in steps of the grid."""
+    def _window(self, tilted: Sequence[tuple[np.ndarray, int]]) -> tuple[int, int]:
+        """The least and the largest loss of the window, in steps of the grid: Chernoff's bounds."""
         if self._count == 1:
             return self._bottom, self._top
-        tilt, here = float(_TILTS[chosen]), self._log_moment(chosen)
-        reach = _REACH / max(self.grid * math.sqrt(sum(count * _variance(one) for one, count in tilted)), self.grid)
-        upper = min((self._moment(tilt + one) - here + _OUTSIDE) / one for one in reach)
-        lower = max((here - self._moment(tilt - one) - _OUTSIDE) / one for one in reach)
-        first, last = max(self._bottom, math.floor(lower / self.grid)), min(self._top, math.ceil(upper / self.grid))
+        pairs = zip(self.parts, tilted, strict=True)
+        laws = [(_Coarse.of(law.first, masses), count) for (law, _), (masses, count) in pairs]
+        orders = _REACH / max(1.0, math.sqrt(sum(count * law.variance for law, count in laws)))
+        upper, lower = (
+            min(
+                (_OUTSIDE + math.fsum(count * law.log_moment(side * order) for law, count in laws)) / order
+                for order in orders
+            )
+            for side in (1.0, -1.0)
+        )
+        first, last = max(self._bottom, math.floor(-lower)), min(self._top, math.ceil(upper))
         return min(first, self._top), max(last, self._bottom)
 
 
@@ -216,6 +235,39 @@ class Losses:
         return np.maximum.reduce([way.deltas(at) for way in self.ways])
 
 
+class _Coarse(NamedTuple):
+    """A law in fewer places that has the same mean and at least every moment: each bin's mass lies at its two ends.
+
+    Attributes:
+        places: losses, in steps of the grid.
+        masses: their probabilities.
+    """
+
+    places: np.ndarray
+    masses: np.ndarray
+
+    @classmethod
+    def of(cls, first: int, masses: np.ndarray) -> "_Coarse":
+        starts = np.arange(0, len(masses), max(1, len(masses) // _PLACES))
+        ends = np.append(starts[1:], len(masses)) - 1
+        whole = np.add.reduceat(masses, starts)
+        above = np.add.reduceat(masses * np.arange(len(masses)), starts) - starts * whole
+        upper = np.clip(above / np.maximum(ends - starts, 1), 0.0, whole)
+        return cls(first + np.concatenate([starts, ends]).astype(float), np.concatenate([whole - upper, upper]))
+
+    def log_moment(self, order: float) -> float:
+        """At least log E e^(order y), and nearly it."""
+        some = self.masses > 0.0  # a tilt may leave nothing of a far bin
+        logs = order * self.places[some]
+        top = float(logs.max())
+        return top + math.log(float((self.masses[some] * np.exp(logs - top)).sum()))
+
+    @property
+    def variance(self) -> float:
+        """At least that of the losses, and nearly it."""
+        return float((self.masses * (self.places - (self.masses * self.places).sum()) ** 2).sum())
+
+
 def _find_lowest(bound: Callable[[int], float]) -> int:
     """Where a bound is least, over the places of `_TILTS` but the last: it falls, then rises."""
     return bisect.bisect_left(range(len(_TILTS) - 2), True, key=lambda place: bound(place + 1) >= bound(place))
@@ -232,12 +284,6 @@ def _tilt_masses(law: Law, order: float) -> np.ndarray:
     end = len(law.masses) - 1
     weighted = law.masses * np.exp(order * (np.arange(end + 1.0) - end))
     return np.asarray(weighted / weighted.sum())
-
-
-def _variance(masses: np.ndarray) -> float:
-    """In steps of the grid, squared."""
-    places = np.arange(len(masses), dtype=float)
-    return float((masses * (places - (masses * places).sum()) ** 2).sum())
 
 
 def convolve_parts(parts: Sequence[tuple[np.ndarray, int]], first: int, size: int) -> tuple[np.ndarray, float]:
