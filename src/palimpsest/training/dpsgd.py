@@ -289,7 +289,7 @@ class _Trainer:
         """Take one logical batch: every process sums its share, the leader adds the noise, and all move alike."""
         rooms = [room(self._parameters) for _ in self._updates]
         sums = [by_name for _, by_name in rooms]
-        self._add_clipped(sums, [self._units[index] for index in chosen[self._team.rank :: self._team.size]])
+        self._add_clipped(sums, [self._units[index] for index in chosen[self._team.rank :: self._team.size]], step)
         for values, _ in rooms:
             self._team.add_up(values)
             if noise is not None:
@@ -299,12 +299,13 @@ class _Trainer:
         for total, update in zip(sums, self._updates, strict=True):
             _apply(update, self._parameters, total, optimiser.rate_at(step, steps))
 
-    def _add_clipped(self, sums: Sequence[Gradients], units: Sequence[Sequence[PrivateRow]]) -> None:
+    def _add_clipped(self, sums: Sequence[Gradients], units: Sequence[Sequence[PrivateRow]], step: int) -> None:
         """Add the units' clipped gradients to the sums, one for each pass."""
         for part in micro_batches(units, self._query.micro_batch, self._query.person, self._query.widths):
             losses = partial(self._shared_losses, part, self._query.encode(part.rows))
             clipping_norm = self._query.plan.clipping_norm
-            self._engine.clipped_sums(losses, len(part.rows), clipping_norm, sums, part.group, part.weights)
+            seeds = part.seeds(step)
+            self._engine.clipped_sums(losses, len(part.rows), clipping_norm, sums, part.group, part.weights, seeds)
 
     def _shared_losses(self, part: MicroBatch, batch: Any) -> list[torch.Tensor]:
         """Multiply each row's losses by its share of the unit that is clipped as one."""

@@ -1,0 +1,254 @@
+"""Whole numbers in int8 digits: records rounded to them, their exact products, and the exact sums of these.
+
+A record (B, T, n) of float32 is multiplied by a factor of each token and rounded to whole numbers of one digit, -127 to
+127, or of two digits to base 128. Which whole numbers an example gets depends on its own bits, its factors and its
+seed, and on nothing beside it. A product of int8 is summed in int32, which holds `MOST_TERMS` products of any two
+digits, and larger sums in float64, which holds whole numbers up to 2^53: no order of addition changes either.
+
+Kernels for processors are compiled and release Python's lock, so that threads share the rows. Other devices compute the
+same functions with torch.
+"""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+import torch
+from numba import njit
+
+TOP = {1: 127, 2: 127 * 128}  # largest whole number of one digit, and of two
+BASE = 128.0  # a higher digit counts this many times
+MOST_TERMS = (2**31 - 1) // 128**2  # products of two digits that int32 always holds: 131,071
+_SHARE = 1 << 16  # numbers below which another thread costs more than it saves
+_kernel = njit(cache=True, error_model="numpy", nogil=True)
+
+
+@_kernel
+def _peak_rows(rows: np.ndarray, out: np.ndarray) -> None:  # pragma: no cover - compiled
+    """Write the largest |entry| of each row as bits, by which NaN and infinity stay above every number."""
+    for i in range(rows.shape[0]):
+        top = np.int32(0)
+        for j in range(rows.shape[1]):
+            top = max(top, rows[i, j] & np.int32(0x7FFFFFFF))
+        out[i] = top
+
+
+@_kernel
+def _round_rows(rows: np.ndarray, factors: np.ndarray, seeds: np.ndarray, out: np.ndarray) -> None:  # pragma: no cover
+    """Round rows * factors up or down by a public hash of (seed, column), without bias; a seed of 0 to the nearest.
+
+    A factor of 0 gives 0, whatever the row holds."""
+    limit = np.float32(127.0)
+    for i in range(rows.shape[0]):
+        factor, seed = factors[i], seeds[i]
+        for j in range(rows.shape[1]):
+            if factor == 0:
+                out[i, j] = 0
+                continue
+            word = np.uint32(np.uint32(np.uint32(j) + seed) * np.uint32(0x9E3779B1))
+            word = np.uint32(np.uint32(word ^ np.uint32(word >> np.uint32(15))) * np.uint32(0x85EBCA77))
+            share = np.float32(np.int32(word >> np.uint32(9))) * np.float32(2.0**-23)
+            value = np.floor(rows[i, j] * factor + (share if seed else np.float32(0.5)))
+            out[i, j] = np.int8(np.int32(min(max(value, -limit), limit)))
+
+
+@_kernel
+def _split_rows(rows: np.ndarray, factors: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:  # pragma: no cover
+    """Round rows * factors to the nearest 128 * high + low, with low from -64 to 63; a factor of 0 gives 0."""
+    limit = np.float32(127.0 * 128.0)
+    for i in range(rows.shape[0]):
+        factor = factors[i]
+        for j in range(rows.shape[1]):
+            if factor == 0:
+                high[i, j], low[i, j] = 0, 0
+                continue
+            value = np.int32(min(max(np.floor(rows[i, j] * factor + np.float32(0.5)), -limit), limit))
+            upper = (value + np.int32(64)) >> np.int32(7)
+            high[i, j], low[i, j] = np.int8(upper), np.int8(value - (upper << np.int32(7)))
+
+
+@_kernel
+def _dot_grams(one: np.ndarray, other: np.ndarray, weights: np.ndarray, out: np.ndarray) -> None:  # pragma: no cover
+    """Write for each example the sum over t, s of w_t w_s one_ts other_ts, and the sum over t of w_t |a_t||g_t|."""
+    for b in range(one.shape[0]):
+        total, size = 0.0, 0.0
+        for t in range(one.shape[1]):
+            row = 0.0
+            for s in range(one.shape[2]):
+                row += weights[b, s] * (np.float64(one[b, t, s]) * np.float64(other[b, t, s]))
+            total += row * weights[b, t]
+            size += np.sqrt(np.float64(one[b, t, t]) * np.float64(other[b, t, t])) * weights[b, t]
+        out[b, 0], out[b, 1] = total, size
+
+
+def _in_threads(kernel: Callable[..., None], *arrays: np.ndarray) -> None:
+    """Run a kernel on shares of the first dimension, as many at once as torch has threads."""
+    rows = len(arrays[0])
+    shares = max(1, min(torch.get_num_threads(), rows, arrays[0].size // _SHARE))
+    if shares == 1:
+        kernel(*arrays)
+        return
+    bounds = np.linspace(0, rows, shares + 1).astype(int)
+    parts = [tuple(array[a:b] for array in arrays) for a, b in pairwise(bounds)]
+    list(_threads(shares).map(lambda part: kernel(*part), parts))
+
+
+@cache
+def _threads(count: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(count)
+
+
+def peaks(records: torch.Tensor) -> torch.Tensor:
+    """Return the largest |entry| (B, T) of each row of `records` (B, T, n) float32; not finite where one is not."""
+    if records.device.type != "cpu":
+        return records.abs().amax(2)
+    out = torch.empty(records.shape[:2], dtype=torch.int32)
+    _in_threads(_peak_rows, records.flatten(0, 1).view(torch.int32).numpy(), out.flatten().numpy())
+    return out.view(torch.float32)
+
+
+@dataclass(frozen=True)
+class Whole:
+    """Whole numbers (B, T, n) as int8 digits, the lower one first."""
+
+    digits: tuple[torch.Tensor, ...]
+
+    @classmethod
+    def round(cls, records: torch.Tensor, factors: torch.Tensor, seeds: torch.Tensor) -> "Whole":
+        """Round `records` (B, T, n) float32 times `factors` (B, T) to one digit.
+
+        Args:
+            seeds: (B, T) int32, public functions of the example, the place and the step, by which rounding has no bias;
+                0 rounds to the nearest.
+        """
+        factors = factors.float().contiguous()
+        if records.device.type != "cpu":
+            return cls((_rounded(records, factors, seeds),))
+        out = torch.empty(records.shape, dtype=torch.int8)
+        parts = records.flatten(0, 1).numpy(), factors.flatten().numpy(), seeds.flatten().numpy().view(np.uint32)
+        _in_threads(_round_rows, *parts, out.flatten(0, 1).numpy())
+        return cls((out,))
+
+    @classmethod
+    def split(cls, records: torch.Tensor, factors: torch.Tensor) -> "Whole":
+        """Round `records` (B, T, n) float32 times `factors` (B, T) to the nearest number of two digits."""
+        factors = factors.float().contiguous()
+        if records.device.type != "cpu":
+            return cls(_halves(records, factors))
+        low, high = (torch.empty(records.shape, dtype=torch.int8) for _ in range(2))
+        parts = (records.flatten(0, 1).numpy(), factors.flatten().numpy())
+        _in_threads(_split_rows, *parts, low.flatten(0, 1).numpy(), high.flatten(0, 1).numpy())
+        return cls((low, high))
+
+    def gram(self) -> torch.Tensor:
+        """Return the exact inner products of the tokens, (B, T, T): int32 of one digit, float64 of two."""
+        if len(self.digits) == 1:
+            return _grams(self.digits[0], self.digits[0])
+        low, high = self.digits
+        mixed = _grams(high, low).double()
+        return BASE**2 * _grams(high, high).double() + _grams(low, low).double() + BASE * (mixed + mixed.mT)
+
+    def double(self) -> torch.Tensor:
+        """Return the numbers themselves in float64, which holds them exactly."""
+        parts = [BASE**power * digit.double() for power, digit in enumerate(self.digits)]
+        return parts[0] if len(parts) == 1 else parts[0] + parts[1]
+
+    def pick(self, columns: torch.Tensor) -> torch.Tensor:
+        """Return the entries at each example's `columns` (B, S) of every token, (B, T, S) float64."""
+        places = columns[:, None, :].expand(-1, self.digits[0].size(1), -1)
+        return Whole(tuple(digit.gather(2, places) for digit in self.digits)).double()
+
+
+def bound_square(one: torch.Tensor, other: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Return (B,) float64, at least the squared norm of sum_t w_t a_t (x) g_t, and nearly it, from Gram matrices.
+
+    Proof that it is not below. Entries and weights are exact, each product of two entries loses one rounding and each
+    sum of up to 2^16 terms at most 2^16: in all below 2^-36 of the sum of sizes, which is k^2 with
+    k = sum_t w_t |a_t||g_t| (Cauchy and Schwarz). So much is added.
+
+    Args:
+        one: (B, T, T), exact inner products of the a_t.
+        other: of the g_t.
+        weights: (B, T) float64, w_t >= 0.
+    """
+    if one.device.type != "cpu":
+        values = one.double() * other.double() * weights[:, :, None] * weights[:, None, :]
+        sizes = (one.diagonal(dim1=1, dim2=2).double() * other.diagonal(dim1=1, dim2=2).double()).sqrt() * weights
+        return values.sum(2).sum(1) + 2.0**-36 * sizes.sum(1).square()
+    out = torch.empty(len(one), 2, dtype=torch.float64)
+    _in_threads(_dot_grams, *(part.contiguous().numpy() for part in (one, other, weights, out)))
+    return out[:, 0] + 2.0**-36 * out[:, 1].square()
+
+
+def add_product(total: torch.Tensor, left: Whole, right: Whole, unit: float) -> None:
+    """Add unit * left^T right to `total` (m, n) float64, exactly.
+
+    Every number that is added is a whole multiple of `unit`, a power of two, and so is the total, below 2^53 of it.
+    """
+    for i, one in enumerate(left.digits):
+        for j, other in enumerate(right.digits):
+            for a, b in zip(*(digit.flatten(0, 1).split(MOST_TERMS) for digit in (one, other)), strict=True):
+                total.add_(multiply(a.T, b), alpha=unit * BASE ** (i + j))
+
+
+def multiply(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Return the exact product of int8 matrices (m, k) and (k, n) with k <= `MOST_TERMS`: int32, or float64 where the
+    device's own int8 products failed a trial or do not come in this shape."""
+    if _fits(left, right) and _is_exact(left.device.type):
+        return torch._int_mm(left, right)  # noqa: SLF001 - the only product of int8; tests hold what it does
+    return left.double() @ right.double()
+
+
+def _fits(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Return whether the device has int8 products of this shape; CUDA wants more than 16 rows and multiples of 8."""
+    return left.device.type == "cpu" or (left.size(0) > 16 and not left.size(1) % 8 and not right.size(1) % 8)
+
+
+@cache
+def _is_exact(device: str) -> bool:
+    """Try products of extremes, which saturate where pairs of them are added up in 16 bits."""
+    extremes = torch.tensor([-128, 127, -127, 127], dtype=torch.int8).repeat(64, 64)
+    known = extremes.int() @ extremes.int().T
+    try:
+        return torch.equal(torch._int_mm(extremes.to(device), extremes.to(device).T).cpu(), known)  # noqa: SLF001
+    except (RuntimeError, NotImplementedError):
+        return False
+
+
+def _grams(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Return the inner products (B, T, T) of int8 rows, in int32 or, where the rows are longer, in float64."""
+    parts = [
+        torch.stack([multiply(a, b.T) for a, b in zip(left.unbind(0), right.unbind(0), strict=True)])
+        for left, right in zip(one.split(MOST_TERMS, 2), other.split(MOST_TERMS, 2), strict=True)
+    ]
+    return parts[0] if len(parts) == 1 else _added([part.double() for part in parts])
+
+
+def _added(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Add up entry by entry: the sum over a stack may add the last examples in another order."""
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
+
+
+def _rounded(records: torch.Tensor, factors: torch.Tensor, seeds: torch.Tensor) -> torch.Tensor:
+    """Return what `_round_rows` writes, by torch."""
+    words = (torch.arange(records.size(2), device=records.device) + (seeds.long() & 0xFFFFFFFF)[..., None]) & 0xFFFFFFFF
+    words = (words * 0x9E3779B1) & 0xFFFFFFFF
+    words = ((words ^ (words >> 15)) * 0x85EBCA77) & 0xFFFFFFFF
+    shares = torch.where(seeds[..., None] != 0, (words >> 9).float() * 2.0**-23, 0.5)
+    values = (records * factors[..., None] + shares).floor().clamp(-127.0, 127.0)
+    return torch.where(factors[..., None] != 0, values, 0.0).to(torch.int8)
+
+
+def _halves(records: torch.Tensor, factors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return what `_split_rows` writes, by torch."""
+    limit = float(TOP[2])
+    values = (records * factors[..., None] + 0.5).floor().clamp(-limit, limit)
+    values = torch.where(factors[..., None] != 0, values, 0.0).int()
+    upper = (values + 64) >> 7
+    return (values - (upper << 7)).to(torch.int8), upper.to(torch.int8)
