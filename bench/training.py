@@ -151,9 +151,7 @@ def plain(model: PreTrainedModel) -> Step:
     return step
 
 
-def ours(
-    model: PreTrainedModel, torch_noise: bool = False, made: type[BookkeepingEngine] = IntegerEngine
-) -> Step:
+def ours(model: PreTrainedModel, torch_noise: bool = False, made: type[BookkeepingEngine] = IntegerEngine) -> Step:
     """One step as `TrainQuery` takes it; with torch's noise it shows what noise from the system's entropy costs."""
     optimiser, engine, noise = adam(model), made(model), NoiseSource()
     parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}

@@ -118,6 +118,11 @@ class BookkeepingEngine:
                         value.sum().backward(retain_graph=index + 1 < len(values))
                     yield books.close()
 
+    def list_bits(self, contributions: dict[torch.Tensor, Contribution], _clipping_norm: float) -> list[torch.Tensor]:
+        """Return all that the norms and sums of a batch are computed from, and the norms, examples first."""
+        stacks = stack_contributions(contributions)
+        return [part for stack in stacks for part in (*stack.tensors(), stack.squared_norms())]
+
     @contextmanager
     def _booking(self, books: "_Books") -> Iterator[None]:
         handles = []

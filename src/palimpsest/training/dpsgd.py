@@ -23,9 +23,10 @@ from palimpsest.progress import track
 from palimpsest.records.record import Record
 from palimpsest.training.batches import MicroBatch, Widths, groups, micro_batches, places
 from palimpsest.training.bookkeeping import BookkeepingEngine, room
-from palimpsest.training.check import fill_zeros, has_same_bits, self_check
+from palimpsest.training.check import check_sums, fill_zeros, has_same_bits, self_check
 from palimpsest.training.checkpoint import find_checkpoint, load_checkpoint, save_checkpoint
 from palimpsest.training.engine import EngineError, Gradients
+from palimpsest.training.integers import IntegerEngine
 from palimpsest.training.optimiser import Optimiser
 from palimpsest.training.plan import TrainingPlan
 from palimpsest.training.team import Team
@@ -72,7 +73,7 @@ class TrainQuery:
             checked before a private row is read; an empty one skips the check.
         shapes: *public* records, two or more of each width, on which `batch_bits` is tried.
         encode_probe: like `encode`, but without random draws, so that the check can compare; None where it has none.
-        engine: builds the gradient engine on a model.
+        engine: builds the gradient engine on a model, if a trial on `shapes` finds no fault of it: see `choose_engine`.
         precision: "float32", or "bf16" for forward and backward passes under autocast; norms, sums, noise and weights
             stay in float32.
         checkpoints: the folder that keeps a stopped run's state; none keeps nothing.
@@ -93,7 +94,7 @@ class TrainQuery:
     probe: Sequence[Record] = ()
     shapes: Sequence[Record] = ()
     encode_probe: Callable[[Sequence[PrivateRow]], Any] | None = None
-    engine: Callable[[nn.Module], BookkeepingEngine] = BookkeepingEngine
+    engine: type[BookkeepingEngine] = IntegerEngine
     precision: str = FULL
     checkpoints: Path | None = None
     checkpoint_steps: int = 50
@@ -144,13 +145,24 @@ class TrainQuery:
         or as many as a unit is padded to, with the model's own weights where they are not all zero. The result holds
         for this machine, this number of threads and these weights' shapes.
         """
+        return self.choose_engine() is self.engine or self._has_own_bits(BookkeepingEngine)
+
+    def choose_engine(self) -> type[BookkeepingEngine]:
+        """Return the engine for this machine: `engine` where `batch_bits` holds of it, else the one of float64 sums.
+
+        Rounding to whole numbers makes a difference in a last bit a thousand times as large, so it is left to machines
+        that have none.
+        """
+        return self.engine if self._has_own_bits(self.engine) else BookkeepingEngine
+
+    def _has_own_bits(self, kind: type[BookkeepingEngine]) -> bool:
         model, encode = copy.deepcopy(self.model).eval(), self.encode_probe or self.encode
         fill_zeros(model)
-        engine, losses = self.engine(model), partial(self.compute_losses, model)
+        engine, losses = kind(model), partial(self.compute_losses, model)
         for group, (one, other) in product(groups(self.most_rows, self.person), self._pairs()):
             size = places(self.micro_batch, group) * group
             mixed, alike = encode([*[one] * group, *[other] * (size - group)]), encode([one] * size)
-            if not has_same_bits(engine, losses, mixed, alike, size, group):
+            if not has_same_bits(engine, losses, mixed, alike, size, group, self.plan.clipping_norm):
                 return False
         return True
 
@@ -194,6 +206,7 @@ class TrainQuery:
             for which in range(self.plan.passes):
                 losses = partial(self._select_loss, which)
                 self_check(self.engine, self.model, losses, batch, alone, dtype_of(self.precision))
+                check_sums(self.engine, self.model, losses, batch, self.plan.clipping_norm)
 
     def _select_loss(self, which: int, model: nn.Module, batch: Any) -> torch.Tensor:
         return self.compute_losses(model, batch)[which]
@@ -219,7 +232,7 @@ class _Trainer:
     def __init__(self, query: TrainQuery, rows: Sequence[PrivateRow]) -> None:
         self._query, self._units, self._team = query, sorted(group_by_person(rows), key=_place), Team.current()
         self._model = copy.deepcopy(query.model).eval()
-        self._engine = query.engine(self._model)
+        self._engine = query.choose_engine()(self._model)
         self._parameters = {name: p for name, p in self._model.named_parameters() if p.requires_grad}
         weights = sum(p.numel() for p in self._parameters.values())
         variance = (query.plan.noise_std(weights) / query.plan.divisor) ** 2

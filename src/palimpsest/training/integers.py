@@ -248,6 +248,17 @@ class IntegerEngine(BookkeepingEngine):
         super().__init__(model, grams_are_cheaper)
 
     @torch.no_grad()
+    def list_bits(self, contributions: dict[torch.Tensor, Contribution], clipping_norm: float) -> list[torch.Tensor]:
+        """Return also the whole numbers, of seeds that all examples share."""
+        examples = len(next(part for given in contributions.values() for part in given.tensors()))
+        seeds = torch.zeros(examples, dtype=torch.int32)
+        pieces = [piece for given in contributions.values() for piece in _pieces_of(given, seeds, clipping_norm)]
+        like = next(iter(self._names))
+        norms = fold_within(pieces, torch.ones(examples, dtype=torch.float64, device=like.device), clipping_norm)
+        bits = [norms, *(part for piece in pieces for part in piece.bits())]
+        return [*bits, *super().list_bits(contributions, clipping_norm)]
+
+    @torch.no_grad()
     def _clip(
         self,
         contributions: dict[torch.Tensor, Contribution],
