@@ -33,7 +33,7 @@ import torch
 
 from palimpsest.training.bookkeeping import BookkeepingEngine
 from palimpsest.training.engine import ClippedSum, Gradients
-from palimpsest.training.ghost import Contribution, Ghost, KeptGradients, WeightUse
+from palimpsest.training.ghost import Contribution, Ghost, GhostRule, KeptGradients, WeightUse
 from palimpsest.training.whole import TOP, Whole, add_product, bound_square, peaks
 
 _FINE = 2.0**-20  # of C: the grid of vectors and of table rows
@@ -243,9 +243,9 @@ class IntegerEngine(BookkeepingEngine):
     `weight * clipping_norm` in L2 over all trainable parameters, with nothing left for rounding.
     """
 
-    def __init__(self, model: torch.nn.Module) -> None:
+    def __init__(self, model: torch.nn.Module, prefer_ghost: GhostRule = grams_are_cheaper) -> None:
         """Attach to `model`, as the engine of `bookkeeping` does."""
-        super().__init__(model, grams_are_cheaper)
+        super().__init__(model, prefer_ghost)
 
     @torch.no_grad()
     def list_bits(self, contributions: dict[torch.Tensor, Contribution], clipping_norm: float) -> list[torch.Tensor]:

@@ -1,0 +1,166 @@
+"""Sums in whole numbers: what one example adds is what was checked, to the last bit, and close to its gradient."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from palimpsest.training import whole
+from palimpsest.training.integers import IntegerEngine
+from palimpsest.training.whole import MOST_TERMS, TOP, Whole, bound_square, multiply, peaks
+from tests.training.test_bookkeeping import (
+    ALWAYS,
+    NEVER,
+    both_losses,
+    clipped,
+    example_gradients,
+    make_batch,
+    make_model,
+    relative_error,
+)
+
+C = 0.3
+EXAMPLES, TOKENS = 4, 7
+SEEDS = torch.tensor([5, -7, 11, 13], dtype=torch.int32)
+KINDS = pytest.mark.parametrize("prefer_ghost", [ALWAYS, NEVER], ids=["products", "kept"])
+TIED = pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
+
+
+def summed(model, losses, prefer_ghost=ALWAYS, weights=None, seeds=SEEDS, norm=C, group=1):
+    """The sum over a batch, flat."""
+    engine = IntegerEngine(model, prefer_ghost)
+    size = EXAMPLES if weights is None else len(weights) * group
+    (found,) = engine.clipped_sums(lambda: (losses(),), size, norm, None, group, weights, seeds[: size // group])
+    names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+    parts = {name: torch.zeros_like(p, dtype=torch.float64) for name, p in model.named_parameters()}
+    return torch.cat([(parts | found.gradients)[name].flatten() for name in names])
+
+
+def only(*examples: int) -> torch.Tensor:
+    return torch.tensor([float(place in examples) for place in range(EXAMPLES)], dtype=torch.float64)
+
+
+@KINDS
+@TIED
+def test_a_sum_is_near_that_of_clipped_gradients(tied, prefer_ghost) -> None:
+    model, batch = make_model(tied, torch.float32), make_batch(TOKENS)
+    expected = clipped(example_gradients(model, both_losses, batch).double(), C)
+    assert relative_error(summed(model, lambda: both_losses(model, batch), prefer_ghost), expected) < 0.02
+
+
+@KINDS
+@TIED
+def test_all_less_one_is_exactly_what_the_one_adds(tied, prefer_ghost) -> None:
+    """No rounding is left in a sum: the difference of neighbours is a contribution whose length was checked."""
+    model, batch = make_model(tied, torch.float32), make_batch(TOKENS)
+    own = [summed(model, lambda: both_losses(model, batch), prefer_ghost, only(one)) for one in range(EXAMPLES)]
+    every = summed(model, lambda: both_losses(model, batch), prefer_ghost)
+    for one in range(EXAMPLES):
+        others = only(*(set(range(EXAMPLES)) - {one}))
+        fewer = summed(model, lambda: both_losses(model, batch), prefer_ghost, others)
+        assert torch.equal(every - fewer, own[one])
+        assert 0.99 * C < own[one].norm() <= C
+    assert torch.equal(sum(reversed(own)), every)
+
+
+@KINDS
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_gradient_that_is_not_finite_adds_exactly_nothing(bad, prefer_ghost) -> None:
+    model, batch = make_model(True, torch.float32), make_batch(TOKENS)
+    factors = torch.tensor([1.0, bad, 1.0, 1.0])
+    found = summed(model, lambda: both_losses(model, batch) * factors, prefer_ghost)
+    assert torch.equal(found, summed(model, lambda: both_losses(model, batch), prefer_ghost, only(0, 2, 3)))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    tokens=st.integers(1, 9),
+    rows=st.integers(1, 40),
+    columns=st.integers(1, 40),
+    scale=st.floats(-30, 30),
+    spread=st.floats(0, 12),
+)
+def test_no_example_adds_more_than_c(seed, tokens, rows, columns, scale, spread) -> None:
+    """Whatever the sizes and the scales of its tokens: they decide how near the sum is, and not how long."""
+    generator = torch.Generator().manual_seed(seed)
+    layer = nn.Linear(columns, rows, bias=False)
+    inputs = torch.randn(EXAMPLES, tokens, columns, generator=generator)
+    pulls = torch.randn(EXAMPLES, tokens, rows, generator=generator)
+    pulls = pulls * 10.0 ** (scale + spread * torch.randn(EXAMPLES, tokens, 1, generator=generator))
+    for one in range(EXAMPLES):
+        found = summed(layer, lambda: (layer(inputs) * pulls).sum((1, 2)), ALWAYS, only(one))
+        assert found.norm() <= C
+
+
+def test_cancelling_tokens_never_pass_the_clip() -> None:
+    """The proposed factor is far too large where rounding hides that tokens cancel; the check finds it."""
+    layer = nn.Linear(3, 2, bias=False)
+    inputs = torch.tensor([[[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]]]).expand(EXAMPLES, -1, -1)
+    for residue in (0.0, 1e-7, 1e-5, 1e-4, 1e-3):
+        pulls = 1e6 * torch.tensor([[[1.0, 1.0], [-1.0, -1.0 - residue]]])
+        assert summed(layer, lambda p=pulls: (layer(inputs) * p).sum((1, 2)), ALWAYS, only(0)).norm() <= C
+
+
+def test_rows_of_one_unit_are_clipped_as_one_and_weights_bound_it() -> None:
+    model, batch = make_model(True, torch.float32), make_batch(TOKENS)
+    for weights in ([1.0, 0.0], [0.25, 0.0], [0.0, 1.0]):
+        own = torch.tensor(weights, dtype=torch.float64)
+        found = summed(model, lambda: both_losses(model, batch), ALWAYS, own, group=2)
+        assert 0.99 * C * max(weights) < found.norm() <= C * max(weights)
+
+
+def test_products_in_float64_give_the_same_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where int8 products fail the trial, the same whole numbers go the slower way."""
+    model, batch = make_model(True, torch.float32), make_batch(TOKENS)
+    fast = summed(model, lambda: both_losses(model, batch))
+    monkeypatch.setattr(whole, "_is_exact", lambda _device: False)
+    assert torch.equal(summed(model, lambda: both_losses(model, batch)), fast)
+
+
+@pytest.mark.parametrize("entry", [-128, 127])
+def test_int32_holds_as_many_products_as_are_added_in_it(entry: int) -> None:
+    rows = torch.full((17, MOST_TERMS), entry, dtype=torch.int8)
+    assert multiply(rows, rows.T)[0, 0] == entry**2 * MOST_TERMS < 2**31
+    wide = Whole((torch.full((1, 2, MOST_TERMS + 9), entry, dtype=torch.int8),))
+    assert wide.gram().tolist() == [[[float(entry**2 * (MOST_TERMS + 9))] * 2] * 2]
+
+
+def test_compiled_kernels_and_torch_give_the_same_whole_numbers() -> None:
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(3, 5, 300, generator=generator)
+    factors = 127.0 / peaks(rows)
+    assert torch.equal(peaks(rows), rows.abs().amax(2))
+    for seeds in (torch.zeros(3, 5, dtype=torch.int32), torch.arange(-7, 8, dtype=torch.int32).view(3, 5) * 99_991 | 1):
+        assert torch.equal(Whole.round(rows, factors, seeds).digits[0], whole._rounded(rows, factors, seeds))
+    low, high = Whole.split(rows, factors * 100).digits
+    assert all(map(torch.equal, (low, high), whole._halves(rows, factors * 100)))
+    assert (128 * high.int() + low.int()).abs().max() <= TOP[2]
+
+
+def test_rounding_has_no_bias_over_seeds() -> None:
+    rows, factors = torch.full((1, 1, 64), 0.3), torch.ones(1, 1)
+    found = [Whole.round(rows, factors, torch.tensor([[2 * seed + 1]], dtype=torch.int32)) for seed in range(400)]
+    mean = float(np.mean([one.digits[0].float().mean() for one in found]))
+    assert abs(mean - 0.3) < 5 * math.sqrt(0.21 / (400 * 64))
+
+
+def test_the_bound_of_a_square_is_not_below_it() -> None:
+    generator = torch.Generator().manual_seed(1)
+    left, right = (Whole((torch.randint(-127, 128, (2, 33, 50), generator=generator).to(torch.int8),)) for _ in "ab")
+    ones = torch.ones(2, 33, dtype=torch.float64)
+    exact = torch.bmm(left.double().mT, right.double()).square().sum((1, 2))
+    bound = bound_square(left.gram(), right.gram(), ones)
+    assert (exact <= bound).all() and (bound <= exact * (1 + 1e-6) + 1).all()
+
+
+def test_a_sum_depends_on_the_seed_alone_beside_the_example() -> None:
+    model, batch = make_model(True, torch.float32), make_batch(TOKENS)
+    one = summed(model, lambda: both_losses(model, batch), ALWAYS, only(1))
+    other = summed(model, lambda: both_losses(model, batch), ALWAYS, only(1), SEEDS + 2)
+    assert not torch.equal(one, other)
+    assert relative_error(one, other) < 0.05
