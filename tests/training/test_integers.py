@@ -136,9 +136,9 @@ def test_compiled_kernels_and_torch_give_the_same_whole_numbers() -> None:
     factors = 127.0 / peaks(rows)
     assert torch.equal(peaks(rows), rows.abs().amax(2))
     for seeds in (torch.zeros(3, 5, dtype=torch.int32), torch.arange(-7, 8, dtype=torch.int32).view(3, 5) * 99_991 | 1):
-        assert torch.equal(Whole.round(rows, factors, seeds).digits[0], whole._rounded(rows, factors, seeds))
+        assert torch.equal(Whole.round(rows, factors, seeds).digits[0], whole._rounded(rows, factors, seeds))  # noqa: SLF001
     low, high = Whole.split(rows, factors * 100).digits
-    assert all(map(torch.equal, (low, high), whole._halves(rows, factors * 100)))
+    assert all(map(torch.equal, (low, high), whole._halves(rows, factors * 100)))  # noqa: SLF001
     assert (128 * high.int() + low.int()).abs().max() <= TOP[2]
 
 
@@ -155,7 +155,8 @@ def test_the_bound_of_a_square_is_not_below_it() -> None:
     ones = torch.ones(2, 33, dtype=torch.float64)
     exact = torch.bmm(left.double().mT, right.double()).square().sum((1, 2))
     bound = bound_square(left.gram(), right.gram(), ones)
-    assert (exact <= bound).all() and (bound <= exact * (1 + 1e-6) + 1).all()
+    assert (exact <= bound).all()
+    assert (bound <= exact * (1 + 1e-6) + 1).all()
 
 
 def test_a_sum_depends_on_the_seed_alone_beside_the_example() -> None:

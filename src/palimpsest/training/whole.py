@@ -44,11 +44,13 @@ def _round_rows(rows: np.ndarray, factors: np.ndarray, seeds: np.ndarray, out: n
     limit = np.float32(127.0)
     for i in range(rows.shape[0]):
         factor, seed = factors[i], seeds[i]
+        start = np.uint32(seed * np.uint32(0xC2B2AE3D))
+        start = np.uint32(np.uint32(start ^ np.uint32(start >> np.uint32(13))) * np.uint32(0x27D4EB2F))
         for j in range(rows.shape[1]):
             if factor == 0:
                 out[i, j] = 0
                 continue
-            word = np.uint32(np.uint32(np.uint32(j) + seed) * np.uint32(0x9E3779B1))
+            word = np.uint32(np.uint32(np.uint32(j) * np.uint32(0x9E3779B1)) ^ start)
             word = np.uint32(np.uint32(word ^ np.uint32(word >> np.uint32(15))) * np.uint32(0x85EBCA77))
             share = np.float32(np.int32(word >> np.uint32(9))) * np.float32(2.0**-23)
             value = np.floor(rows[i, j] * factor + (share if seed else np.float32(0.5)))
@@ -237,8 +239,9 @@ def _added(parts: Sequence[torch.Tensor]) -> torch.Tensor:
 
 def _rounded(records: torch.Tensor, factors: torch.Tensor, seeds: torch.Tensor) -> torch.Tensor:
     """Return what `_round_rows` writes, by torch."""
-    words = (torch.arange(records.size(2), device=records.device) + (seeds.long() & 0xFFFFFFFF)[..., None]) & 0xFFFFFFFF
-    words = (words * 0x9E3779B1) & 0xFFFFFFFF
+    starts = (seeds.long() & 0xFFFFFFFF) * 0xC2B2AE3D & 0xFFFFFFFF
+    starts = (starts ^ (starts >> 13)) * 0x27D4EB2F & 0xFFFFFFFF
+    words = (torch.arange(records.size(2), device=records.device) * 0x9E3779B1 & 0xFFFFFFFF) ^ starts[..., None]
     words = ((words ^ (words >> 15)) * 0x85EBCA77) & 0xFFFFFFFF
     shares = torch.where(seeds[..., None] != 0, (words >> 9).float() * 2.0**-23, 0.5)
     values = (records * factors[..., None] + shares).floor().clamp(-127.0, 127.0)
