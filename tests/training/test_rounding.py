@@ -169,7 +169,7 @@ def test_bits_are_tried_with_weights_that_are_not_zero():
 def test_the_shapes_of_a_person_s_rows_are_tried_too(person, tried, monkeypatch):
     seen = set()
 
-    def same(engine, per_row, mixed, alike, size, group):
+    def same(engine, per_row, mixed, alike, size, group, _norm):
         assert len(mixed) == len(alike) == size == MICRO // group * group
         seen.add(group)
         return group < 4

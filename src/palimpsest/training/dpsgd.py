@@ -145,7 +145,7 @@ class TrainQuery:
         or as many as a unit is padded to, with the model's own weights where they are not all zero. The result holds
         for this machine, this number of threads and these weights' shapes.
         """
-        return self.choose_engine() is self.engine or self._has_own_bits(BookkeepingEngine)
+        return any(self._has_own_bits(kind) for kind in dict.fromkeys((self.engine, BookkeepingEngine)))
 
     def choose_engine(self) -> type[BookkeepingEngine]:
         """Return the engine for this machine: `engine` where `batch_bits` holds of it, else the one of float64 sums.
@@ -153,7 +153,8 @@ class TrainQuery:
         Rounding to whole numbers makes a difference in a last bit a thousand times as large, so it is left to machines
         that have none.
         """
-        return self.engine if self._has_own_bits(self.engine) else BookkeepingEngine
+        kept = self.engine is BookkeepingEngine or self._has_own_bits(self.engine)
+        return self.engine if kept else BookkeepingEngine
 
     def _has_own_bits(self, kind: type[BookkeepingEngine]) -> bool:
         model, encode = copy.deepcopy(self.model).eval(), self.encode_probe or self.encode
