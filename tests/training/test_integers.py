@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from palimpsest.training import whole
-from palimpsest.training.integers import IntegerEngine
+from palimpsest.training.ghost import WeightUse
+from palimpsest.training.integers import IntegerEngine, Matrix, _pieces_of
 from palimpsest.training.whole import MOST_TERMS, TOP, Whole, bound_square, multiply, peaks
 from tests.training.test_bookkeeping import (
     ALWAYS,
@@ -68,6 +69,58 @@ def test_all_less_one_is_exactly_what_the_one_adds(tied, prefer_ghost) -> None:
 
 
 @KINDS
+@TIED
+def test_no_bit_of_an_example_follows_from_those_beside_it(tied, prefer_ghost) -> None:
+    """Scales, roundings and clip factors are each example's own."""
+    model, batch = make_model(tied, torch.float32), make_batch(TOKENS)
+    for others in (1e3, 1e-3, 0.0):
+        factors = torch.tensor([1.0, others, others, others])
+        found = summed(model, lambda f=factors: both_losses(model, batch) * f, prefer_ghost, only(0))
+        assert torch.equal(found, summed(model, lambda: both_losses(model, batch), prefer_ghost, only(0)))
+
+
+@KINDS
+@TIED
+@pytest.mark.parametrize("length", [0.02, 0.9])
+def test_a_square_is_that_of_what_is_added(tied, prefer_ghost, length) -> None:
+    """The check sees cross terms between a head and its table, and repeated rows of a table."""
+    model, batch = make_model(tied, torch.float32), make_batch(TOKENS)
+    engine = IntegerEngine(model, prefer_ghost)
+    (booked,) = engine.book_losses(lambda: (both_losses(model, batch),), EXAMPLES, 1)
+    for parameter, given_ in booked.items():
+        pieces = _pieces_of(given_, SEEDS, C)
+        for one in range(EXAMPLES):
+            for piece in pieces:
+                piece.fold(length * only(one))
+            total = torch.zeros_like(parameter, dtype=torch.float64)
+            for piece in pieces:
+                piece.add(total)
+            found = sum(float(piece.squares()[one]) for piece in pieces)
+            true = float(total.square().sum())
+            assert true * (1 - 2.0**-40) <= found <= true * (1 + 1e-6) + 1e-12
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_last_bit_moves_its_own_number_alone(side: str) -> None:
+    """Seeds are no computed numbers, which would turn one last bit into another rounding of everything."""
+    generator = torch.Generator().manual_seed(3)
+    parts = {"left": torch.randn(1, 2, 6, generator=generator), "right": torch.randn(1, 2, 40, generator=generator)}
+    places = (parts[side].abs() < parts[side].abs().amax(2, keepdim=True)).flatten().nonzero().flatten().tolist()
+    before = whole_numbers(**parts)
+    for place in places:
+        moved = {name: part.clone() for name, part in parts.items()}
+        own = moved[side].view(-1)
+        own[place] = torch.nextafter(own[place], torch.tensor(0.0))
+        assert sum(int((a != b).sum()) for a, b in zip(before, whole_numbers(**moved), strict=True)) <= 1
+
+
+def whole_numbers(left: torch.Tensor, right: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    piece = Matrix.of([WeightUse(left, right)], SEEDS[:1], C)
+    piece.fold(torch.ones(1, dtype=torch.float64))
+    return piece.bits()
+
+
+@KINDS
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_a_gradient_that_is_not_finite_adds_exactly_nothing(bad, prefer_ghost) -> None:
     model, batch = make_model(True, torch.float32), make_batch(TOKENS)
@@ -106,6 +159,16 @@ def test_cancelling_tokens_never_pass_the_clip() -> None:
         assert summed(layer, lambda p=pulls: (layer(inputs) * p).sum((1, 2)), ALWAYS, only(0)).norm() <= C
 
 
+def test_what_eight_bits_do_not_show_is_found_by_the_check() -> None:
+    """The proposed factor is far too large where the largest entries cancel and the small ones, which do not, are 0 in
+    eight bits."""
+    layer = nn.Linear(40, 30, bias=False)
+    pulls = torch.full((EXAMPLES, 64, 30), 0.003)
+    pulls[:, :, 0] = torch.tensor([1.0, -1.0]).repeat(32)
+    inputs = torch.ones(EXAMPLES, 64, 40)
+    assert 0.85 * C < summed(layer, lambda: (layer(inputs) * pulls).sum((1, 2)), ALWAYS, only(0)).norm() <= C
+
+
 def test_rows_of_one_unit_are_clipped_as_one_and_weights_bound_it() -> None:
     model, batch = make_model(True, torch.float32), make_batch(TOKENS)
     for weights in ([1.0, 0.0], [0.25, 0.0], [0.0, 1.0]):
@@ -120,6 +183,23 @@ def test_products_in_float64_give_the_same_sums(monkeypatch: pytest.MonkeyPatch)
     fast = summed(model, lambda: both_losses(model, batch))
     monkeypatch.setattr(whole, "_is_exact", lambda _device: False)
     assert torch.equal(summed(model, lambda: both_losses(model, batch)), fast)
+
+
+def test_products_that_saturate_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some processors shift the left side to 0 to 255, and add pairs of products up in 16 bits."""
+
+    def saturating(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        products = ((left.int() + 128)[:, :, None] * right.int()[None]).unflatten(1, (-1, 2))
+        pairs = products.sum(2).clamp(-(2**15), 2**15 - 1)
+        return (pairs.sum(1) - 128 * right.int().sum(0)).to(torch.int32)
+
+    rows = torch.full((17, 8), 127, dtype=torch.int8)
+    monkeypatch.setattr(torch, "_int_mm", saturating)
+    whole._is_exact.cache_clear()  # noqa: SLF001 - a trial that is kept for the process
+    try:
+        assert (multiply(rows, rows.T) == 8 * 127**2).all()
+    finally:
+        whole._is_exact.cache_clear()  # noqa: SLF001
 
 
 @pytest.mark.parametrize("entry", [-128, 127])
@@ -157,6 +237,18 @@ def test_the_bound_of_a_square_is_not_below_it() -> None:
     bound = bound_square(left.gram(), right.gram(), ones)
     assert (exact <= bound).all()
     assert (bound <= exact * (1 + 1e-6) + 1).all()
+
+
+def test_the_bound_covers_what_float64_loses() -> None:
+    """Squares of numbers of 15 bits pass 2^53: without the allowance half of the bounds would be below."""
+    generator = torch.Generator().manual_seed(2)
+    ones = torch.ones(64, 9, dtype=torch.float64)
+    narrow = Whole.split(torch.randn(64, 9, 64, generator=generator) * 4000, torch.ones(64, 9))
+    wide = Whole((torch.randint(-127, 128, (64, 9, 256), generator=generator).to(torch.int8),))
+    bound = bound_square(narrow.gram(), wide.gram(), ones)
+    for one, (a, b) in enumerate(zip(narrow.gram().long().tolist(), wide.gram().tolist(), strict=True)):
+        exact = sum(x * y for rows in zip(a, b, strict=True) for x, y in zip(*rows, strict=True))
+        assert exact <= int(bound[one])
 
 
 def test_a_sum_depends_on_the_seed_alone_beside_the_example() -> None:

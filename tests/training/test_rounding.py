@@ -28,6 +28,7 @@ from palimpsest.training.check import has_same_bits, self_check
 from palimpsest.training.dpsgd import TrainQuery
 from palimpsest.training.engine import EngineError
 from palimpsest.training.ghost import Ghost, KeptGradients, WeightUse
+from palimpsest.training.integers import IntegerEngine
 from palimpsest.training.losses import lm_head_loss
 from palimpsest.training.rounding import eta
 from tests.training.lm_loss import per_example_lm_loss
@@ -138,6 +139,14 @@ def test_bits_that_depend_on_the_neighbours_are_found():
         return (losses(model, ids)[0] * (1 + 1e-6 * ids.float().mean() / 128),)
 
     assert not query(losses=beside).batch_bits()
+
+
+def test_whole_sums_serve_where_bits_are_an_examples_own():
+    def beside(model, ids):
+        return (losses(model, ids)[0] * (1 + 1e-6 * ids.float().mean() / 128),)
+
+    assert query(engine=IntegerEngine).choose_engine() is IntegerEngine
+    assert query(engine=IntegerEngine, losses=beside).choose_engine() is BookkeepingEngine
 
 
 def test_a_width_that_follows_the_longest_neighbour_is_found():

@@ -40,7 +40,7 @@ _FINE = 2.0**-20  # of C: the grid of vectors and of table rows
 _LARGEST = 2.0**23  # whole numbers that float32 holds
 _SLACK = 1.0 - 2.0**-30  # of C^2: more than float64 loses in a sum of squares
 _AIM = 0.998  # of C: the length that examples are shrunk to, so that rounding seldom makes them longer
-_SHRINK = (0.99, 0.0)  # what an example that is too long is shrunk to, of C: a little less, then nothing
+_SHRINK = (0.99, 0.9, 0.0)  # what an example that is too long is shrunk to, of C: a little less, then nothing
 
 
 def grams_are_cheaper(tokens: int, rows: int, columns: int) -> bool:

@@ -211,8 +211,9 @@ def _fits(left: torch.Tensor, right: torch.Tensor) -> bool:
 
 @cache
 def _is_exact(device: str) -> bool:
-    """Try products of extremes, which saturate where pairs of them are added up in 16 bits."""
-    extremes = torch.tensor([-128, 127, -127, 127], dtype=torch.int8).repeat(64, 64)
+    """Try products of all pairs of extremes: some saturate where pairs are added up in 16 bits, of shifted bytes too."""
+    pairs = torch.cartesian_prod(*[torch.tensor([-128, -127, 127], dtype=torch.int8)] * 2)
+    extremes = pairs.repeat(8, 64)[:64]
     known = extremes.int() @ extremes.int().T
     try:
         return torch.equal(torch._int_mm(extremes.to(device), extremes.to(device).T).cpu(), known)  # noqa: SLF001
