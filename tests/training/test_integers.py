@@ -28,6 +28,7 @@ C = 0.3
 EXAMPLES, TOKENS = 4, 7
 SEEDS = torch.tensor([5, -7, 11, 13], dtype=torch.int32)
 KINDS = pytest.mark.parametrize("prefer_ghost", [ALWAYS, NEVER], ids=["products", "kept"])
+INT8 = pytest.mark.parametrize("int8", [True, False], ids=["int8", "float32"])
 TIED = pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
 
 
@@ -177,12 +178,31 @@ def test_rows_of_one_unit_are_clipped_as_one_and_weights_bound_it() -> None:
         assert 0.99 * C * max(weights) < found.norm() <= C * max(weights)
 
 
-def test_products_in_float64_give_the_same_sums(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where int8 products fail the trial, the same whole numbers go the slower way."""
+@INT8
+@pytest.mark.parametrize("norm", [C, 1e-3, 30.0])
+def test_all_ways_of_a_product_give_the_same_sums(int8: bool, norm: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In int8, in float64 where that fails the trial, in float32 where it is slow, and in float64 beyond its range."""
     model, batch = make_model(True, torch.float32), make_batch(TOKENS)
-    fast = summed(model, lambda: both_losses(model, batch))
-    monkeypatch.setattr(whole, "_is_exact", lambda _device: False)
-    assert torch.equal(summed(model, lambda: both_losses(model, batch)), fast)
+    sums = []
+    for exact, fewest in ((True, 1), (False, 1), (True, 1 << 24)):
+        with monkeypatch.context() as patch:
+            patch.setattr(whole, "uses_int8", lambda _device: int8)
+            patch.setattr(whole, "_is_exact", lambda _device, own=exact: own)
+            patch.setattr(whole, "_FEWEST", fewest)
+            sums.append(summed(model, lambda: both_losses(model, batch), norm=norm))
+    monkeypatch.setattr(whole, "uses_int8", lambda _device: not int8)
+    assert all(torch.equal(one, summed(model, lambda: both_losses(model, batch), norm=norm)) for one in sums)
+
+
+def test_float32_holds_as_many_products_as_are_added_in_it() -> None:
+    """Whole numbers up to 2^24; larger ones go through float64."""
+    for size, peak in ((300, 127.0), (3, 16256.0)):
+        rows = torch.full((2000, size), peak)
+        parts = list(whole._exact_parts(rows, torch.full((2000, 4), 127.0)))  # noqa: SLF001
+        assert sum(len(part) for part, _ in parts) == 2000
+        for part, other in parts:
+            assert part.dtype == torch.float64 or len(part) * peak * 127.0 <= 2**24
+            assert multiply(part.T, other)[0, 0] == len(part) * peak * 127
 
 
 def test_products_that_saturate_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,16 +230,18 @@ def test_int32_holds_as_many_products_as_are_added_in_it(entry: int) -> None:
     assert wide.gram().tolist() == [[[float(entry**2 * (MOST_TERMS + 9))] * 2] * 2]
 
 
-def test_compiled_kernels_and_torch_give_the_same_whole_numbers() -> None:
+@INT8
+def test_compiled_kernels_and_torch_give_the_same_whole_numbers(int8: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     generator = torch.Generator().manual_seed(0)
     rows = torch.randn(3, 5, 300, generator=generator)
     factors = 127.0 / peaks(rows)
     assert torch.equal(peaks(rows), rows.abs().amax(2))
+    monkeypatch.setattr(whole, "uses_int8", lambda _device: int8)
     for seeds in (torch.zeros(3, 5, dtype=torch.int32), torch.arange(-7, 8, dtype=torch.int32).view(3, 5) * 99_991 | 1):
-        assert torch.equal(Whole.round(rows, factors, seeds).digits[0], whole._rounded(rows, factors, seeds))  # noqa: SLF001
-    low, high = Whole.split(rows, factors * 100).digits
-    assert all(map(torch.equal, (low, high), whole._halves(rows, factors * 100)))  # noqa: SLF001
-    assert (128 * high.int() + low.int()).abs().max() <= TOP[2]
+        assert torch.equal(Whole.round(rows, factors, seeds).double(), whole._rounded(rows, factors, seeds).double())  # noqa: SLF001
+    numbers = Whole.split(rows, factors * 100).double()
+    assert torch.equal(numbers, Whole(whole._halves(rows, factors * 100)).double())  # noqa: SLF001
+    assert numbers.abs().max() <= TOP[2]
 
 
 def test_rounding_has_no_bias_over_seeds() -> None:
@@ -227,6 +249,15 @@ def test_rounding_has_no_bias_over_seeds() -> None:
     found = [Whole.round(rows, factors, torch.tensor([[2 * seed + 1]], dtype=torch.int32)) for seed in range(400)]
     mean = float(np.mean([one.digits[0].float().mean() for one in found]))
     assert abs(mean - 0.3) < 5 * math.sqrt(0.21 / (400 * 64))
+
+
+@INT8
+def test_grams_are_exact(int8: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(whole, "uses_int8", lambda _device: int8)
+    rows = torch.randn(2, 5, 3000, generator=torch.Generator().manual_seed(4))
+    for factor in (3.0, 100.0, 5000.0):
+        numbers = Whole.split(rows, torch.full((2, 5), factor))
+        assert torch.equal(numbers.gram().double(), torch.bmm(numbers.double(), numbers.double().mT))
 
 
 def test_the_bound_of_a_square_is_not_below_it() -> None:

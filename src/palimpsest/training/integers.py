@@ -102,8 +102,8 @@ class Matrix:
     def fold(self, factors: torch.Tensor) -> None:
         """Round the narrow side with all scales; a token beyond the range, which has none, would be shrunk into it."""
         wanted = self.scale.double() * (factors / self.unit)[:, None]
-        most = torch.where(factors[:, None] > 0, TOP[2] * _inverse(self.peak.double()), 0.0)
-        self.folded = Whole.split(self.narrow, torch.minimum(wanted, most))
+        bounded = torch.minimum(wanted, TOP[2] * _inverse(self.peak.double()))
+        self.folded = Whole.split(self.narrow, torch.where(factors[:, None] > 0, bounded, 0.0))
 
     def squares(self) -> torch.Tensor:
         """Return (B,) at least the squared norm of exactly what `add` adds."""

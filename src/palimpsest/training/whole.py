@@ -1,19 +1,25 @@
-"""Whole numbers in int8 digits: records rounded to them, their exact products, and the exact sums of these.
+"""Whole numbers in digits: records rounded to them, their exact products, and the exact sums of these.
 
 A record (B, T, n) of float32 is multiplied by a factor of each token and rounded to whole numbers of one digit, -127 to
 127, or of two digits to base 128. Which whole numbers an example gets depends on its own bits, its factors and its
-seed, and on nothing beside it. A product of int8 is summed in int32, which holds `MOST_TERMS` products of any two
-digits, and larger sums in float64, which holds whole numbers up to 2^53: no order of addition changes either.
+seed, and on nothing beside it. No order of addition changes an exact sum, and each is kept where it is exact:
+
+* a product of int8 in int32, which holds `MOST_TERMS` products of any two digits. A digit that is 0 throughout, as the
+  upper one of a batch mostly is, is left out;
+* where a processor has no fast products of int8, the same numbers in float32, which holds whole sums up to 2^24: as
+  many products at a time as stay below that. Numbers too large for it go through float64;
+* all further sums in float64, which holds whole numbers up to 2^53.
 
 Kernels for processors are compiled and release Python's lock, so that threads share the rows. Other devices compute the
 same functions with torch.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
+from time import perf_counter
 
 import numpy as np
 import torch
@@ -22,6 +28,8 @@ from numba import njit
 TOP = {1: 127, 2: 127 * 128}  # largest whole number of one digit, and of two
 BASE = 128.0  # a higher digit counts this many times
 MOST_TERMS = (2**31 - 1) // 128**2  # products of two digits that int32 always holds: 131,071
+_SINGLE = 2.0**24  # whole numbers up to here are exact in float32
+_FEWEST = 64  # terms below which a product in float32 is cut so often that float64 is sooner done
 _SHARE = 1 << 16  # numbers below which another thread costs more than it saves
 _kernel = njit(cache=True, error_model="numpy", nogil=True)
 
@@ -73,6 +81,19 @@ def _split_rows(rows: np.ndarray, factors: np.ndarray, low: np.ndarray, high: np
 
 
 @_kernel
+def _nearest_rows(rows: np.ndarray, factors: np.ndarray, out: np.ndarray) -> None:  # pragma: no cover - compiled
+    """Write what `_split_rows` does as one number each."""
+    limit = np.float32(127.0 * 128.0)
+    for i in range(rows.shape[0]):
+        factor = factors[i]
+        for j in range(rows.shape[1]):
+            if factor == 0:
+                out[i, j] = np.float32(0.0)
+            else:
+                out[i, j] = min(max(np.floor(rows[i, j] * factor + np.float32(0.5)), -limit), limit)
+
+
+@_kernel
 def _dot_grams(one: np.ndarray, other: np.ndarray, weights: np.ndarray, out: np.ndarray) -> None:  # pragma: no cover
     """Write for each example the sum over t, s of w_t w_s one_ts other_ts, and the sum over t of w_t |a_t||g_t|."""
     for b in range(one.shape[0]):
@@ -114,7 +135,7 @@ def peaks(records: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Whole:
-    """Whole numbers (B, T, n) as int8 digits, the lower one first."""
+    """Whole numbers (B, T, n) as int8 digits, the lower one first, or all of each number in float32."""
 
     digits: tuple[torch.Tensor, ...]
 
@@ -129,7 +150,7 @@ class Whole:
         factors = factors.float().contiguous()
         if records.device.type != "cpu":
             return cls((_rounded(records, factors, seeds),))
-        out = torch.empty(records.shape, dtype=torch.int8)
+        out = torch.empty(records.shape, dtype=torch.int8 if uses_int8("cpu") else torch.float32)
         parts = records.flatten(0, 1).numpy(), factors.flatten().numpy(), seeds.flatten().numpy().view(np.uint32)
         _in_threads(_round_rows, *parts, out.flatten(0, 1).numpy())
         return cls((out,))
@@ -140,16 +161,25 @@ class Whole:
         factors = factors.float().contiguous()
         if records.device.type != "cpu":
             return cls(_halves(records, factors))
+        if not uses_int8("cpu"):
+            out = torch.empty(records.shape)
+            _in_threads(
+                _nearest_rows, records.flatten(0, 1).numpy(), factors.flatten().numpy(), out.flatten(0, 1).numpy()
+            )
+            return cls((out,))
         low, high = (torch.empty(records.shape, dtype=torch.int8) for _ in range(2))
         parts = (records.flatten(0, 1).numpy(), factors.flatten().numpy())
         _in_threads(_split_rows, *parts, low.flatten(0, 1).numpy(), high.flatten(0, 1).numpy())
         return cls((low, high))
 
     def gram(self) -> torch.Tensor:
-        """Return the exact inner products of the tokens, (B, T, T): int32 of one digit, float64 of two."""
-        if len(self.digits) == 1:
-            return _grams(self.digits[0], self.digits[0])
-        low, high = self.digits
+        """Return the exact inner products of the tokens, (B, T, T), in int32, float32 or float64."""
+        if self.digits[0].dtype == torch.float32:
+            return _float_grams(self.digits[0])
+        low, *rest = self.digits
+        if not rest or not bool(rest[0].any()):
+            return _grams(low, low)
+        high = rest[0]
         mixed = _grams(high, low).double()
         return BASE**2 * _grams(high, high).double() + _grams(low, low).double() + BASE * (mixed + mixed.mT)
 
@@ -192,16 +222,49 @@ def add_product(total: torch.Tensor, left: Whole, right: Whole, unit: float) -> 
     """
     for i, one in enumerate(left.digits):
         for j, other in enumerate(right.digits):
-            for a, b in zip(*(digit.flatten(0, 1).split(MOST_TERMS) for digit in (one, other)), strict=True):
-                total.add_(multiply(a.T, b), alpha=unit * BASE ** (i + j))
+            if i + j == 0 or (bool(one.any()) and bool(other.any())):
+                for a, b in _exact_parts(one.flatten(0, 1), other.flatten(0, 1)):
+                    total.add_(multiply(a.T, b), alpha=unit * BASE ** (i + j))
+
+
+def _exact_parts(one: torch.Tensor, other: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Cut two matrices (k, m) and (k, n) along k, so that each part's product is exact as `multiply` computes it."""
+    most = MOST_TERMS
+    if one.dtype == torch.float32:
+        most = int(_SINGLE // max(1.0, _largest(one) * _largest(other)))
+        if most < _FEWEST:
+            one, other, most = one.double(), other.double(), MOST_TERMS
+    return zip(one.split(most), other.split(most), strict=True)
 
 
 def multiply(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """Return the exact product of int8 matrices (m, k) and (k, n) with k <= `MOST_TERMS`: int32, or float64 where the
-    device's own int8 products failed a trial or do not come in this shape."""
+    """Return the exact product of (m, k) and (k, n), k <= `MOST_TERMS`.
+
+    Of int8 in int32, or in float64 where the device's own products failed a trial or do not come in this shape; of
+    floats as they are, which are exact in `_exact_parts`.
+    """
+    if left.dtype != torch.int8:
+        return left @ right
     if _fits(left, right) and _is_exact(left.device.type):
         return torch._int_mm(left, right)  # noqa: SLF001 - the only product of int8; tests hold what it does
     return left.double() @ right.double()
+
+
+@cache
+def uses_int8(device: str) -> bool:
+    """Return whether products of int8 are exact here and no slower than float32; the sums are the same either way."""
+    if not _is_exact(device):
+        return False
+    rows = torch.ones(256, 256, dtype=torch.int8, device=device)
+    return _seconds(torch._int_mm, rows) <= _seconds(torch.matmul, rows.float())  # noqa: SLF001
+
+
+def _seconds(product: Callable[..., torch.Tensor], rows: torch.Tensor) -> float:
+    product(rows, rows)
+    began = perf_counter()
+    for _ in range(8):
+        product(rows, rows)
+    return perf_counter() - began
 
 
 def _fits(left: torch.Tensor, right: torch.Tensor) -> bool:
@@ -211,7 +274,7 @@ def _fits(left: torch.Tensor, right: torch.Tensor) -> bool:
 
 @cache
 def _is_exact(device: str) -> bool:
-    """Try products of all pairs of extremes: some saturate where pairs are added up in 16 bits, of shifted bytes too."""
+    """Try products of all pairs of extremes: some devices add pairs up in 16 bits, shifted to 0 to 255 too."""
     pairs = torch.cartesian_prod(*[torch.tensor([-128, -127, 127], dtype=torch.int8)] * 2)
     extremes = pairs.repeat(8, 64)[:64]
     known = extremes.int() @ extremes.int().T
@@ -219,6 +282,20 @@ def _is_exact(device: str) -> bool:
         return torch.equal(torch._int_mm(extremes.to(device), extremes.to(device).T).cpu(), known)  # noqa: SLF001
     except (RuntimeError, NotImplementedError):
         return False
+
+
+def _largest(numbers: torch.Tensor) -> float:
+    """Return the largest |entry| of a matrix of float32."""
+    return float(peaks(numbers[None]).max())
+
+
+def _float_grams(rows: torch.Tensor) -> torch.Tensor:
+    """Return the inner products (B, T, T) of whole rows of float32, in float32 or, where that is too short, float64."""
+    most = int(_SINGLE // max(1.0, _largest(rows.flatten(0, 1)) ** 2))
+    if most < _FEWEST:
+        return torch.bmm(rows.double(), rows.double().mT)
+    parts = [torch.bmm(part, part.mT) for part in rows.split(most, 2)]
+    return parts[0] if len(parts) == 1 else _added([part.double() for part in parts])
 
 
 def _grams(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
