@@ -160,14 +160,15 @@ def test_cancelling_tokens_never_pass_the_clip() -> None:
         assert summed(layer, lambda p=pulls: (layer(inputs) * p).sum((1, 2)), ALWAYS, only(0)).norm() <= C
 
 
-def test_what_eight_bits_do_not_show_is_found_by_the_check() -> None:
-    """The proposed factor is far too large where the largest entries cancel and the small ones, which do not, are 0 in
-    eight bits."""
-    layer = nn.Linear(40, 30, bias=False)
-    pulls = torch.full((EXAMPLES, 64, 30), 0.003)
-    pulls[:, :, 0] = torch.tensor([1.0, -1.0]).repeat(32)
-    inputs = torch.ones(EXAMPLES, 64, 40)
-    assert 0.85 * C < summed(layer, lambda: (layer(inputs) * pulls).sum((1, 2)), ALWAYS, only(0)).norm() <= C
+@INT8
+def test_what_rounding_makes_longer_is_found_by_the_check(int8: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every entry lies between a half and one and is rounded up, so the proposed factor is far too large."""
+    monkeypatch.setattr(whole, "uses_int8", lambda _device: int8)
+    layer = nn.Linear(200, 200, bias=False)
+    inputs = torch.ones(EXAMPLES, 130, 200)
+    for norm in (0.3, 0.4, 0.5, 0.55):  # of one unit: somewhere between a half and one of its power of two
+        found = summed(layer, lambda: layer(inputs).sum((1, 2)), ALWAYS, only(0), norm=norm).norm()
+        assert found <= norm
 
 
 def test_rows_of_one_unit_are_clipped_as_one_and_weights_bound_it() -> None:
@@ -198,7 +199,7 @@ def test_float32_holds_as_many_products_as_are_added_in_it() -> None:
     """Whole numbers up to 2^24; larger ones go through float64."""
     for size, peak in ((300, 127.0), (3, 16256.0)):
         rows = torch.full((2000, size), peak)
-        parts = list(whole._exact_parts(rows, torch.full((2000, 4), 127.0)))  # noqa: SLF001
+        parts = list(whole._exact_parts(rows, torch.full((2000, 4), 127.0), peak * 127.0))  # noqa: SLF001
         assert sum(len(part) for part, _ in parts) == 2000
         for part, other in parts:
             assert part.dtype == torch.float64 or len(part) * peak * 127.0 <= 2**24
@@ -237,9 +238,9 @@ def test_compiled_kernels_and_torch_give_the_same_whole_numbers(int8: bool, monk
     factors = 127.0 / peaks(rows)
     assert torch.equal(peaks(rows), rows.abs().amax(2))
     monkeypatch.setattr(whole, "uses_int8", lambda _device: int8)
-    for seeds in (torch.zeros(3, 5, dtype=torch.int32), torch.arange(-7, 8, dtype=torch.int32).view(3, 5) * 99_991 | 1):
-        assert torch.equal(Whole.round(rows, factors, seeds).double(), whole._rounded(rows, factors, seeds).double())  # noqa: SLF001
-    numbers = Whole.split(rows, factors * 100).double()
+    seeds = torch.arange(-7, 8, dtype=torch.int32).view(3, 5) * 99_991
+    assert torch.equal(Whole.round(rows, factors, seeds).double(), whole._rounded(rows, factors, seeds).double())  # noqa: SLF001
+    numbers = Whole.split(rows, factors * 100, peaks(rows)).double()
     assert torch.equal(numbers, Whole(whole._halves(rows, factors * 100)).double())  # noqa: SLF001
     assert numbers.abs().max() <= TOP[2]
 
@@ -256,7 +257,7 @@ def test_grams_are_exact(int8: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(whole, "uses_int8", lambda _device: int8)
     rows = torch.randn(2, 5, 3000, generator=torch.Generator().manual_seed(4))
     for factor in (3.0, 100.0, 5000.0):
-        numbers = Whole.split(rows, torch.full((2, 5), factor))
+        numbers = Whole.split(rows, torch.full((2, 5), factor), peaks(rows))
         assert torch.equal(numbers.gram().double(), torch.bmm(numbers.double(), numbers.double().mT))
 
 
@@ -274,7 +275,8 @@ def test_the_bound_covers_what_float64_loses() -> None:
     """Squares of numbers of 15 bits pass 2^53: without the allowance half of the bounds would be below."""
     generator = torch.Generator().manual_seed(2)
     ones = torch.ones(64, 9, dtype=torch.float64)
-    narrow = Whole.split(torch.randn(64, 9, 64, generator=generator) * 4000, torch.ones(64, 9))
+    rows = torch.randn(64, 9, 64, generator=generator) * 4000
+    narrow = Whole.split(rows, torch.ones(64, 9), peaks(rows))
     wide = Whole((torch.randint(-127, 128, (64, 9, 256), generator=generator).to(torch.int8),))
     bound = bound_square(narrow.gram(), wide.gram(), ones)
     for one, (a, b) in enumerate(zip(narrow.gram().long().tolist(), wide.gram().tolist(), strict=True)):

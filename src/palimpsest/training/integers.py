@@ -90,9 +90,8 @@ class Matrix:
 
     def estimate(self) -> torch.Tensor:
         """Return (B,) float64 squared norms, nearly; infinite where something is not finite."""
-        steps = self.peak / TOP[1]
-        nearest = Whole.round(self.narrow, _inverse(steps), torch.zeros_like(steps, dtype=torch.int32))
-        found = bound_square(nearest.gram(), self.gram, (steps * self.scale).nan_to_num(0.0, 0.0, 0.0).double())
+        near = torch.bmm(self.narrow, self.narrow.mT)
+        found = bound_square(near, self.gram, self.scale.nan_to_num(0.0, 0.0, 0.0).double())
         return torch.where((self.scale.isfinite() & self.peak.isfinite()).all(1), found, torch.inf)
 
     def spread(self) -> torch.Tensor:
@@ -103,7 +102,7 @@ class Matrix:
         """Round the narrow side with all scales; a token beyond the range, which has none, would be shrunk into it."""
         wanted = self.scale.double() * (factors / self.unit)[:, None]
         bounded = torch.minimum(wanted, TOP[2] * _inverse(self.peak.double()))
-        self.folded = Whole.split(self.narrow, torch.where(factors[:, None] > 0, bounded, 0.0))
+        self.folded = Whole.split(self.narrow, torch.where(factors[:, None] > 0, bounded, 0.0), self.peak)
 
     def squares(self) -> torch.Tensor:
         """Return (B,) at least the squared norm of exactly what `add` adds."""

@@ -46,7 +46,7 @@ def _peak_rows(rows: np.ndarray, out: np.ndarray) -> None:  # pragma: no cover -
 
 @_kernel
 def _round_rows(rows: np.ndarray, factors: np.ndarray, seeds: np.ndarray, out: np.ndarray) -> None:  # pragma: no cover
-    """Round rows * factors up or down by a public hash of (seed, column), without bias; a seed of 0 to the nearest.
+    """Round rows * factors up or down by a public hash of (seed, column), without bias.
 
     A factor of 0 gives 0, whatever the row holds."""
     limit = np.float32(127.0)
@@ -61,7 +61,7 @@ def _round_rows(rows: np.ndarray, factors: np.ndarray, seeds: np.ndarray, out: n
             word = np.uint32(np.uint32(np.uint32(j) * np.uint32(0x9E3779B1)) ^ start)
             word = np.uint32(np.uint32(word ^ np.uint32(word >> np.uint32(15))) * np.uint32(0x85EBCA77))
             share = np.float32(np.int32(word >> np.uint32(9))) * np.float32(2.0**-23)
-            value = np.floor(rows[i, j] * factor + (share if seed else np.float32(0.5)))
+            value = np.floor(rows[i, j] * factor + share)
             out[i, j] = np.int8(np.int32(min(max(value, -limit), limit)))
 
 
@@ -135,17 +135,22 @@ def peaks(records: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Whole:
-    """Whole numbers (B, T, n) as int8 digits, the lower one first, or all of each number in float32."""
+    """Whole numbers (B, T, n).
+
+    Attributes:
+        digits: int8, the lower one first, or all of each number in float32.
+        top: no number is larger.
+    """
 
     digits: tuple[torch.Tensor, ...]
+    top: float = float(TOP[1])
 
     @classmethod
     def round(cls, records: torch.Tensor, factors: torch.Tensor, seeds: torch.Tensor) -> "Whole":
         """Round `records` (B, T, n) float32 times `factors` (B, T) to one digit.
 
         Args:
-            seeds: (B, T) int32, public functions of the example, the place and the step, by which rounding has no bias;
-                0 rounds to the nearest.
+            seeds: (B, T) int32, public functions of the example, the place and the step, by which rounding has no bias.
         """
         factors = factors.float().contiguous()
         if records.device.type != "cpu":
@@ -156,26 +161,31 @@ class Whole:
         return cls((out,))
 
     @classmethod
-    def split(cls, records: torch.Tensor, factors: torch.Tensor) -> "Whole":
-        """Round `records` (B, T, n) float32 times `factors` (B, T) to the nearest number of two digits."""
+    def split(cls, records: torch.Tensor, factors: torch.Tensor, peak: torch.Tensor) -> "Whole":
+        """Round `records` (B, T, n) float32 times `factors` (B, T) to the nearest number of two digits.
+
+        Args:
+            peak: (B, T), the largest entry of each row.
+        """
         factors = factors.float().contiguous()
+        top = min(float(TOP[2]), 1.0 + float(torch.where(factors > 0, factors * peak, 0.0).max()))
         if records.device.type != "cpu":
-            return cls(_halves(records, factors))
+            return cls(_halves(records, factors), top)
         if not uses_int8("cpu"):
             out = torch.empty(records.shape)
             _in_threads(
                 _nearest_rows, records.flatten(0, 1).numpy(), factors.flatten().numpy(), out.flatten(0, 1).numpy()
             )
-            return cls((out,))
+            return cls((out,), top)
         low, high = (torch.empty(records.shape, dtype=torch.int8) for _ in range(2))
         parts = (records.flatten(0, 1).numpy(), factors.flatten().numpy())
         _in_threads(_split_rows, *parts, low.flatten(0, 1).numpy(), high.flatten(0, 1).numpy())
-        return cls((low, high))
+        return cls((low, high), top)
 
     def gram(self) -> torch.Tensor:
         """Return the exact inner products of the tokens, (B, T, T), in int32, float32 or float64."""
         if self.digits[0].dtype == torch.float32:
-            return _float_grams(self.digits[0])
+            return _float_grams(self.digits[0], self.top)
         low, *rest = self.digits
         if not rest or not bool(rest[0].any()):
             return _grams(low, low)
@@ -191,7 +201,7 @@ class Whole:
     def pick(self, columns: torch.Tensor) -> torch.Tensor:
         """Return the entries at each example's `columns` (B, S) of every token, (B, T, S) float64."""
         places = columns[:, None, :].expand(-1, self.digits[0].size(1), -1)
-        return Whole(tuple(digit.gather(2, places) for digit in self.digits)).double()
+        return Whole(tuple(digit.gather(2, places) for digit in self.digits), self.top).double()
 
 
 def bound_square(one: torch.Tensor, other: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
@@ -223,15 +233,19 @@ def add_product(total: torch.Tensor, left: Whole, right: Whole, unit: float) -> 
     for i, one in enumerate(left.digits):
         for j, other in enumerate(right.digits):
             if i + j == 0 or (bool(one.any()) and bool(other.any())):
-                for a, b in _exact_parts(one.flatten(0, 1), other.flatten(0, 1)):
+                for a, b in _exact_parts(one.flatten(0, 1), other.flatten(0, 1), left.top * right.top):
                     total.add_(multiply(a.T, b), alpha=unit * BASE ** (i + j))
 
 
-def _exact_parts(one: torch.Tensor, other: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Cut two matrices (k, m) and (k, n) along k, so that each part's product is exact as `multiply` computes it."""
+def _exact_parts(one: torch.Tensor, other: torch.Tensor, top: float) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Cut two matrices (k, m) and (k, n) along k, so that each part's product is exact as `multiply` computes it.
+
+    Args:
+        top: no product of two numbers is larger.
+    """
     most = MOST_TERMS
     if one.dtype == torch.float32:
-        most = int(_SINGLE // max(1.0, _largest(one) * _largest(other)))
+        most = int(_SINGLE // top)
         if most < _FEWEST:
             one, other, most = one.double(), other.double(), MOST_TERMS
     return zip(one.split(most), other.split(most), strict=True)
@@ -284,14 +298,9 @@ def _is_exact(device: str) -> bool:
         return False
 
 
-def _largest(numbers: torch.Tensor) -> float:
-    """Return the largest |entry| of a matrix of float32."""
-    return float(peaks(numbers[None]).max())
-
-
-def _float_grams(rows: torch.Tensor) -> torch.Tensor:
+def _float_grams(rows: torch.Tensor, top: float) -> torch.Tensor:
     """Return the inner products (B, T, T) of whole rows of float32, in float32 or, where that is too short, float64."""
-    most = int(_SINGLE // max(1.0, _largest(rows.flatten(0, 1)) ** 2))
+    most = int(_SINGLE // top**2)
     if most < _FEWEST:
         return torch.bmm(rows.double(), rows.double().mT)
     parts = [torch.bmm(part, part.mT) for part in rows.split(most, 2)]
@@ -321,7 +330,7 @@ def _rounded(records: torch.Tensor, factors: torch.Tensor, seeds: torch.Tensor) 
     starts = (starts ^ (starts >> 13)) * 0x27D4EB2F & 0xFFFFFFFF
     words = (torch.arange(records.size(2), device=records.device) * 0x9E3779B1 & 0xFFFFFFFF) ^ starts[..., None]
     words = ((words ^ (words >> 15)) * 0x85EBCA77) & 0xFFFFFFFF
-    shares = torch.where(seeds[..., None] != 0, (words >> 9).float() * 2.0**-23, 0.5)
+    shares = (words >> 9).float() * 2.0**-23
     values = (records * factors[..., None] + shares).floor().clamp(-127.0, 127.0)
     return torch.where(factors[..., None] != 0, values, 0.0).to(torch.int8)
 
