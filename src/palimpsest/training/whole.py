@@ -1,0 +1,344 @@
+"""Whole numbers in digits: records rounded to them, their exact products, and the exact sums of these.
+
+A record (B, T, n) of float32 is multiplied by a factor of each token and rounded to whole numbers of one digit, -127 to
+127, or of two digits to base 128. Which whole numbers an example gets depends on its own bits, its factors and its
+seed, and on nothing beside it. No order of addition changes an exact sum, and each is kept where it is exact:
+
+* a product of int8 in int32, which holds `MOST_TERMS` products of any two digits. A digit that is 0 throughout, as the
+  upper one of a batch mostly is, is left out;
+* where a processor has no fast products of int8, the same numbers in float32, which holds whole sums up to 2^24: as
+  many products at a time as stay below that. Numbers too large for it go through float64;
+* all further sums in float64, which holds whole numbers up to 2^53.
+
+Kernels for processors are compiled and release Python's lock, so that threads share the rows. Other devices compute the
+same functions with torch.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from time import perf_counter
+
+import numpy as np
+import torch
+from numba import njit
+
+TOP = {1: 127, 2: 127 * 128}  # largest whole number of one digit, and of two
+BASE = 128.0  # a higher digit counts this many times
+MOST_TERMS = (2**31 - 1) // 128**2  # products of two digits that int32 always holds: 131,071
+_SINGLE = 2.0**24  # whole numbers up to here are exact in float32
+_FEWEST = 64  # terms below which a product in float32 is cut so often that float64 is sooner done
+_SHARE = 1 << 16  # numbers below which another thread costs more than it saves
+_kernel = njit(cache=True, error_model="numpy", nogil=True)
+
+
+@_kernel
+def _peak_rows(rows: np.ndarray, out: np.ndarray) -> None:  # pragma: no cover - compiled
+    """Write the largest |entry| of each row as bits, by which NaN and infinity stay above every number."""
+    for i in range(rows.shape[0]):
+        top = np.int32(0)
+        for j in range(rows.shape[1]):
+            top = max(top, rows[i, j] & np.int32(0x7FFFFFFF))
+        out[i] = top
+
+
+@_kernel
+def _round_rows(rows: np.ndarray, factors: np.ndarray, seeds: np.ndarray, out: np.ndarray) -> None:  # pragma: no cover
+    """Round rows * factors up or down by a public hash of (seed, column), without bias.
+
+    A factor of 0 gives 0, whatever the row holds."""
+    limit = np.float32(127.0)
+    for i in range(rows.shape[0]):
+        factor, seed = factors[i], seeds[i]
+        start = np.uint32(seed * np.uint32(0xC2B2AE3D))
+        start = np.uint32(np.uint32(start ^ np.uint32(start >> np.uint32(13))) * np.uint32(0x27D4EB2F))
+        for j in range(rows.shape[1]):
+            if factor == 0:
+                out[i, j] = 0
+                continue
+            word = np.uint32(np.uint32(np.uint32(j) * np.uint32(0x9E3779B1)) ^ start)
+            word = np.uint32(np.uint32(word ^ np.uint32(word >> np.uint32(15))) * np.uint32(0x85EBCA77))
+            share = np.float32(np.int32(word >> np.uint32(9))) * np.float32(2.0**-23)
+            value = np.floor(rows[i, j] * factor + share)
+            out[i, j] = np.int8(np.int32(min(max(value, -limit), limit)))
+
+
+@_kernel
+def _split_rows(rows: np.ndarray, factors: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:  # pragma: no cover
+    """Round rows * factors to the nearest 128 * high + low, with low from -64 to 63; a factor of 0 gives 0."""
+    limit = np.float32(127.0 * 128.0)
+    for i in range(rows.shape[0]):
+        factor = factors[i]
+        for j in range(rows.shape[1]):
+            if factor == 0:
+                high[i, j], low[i, j] = 0, 0
+                continue
+            value = np.int32(min(max(np.floor(rows[i, j] * factor + np.float32(0.5)), -limit), limit))
+            upper = (value + np.int32(64)) >> np.int32(7)
+            high[i, j], low[i, j] = np.int8(upper), np.int8(value - (upper << np.int32(7)))
+
+
+@_kernel
+def _nearest_rows(rows: np.ndarray, factors: np.ndarray, out: np.ndarray) -> None:  # pragma: no cover - compiled
+    """Write what `_split_rows` does as one number each."""
+    limit = np.float32(127.0 * 128.0)
+    for i in range(rows.shape[0]):
+        factor = factors[i]
+        for j in range(rows.shape[1]):
+            if factor == 0:
+                out[i, j] = np.float32(0.0)
+            else:
+                out[i, j] = min(max(np.floor(rows[i, j] * factor + np.float32(0.5)), -limit), limit)
+
+
+@_kernel
+def _dot_grams(one: np.ndarray, other: np.ndarray, weights: np.ndarray, out: np.ndarray) -> None:  # pragma: no cover
+    """Write for each example the sum over t, s of w_t w_s one_ts other_ts, and the sum over t of w_t |a_t||g_t|."""
+    for b in range(one.shape[0]):
+        total, size = 0.0, 0.0
+        for t in range(one.shape[1]):
+            row = 0.0
+            for s in range(one.shape[2]):
+                row += weights[b, s] * (np.float64(one[b, t, s]) * np.float64(other[b, t, s]))
+            total += row * weights[b, t]
+            size += np.sqrt(np.float64(one[b, t, t]) * np.float64(other[b, t, t])) * weights[b, t]
+        out[b, 0], out[b, 1] = total, size
+
+
+def _in_threads(kernel: Callable[..., None], *arrays: np.ndarray) -> None:
+    """Run a kernel on shares of the first dimension, as many at once as torch has threads."""
+    rows = len(arrays[0])
+    shares = max(1, min(torch.get_num_threads(), rows, arrays[0].size // _SHARE))
+    if shares == 1:
+        kernel(*arrays)
+        return
+    bounds = np.linspace(0, rows, shares + 1).astype(int)
+    parts = [tuple(array[a:b] for array in arrays) for a, b in pairwise(bounds)]
+    list(_threads(shares).map(lambda part: kernel(*part), parts))
+
+
+@cache
+def _threads(count: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(count)
+
+
+def peaks(records: torch.Tensor) -> torch.Tensor:
+    """Return the largest |entry| (B, T) of each row of `records` (B, T, n) float32; not finite where one is not."""
+    if records.device.type != "cpu":
+        return records.abs().amax(2)
+    out = torch.empty(records.shape[:2], dtype=torch.int32)
+    _in_threads(_peak_rows, records.flatten(0, 1).view(torch.int32).numpy(), out.flatten().numpy())
+    return out.view(torch.float32)
+
+
+@dataclass(frozen=True)
+class Whole:
+    """Whole numbers (B, T, n).
+
+    Attributes:
+        digits: int8, the lower one first, or all of each number in float32.
+        top: no number is larger.
+    """
+
+    digits: tuple[torch.Tensor, ...]
+    top: float = float(TOP[1])
+
+    @classmethod
+    def round(cls, records: torch.Tensor, factors: torch.Tensor, seeds: torch.Tensor) -> "Whole":
+        """Round `records` (B, T, n) float32 times `factors` (B, T) to one digit.
+
+        Args:
+            seeds: (B, T) int32, public functions of the example, the place and the step, by which rounding has no bias.
+        """
+        factors = factors.float().contiguous()
+        if records.device.type != "cpu":
+            return cls((_rounded(records, factors, seeds),))
+        out = torch.empty(records.shape, dtype=torch.int8 if uses_int8("cpu") else torch.float32)
+        parts = records.flatten(0, 1).numpy(), factors.flatten().numpy(), seeds.flatten().numpy().view(np.uint32)
+        _in_threads(_round_rows, *parts, out.flatten(0, 1).numpy())
+        return cls((out,))
+
+    @classmethod
+    def split(cls, records: torch.Tensor, factors: torch.Tensor, peak: torch.Tensor) -> "Whole":
+        """Round `records` (B, T, n) float32 times `factors` (B, T) to the nearest number of two digits.
+
+        Args:
+            peak: (B, T), the largest entry of each row.
+        """
+        factors = factors.float().contiguous()
+        top = min(float(TOP[2]), 1.0 + float(torch.where(factors > 0, factors * peak, 0.0).max()))
+        if records.device.type != "cpu":
+            return cls(_halves(records, factors), top)
+        if not uses_int8("cpu"):
+            out = torch.empty(records.shape)
+            _in_threads(
+                _nearest_rows, records.flatten(0, 1).numpy(), factors.flatten().numpy(), out.flatten(0, 1).numpy()
+            )
+            return cls((out,), top)
+        low, high = (torch.empty(records.shape, dtype=torch.int8) for _ in range(2))
+        parts = (records.flatten(0, 1).numpy(), factors.flatten().numpy())
+        _in_threads(_split_rows, *parts, low.flatten(0, 1).numpy(), high.flatten(0, 1).numpy())
+        return cls((low, high), top)
+
+    def gram(self) -> torch.Tensor:
+        """Return the exact inner products of the tokens, (B, T, T), in int32, float32 or float64."""
+        if self.digits[0].dtype == torch.float32:
+            return _float_grams(self.digits[0], self.top)
+        low, *rest = self.digits
+        if not rest or not bool(rest[0].any()):
+            return _grams(low, low)
+        high = rest[0]
+        mixed = _grams(high, low).double()
+        return BASE**2 * _grams(high, high).double() + _grams(low, low).double() + BASE * (mixed + mixed.mT)
+
+    def double(self) -> torch.Tensor:
+        """Return the numbers themselves in float64, which holds them exactly."""
+        parts = [BASE**power * digit.double() for power, digit in enumerate(self.digits)]
+        return parts[0] if len(parts) == 1 else parts[0] + parts[1]
+
+    def pick(self, columns: torch.Tensor) -> torch.Tensor:
+        """Return the entries at each example's `columns` (B, S) of every token, (B, T, S) float64."""
+        places = columns[:, None, :].expand(-1, self.digits[0].size(1), -1)
+        return Whole(tuple(digit.gather(2, places) for digit in self.digits), self.top).double()
+
+
+def bound_square(one: torch.Tensor, other: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Return (B,) float64, at least the squared norm of sum_t w_t a_t (x) g_t, and nearly it, from Gram matrices.
+
+    Proof that it is not below. Entries and weights are exact, each product of two entries loses one rounding and each
+    sum of up to 2^16 terms at most 2^16: in all below 2^-36 of the sum of sizes, which is k^2 with
+    k = sum_t w_t |a_t||g_t| (Cauchy and Schwarz). So much is added.
+
+    Args:
+        one: (B, T, T), exact inner products of the a_t.
+        other: of the g_t.
+        weights: (B, T) float64, w_t >= 0.
+    """
+    if one.device.type != "cpu":
+        values = one.double() * other.double() * weights[:, :, None] * weights[:, None, :]
+        sizes = (one.diagonal(dim1=1, dim2=2).double() * other.diagonal(dim1=1, dim2=2).double()).sqrt() * weights
+        return values.sum(2).sum(1) + 2.0**-36 * sizes.sum(1).square()
+    out = torch.empty(len(one), 2, dtype=torch.float64)
+    _in_threads(_dot_grams, *(part.contiguous().numpy() for part in (one, other, weights, out)))
+    return out[:, 0] + 2.0**-36 * out[:, 1].square()
+
+
+def add_product(total: torch.Tensor, left: Whole, right: Whole, unit: float) -> None:
+    """Add unit * left^T right to `total` (m, n) float64, exactly.
+
+    Every number that is added is a whole multiple of `unit`, a power of two, and so is the total, below 2^53 of it.
+    """
+    for i, one in enumerate(left.digits):
+        for j, other in enumerate(right.digits):
+            if i + j == 0 or (bool(one.any()) and bool(other.any())):
+                for a, b in _exact_parts(one.flatten(0, 1), other.flatten(0, 1), left.top * right.top):
+                    total.add_(multiply(a.T, b), alpha=unit * BASE ** (i + j))
+
+
+def _exact_parts(one: torch.Tensor, other: torch.Tensor, top: float) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Cut two matrices (k, m) and (k, n) along k, so that each part's product is exact as `multiply` computes it.
+
+    Args:
+        top: no product of two numbers is larger.
+    """
+    most = MOST_TERMS
+    if one.dtype == torch.float32:
+        most = int(_SINGLE // top)
+        if most < _FEWEST:
+            one, other, most = one.double(), other.double(), MOST_TERMS
+    return zip(one.split(most), other.split(most), strict=True)
+
+
+def multiply(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Return the exact product of (m, k) and (k, n), k <= `MOST_TERMS`.
+
+    Of int8 in int32, or in float64 where the device's own products failed a trial or do not come in this shape; of
+    floats as they are, which are exact in `_exact_parts`.
+    """
+    if left.dtype != torch.int8:
+        return left @ right
+    if _fits(left, right) and _is_exact(left.device.type):
+        return torch._int_mm(left, right)  # noqa: SLF001 - the only product of int8; tests hold what it does
+    return left.double() @ right.double()
+
+
+@cache
+def uses_int8(device: str) -> bool:
+    """Return whether products of int8 are exact here and no slower than float32; the sums are the same either way."""
+    if not _is_exact(device):
+        return False
+    rows = torch.ones(256, 256, dtype=torch.int8, device=device)
+    return _seconds(torch._int_mm, rows) <= _seconds(torch.matmul, rows.float())  # noqa: SLF001
+
+
+def _seconds(product: Callable[..., torch.Tensor], rows: torch.Tensor) -> float:
+    product(rows, rows)
+    began = perf_counter()
+    for _ in range(8):
+        product(rows, rows)
+    return perf_counter() - began
+
+
+def _fits(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Return whether the device has int8 products of this shape; CUDA wants more than 16 rows and multiples of 8."""
+    return left.device.type == "cpu" or (left.size(0) > 16 and not left.size(1) % 8 and not right.size(1) % 8)
+
+
+@cache
+def _is_exact(device: str) -> bool:
+    """Try products of all pairs of extremes: some devices add pairs up in 16 bits, shifted to 0 to 255 too."""
+    pairs = torch.cartesian_prod(*[torch.tensor([-128, -127, 127], dtype=torch.int8)] * 2)
+    extremes = pairs.repeat(8, 64)[:64]
+    known = extremes.int() @ extremes.int().T
+    try:
+        return torch.equal(torch._int_mm(extremes.to(device), extremes.to(device).T).cpu(), known)  # noqa: SLF001
+    except (RuntimeError, NotImplementedError):
+        return False
+
+
+def _float_grams(rows: torch.Tensor, top: float) -> torch.Tensor:
+    """Return the inner products (B, T, T) of whole rows of float32, in float32 or, where that is too short, float64."""
+    most = int(_SINGLE // top**2)
+    if most < _FEWEST:
+        return torch.bmm(rows.double(), rows.double().mT)
+    parts = [torch.bmm(part, part.mT) for part in rows.split(most, 2)]
+    return parts[0] if len(parts) == 1 else _added([part.double() for part in parts])
+
+
+def _grams(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Return the inner products (B, T, T) of int8 rows, in int32 or, where the rows are longer, in float64."""
+    parts = [
+        torch.stack([multiply(a, b.T) for a, b in zip(left.unbind(0), right.unbind(0), strict=True)])
+        for left, right in zip(one.split(MOST_TERMS, 2), other.split(MOST_TERMS, 2), strict=True)
+    ]
+    return parts[0] if len(parts) == 1 else _added([part.double() for part in parts])
+
+
+def _added(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Add up entry by entry: the sum over a stack may add the last examples in another order."""
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
+
+
+def _rounded(records: torch.Tensor, factors: torch.Tensor, seeds: torch.Tensor) -> torch.Tensor:
+    """Return what `_round_rows` writes, by torch."""
+    starts = (seeds.long() & 0xFFFFFFFF) * 0xC2B2AE3D & 0xFFFFFFFF
+    starts = (starts ^ (starts >> 13)) * 0x27D4EB2F & 0xFFFFFFFF
+    words = (torch.arange(records.size(2), device=records.device) * 0x9E3779B1 & 0xFFFFFFFF) ^ starts[..., None]
+    words = ((words ^ (words >> 15)) * 0x85EBCA77) & 0xFFFFFFFF
+    shares = (words >> 9).float() * 2.0**-23
+    values = (records * factors[..., None] + shares).floor().clamp(-127.0, 127.0)
+    return torch.where(factors[..., None] != 0, values, 0.0).to(torch.int8)
+
+
+def _halves(records: torch.Tensor, factors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return what `_split_rows` writes, by torch."""
+    limit = float(TOP[2])
+    values = (records * factors[..., None] + 0.5).floor().clamp(-limit, limit)
+    values = torch.where(factors[..., None] != 0, values, 0.0).int()
+    upper = (values + 64) >> 7
+    return (values - (upper << 7)).to(torch.int8), upper.to(torch.int8)
