@@ -26,7 +26,7 @@ from palimpsest.report.unit import Unit
 from palimpsest.twins.shipped import read_shipped
 from palimpsest.workspace import Zone
 
-STATEMENT_VERSION = 8
+STATEMENT_VERSION = 9
 PRIVATE = "DIFFERENTIALLY PRIVATE"  # the status of a promise that holds
 _PRIOR = _FPR = 0.01
 _DRAWS_TOKENS = "predict"  # the method to which the assumption `draws` belongs

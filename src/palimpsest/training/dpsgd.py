@@ -145,7 +145,8 @@ class TrainQuery:
         or as many as a unit is padded to, with the model's own weights where they are not all zero. The result holds
         for this machine, this number of threads and these weights' shapes.
         """
-        return any(self._has_own_bits(kind) for kind in dict.fromkeys((self.engine, BookkeepingEngine)))
+        kinds: set[type[BookkeepingEngine]] = {self.engine, BookkeepingEngine}
+        return any(self._has_own_bits(kind) for kind in kinds)
 
     def choose_engine(self) -> type[BookkeepingEngine]:
         """Return the engine for this machine: `engine` where `batch_bits` holds of it, else the one of float64 sums.
