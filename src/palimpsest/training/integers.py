@@ -5,12 +5,13 @@ weight, times the weight's public power of two s. Let it be added only where the
 most (w C)^2, w being the unit's public share. The sum over the units of a batch is exact, so the sums of neighbours,
 one of which has a unit more, differ by exactly that unit's contribution: by at most w C in L2.
 
-Nothing is charged for rounding. A clip factor, a scale or a rounding that is wrong costs accuracy, never privacy: what
-is checked are the very numbers that are summed. The whole numbers come from the records of `bookkeeping`:
+So rounding leaves nothing to charge for. A plan charges for float64 sums all the same (`rounding.eta`): which of the
+two serves is known only on the machine. A clip factor, a scale or a rounding that is wrong costs accuracy, never
+privacy: what is checked are the very numbers that are summed. The whole numbers come from the records of `bookkeeping`:
 
 * a matrix's gradient is sum_t left_t (x) right_t. The wider side becomes int8 by a scale of each token's own, without
   bias; the narrower side takes that scale, the clip factor and 1 / s, and becomes whole numbers of 15 bits. The squared
-  norm of the product follows from the Gram matrices of both, which are exact. Products of int8 are added in int32;
+  norm of the product follows from the Gram matrices of both, which are exact, as is the sum of the products (`whole`);
 * rows of a table that was looked up, and gradients that are kept for each example (vectors, adapters, long texts),
   are rounded to s = 2^-20 C, or the power of two below it. They are added in float64, which holds such sums exactly;
 * a table that is also a head has both, and the cross term between them.
@@ -34,7 +35,7 @@ import torch
 from palimpsest.training.bookkeeping import BookkeepingEngine
 from palimpsest.training.engine import ClippedSum, Gradients
 from palimpsest.training.ghost import Contribution, Ghost, GhostRule, KeptGradients, WeightUse
-from palimpsest.training.whole import TOP, Whole, add_product, bound_square, peaks
+from palimpsest.training.whole import TOP, Whole, add_product, bound_square, peaks, uses_int8
 
 _FINE = 2.0**-20  # of C: the grid of vectors and of table rows
 _LARGEST = 2.0**23  # whole numbers that float32 holds
@@ -44,9 +45,9 @@ _SHRINK = (0.99, 0.9, 0.0)  # what an example that is too long is shrunk to, of 
 
 
 def grams_are_cheaper(tokens: int, rows: int, columns: int) -> bool:
-    """Return whether Gram matrices and int8 products cost less than the gradients of each example, rows * columns."""
+    """Return whether Gram matrices cost less than the gradients of each example: measured, and sooner without int8."""
     wide, narrow = max(rows, columns), min(rows, columns)
-    return tokens * (wide + 2 * narrow) < 3 * rows * columns
+    return tokens * (wide + 2 * narrow) < (3 if uses_int8("cpu") else 1) * rows * columns
 
 
 @dataclass
