@@ -30,8 +30,7 @@
 * `next_token_base`: trains, on public text only, the language model that later learns on rows and reads real texts
 * `ngram_audit`: counts the n-grams that synthetic rows share with rows that trained, with rows that did not, and with
   public text
-* `packaged`: runs a stage that a package brings, as `python -P -m stages.packaged MODULE [ARGUMENT ...]`: warm, as our
-  own start
+* `packaged`: runs a stage that a package brings, warm as ours: `python -P -m stages.packaged MODULE [ARGUMENT ...]`
 * `pplm_generate`: writes the synthetic rows of one variant: post-processing of a fitted model, free
 * `preprocess`: reads the private and the public file, draws the audit subset, and writes the splits
 * `pretrain`: makes the public language model: trained on public text, or fetched as params.yaml says and left as it

@@ -1,4 +1,4 @@
-"""Runs a stage that a package brings, as `python -P -m stages.packaged MODULE [ARGUMENT ...]`: warm, as our own start."""
+"""Runs a stage that a package brings, warm as ours: `python -P -m stages.packaged MODULE [ARGUMENT ...]`."""
 
 import runpy
 import sys

@@ -93,7 +93,7 @@ def test_its_method_has_run_under_a_charge_and_its_audit_has_measured(workspace:
 
 def test_its_stages_are_in_the_rendered_graph_with_its_own_program(workspace: Path) -> None:
     graph = YAML(typ="safe").load((workspace / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
-    assert graph["lengths"]["cmd"] == "python -P -m lottery.lengths ${item.variant}"
+    assert graph["lengths"]["cmd"] == "python -P -m stages.packaged lottery.lengths ${item.variant}"
     assert graph["lottery"]["cmd"] == "python -P -m stages.fit ${item.variant}"
     held = json.loads((workspace / "data/inputs/code/lengths.json").read_text(encoding="utf-8"))
     assert held["modules"] == ["lottery.lengths"]

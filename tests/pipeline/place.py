@@ -216,7 +216,7 @@ class Place:
             self._command(release)
 
     def _command(self, stage: Stage) -> None:
-        module, *arguments = stage.cmd.split()[3:]  # behind `python -P -m`
+        module, *arguments = (one for one in stage.cmd.split()[3:] if one != "stages.packaged")  # of `python -P -m ...`
         code, output = self.stage(import_module(module), *arguments)
         assert code == 0, output
 

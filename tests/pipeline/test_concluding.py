@@ -59,9 +59,7 @@ def own(tmp_path: Path) -> Iterator[Place]:
 
 def conclude(own: Place, stage: Stage) -> str:
     """Run an audit: it ends well. What it printed."""
-    arguments = (
-        stage.command.replace(NAME, RELEASED).replace(BELOW, RELEASED).split()[4:]
-    )  # behind python -P -m stages.x
+    arguments = stage.command.partition(stage.code)[2].replace(NAME, RELEASED).replace(BELOW, RELEASED).split()
     code, printed = own.stage(import_module(stage.code), *arguments)
     assert code == 0, printed
     return printed

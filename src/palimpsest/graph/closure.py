@@ -41,6 +41,7 @@ DYNAMIC: Mapping[str, tuple[str, ...]] = {
     "palimpsest.report.statement": ("palimpsest/report/*.json",),
     "palimpsest.twins.shipped": ("palimpsest/twins/results.json",),
     "stages": (),  # looks how it was started
+    "stages.packaged": (),  # the stage of a package, whose own module is what it is held to
     "stages.together": (),  # starts the stage that is running, in several processes
     "stages.warm": (),  # starts itself, and the stage that is asked for
 }
