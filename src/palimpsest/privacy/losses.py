@@ -199,7 +199,7 @@ class Way:
         return _Tilted(first, apart[::-1], weights[::-1], wrong)
 
     def _window(self, tilted: Sequence[tuple[np.ndarray, int]]) -> tuple[int, int]:
-        """The least and the largest loss of the window, in steps of the grid: Chernoff's bounds."""
+        """The least and the largest loss of the window, in steps of the grid, by Chernoff's bound of coarser laws."""
         if self._count == 1:
             return self._bottom, self._top
         pairs = zip(self.parts, tilted, strict=True)
@@ -248,10 +248,12 @@ class _Coarse(NamedTuple):
 
     @classmethod
     def of(cls, first: int, masses: np.ndarray) -> "_Coarse":
-        starts = np.arange(0, len(masses), max(1, len(masses) // _PLACES))
+        """Split each bin's mass so that its mean stays; by convexity each e^(order y) is then at least as large."""
+        width = max(1, len(masses) // _PLACES)
+        starts = np.arange(0, len(masses), width)
         ends = np.append(starts[1:], len(masses)) - 1
         whole = np.add.reduceat(masses, starts)
-        above = np.add.reduceat(masses * np.arange(len(masses)), starts) - starts * whole
+        above = np.add.reduceat(masses * (np.arange(len(masses)) % width), starts)  # of the bin's first place
         upper = np.clip(above / np.maximum(ends - starts, 1), 0.0, whole)
         return cls(first + np.concatenate([starts, ends]).astype(float), np.concatenate([whole - upper, upper]))
 
