@@ -124,6 +124,7 @@ SHAPES = {
         for rows in (16, 32, 64, 128)
     },
     "embedded-64": Shape(3, 192, 6, 3072, 32, 64),
+    "embedded-128": Shape(3, 192, 6, 3072, 16, 128),
     "embedded-256": Shape(3, 192, 6, 3072, 8, 256),
     "embedded-512": Shape(3, 192, 6, 3072, 4, 512),
 }

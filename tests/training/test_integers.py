@@ -12,7 +12,17 @@ from torch import nn
 from palimpsest.training import whole
 from palimpsest.training.ghost import WeightUse
 from palimpsest.training.integers import IntegerEngine, Matrix, _pieces_of
-from palimpsest.training.whole import MOST_TERMS, TOP, Whole, bound_square, multiply, peaks
+from palimpsest.training.whole import (
+    MOST_TERMS,
+    TOP,
+    Whole,
+    add_rows,
+    bound_square,
+    multiply,
+    peaks,
+    scale_rows,
+    square_rows,
+)
 from tests.training.test_bookkeeping import (
     ALWAYS,
     NEVER,
@@ -243,6 +253,34 @@ def test_compiled_kernels_and_torch_give_the_same_whole_numbers(int8: bool, monk
     numbers = Whole.split(rows, factors * 100, peaks(rows)).double()
     assert torch.equal(numbers, Whole(whole._halves(rows, factors * 100)).double())  # noqa: SLF001
     assert numbers.abs().max() <= TOP[2]
+
+
+@pytest.mark.parametrize("size", [1, 4095, 4096, 4097, 10_001])
+def test_kept_rows_are_rounded_squared_and_added_to_the_last_number(size: int) -> None:
+    """Parts of 4,096 numbers, whose ends are where one would be missed or counted twice."""
+    rows = torch.randn(3, size, generator=torch.Generator().manual_seed(size)) * 1e3
+    rows[2] = torch.nan
+    factors, limit = torch.tensor([1.0, 1e5, 0.0], dtype=torch.float64), 2.0**23
+    numbers = scale_rows(rows, factors, limit)
+    wanted = (rows[:2] * factors[:2, None].float()).round().clamp(-limit, limit)
+    assert torch.equal(numbers, torch.cat([wanted, torch.zeros(1, size)]))
+    exact = [sum(number * number for number in map(int, row.tolist())) for row in numbers]
+    assert square_rows(numbers).tolist() == pytest.approx(exact, rel=2.0**-40)
+    total = torch.ones(size, dtype=torch.float64)
+    add_rows(total, numbers, 2.0**-7)
+    assert torch.equal(total, 1 + numbers.double().sum(0) * 2.0**-7)
+
+
+def test_threads_share_the_columns_of_a_sum_without_a_gap() -> None:
+    rows = torch.arange(3.0 * 100_003).view(3, -1) % 4093
+    total = torch.zeros(rows.size(1), dtype=torch.float64)
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        add_rows(total, rows, 1.0)
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(total, rows.double().sum(0))
 
 
 def test_rounding_has_no_bias_over_seeds() -> None:

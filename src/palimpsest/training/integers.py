@@ -35,7 +35,17 @@ import torch
 from palimpsest.training.bookkeeping import BookkeepingEngine
 from palimpsest.training.engine import ClippedSum, Gradients
 from palimpsest.training.ghost import Contribution, Ghost, GhostRule, KeptGradients, WeightUse
-from palimpsest.training.whole import TOP, Whole, add_product, bound_square, peaks, uses_int8
+from palimpsest.training.whole import (
+    TOP,
+    Whole,
+    add_product,
+    add_rows,
+    bound_square,
+    peaks,
+    scale_rows,
+    square_rows,
+    uses_int8,
+)
 
 _FINE = 2.0**-20  # of C: the grid of vectors and of table rows
 _LARGEST = 2.0**23  # whole numbers that float32 holds
@@ -160,7 +170,8 @@ class Table:
         return torch.zeros(len(self.rows), dtype=torch.float64, device=self.rows.device)
 
     def fold(self, factors: torch.Tensor) -> None:
-        self.folded = _times(self.rows, factors / self.unit).double()
+        rows = scale_rows(self.rows.flatten(1), factors / self.unit, _LARGEST)
+        self.folded = rows.view_as(self.rows).double()
 
     def squares(self) -> torch.Tensor:
         """Return (B,) at least the squared norm of what is added, the cross term with the head included."""
@@ -208,7 +219,7 @@ class Kept:
     folded: torch.Tensor | None = None
 
     def estimate(self) -> torch.Tensor:
-        found = _squares(self.gradients)
+        found = square_rows(self.gradients)
         return torch.where(found.isfinite(), found, torch.inf)
 
     def spread(self) -> torch.Tensor:
@@ -217,13 +228,13 @@ class Kept:
         return torch.full((len(self.gradients),), numbers, dtype=torch.float64, device=self.gradients.device)
 
     def fold(self, factors: torch.Tensor) -> None:
-        self.folded = _times(self.gradients, factors / self.unit)
+        self.folded = scale_rows(self.gradients, factors / self.unit, _LARGEST)
 
     def squares(self) -> torch.Tensor:
-        return self.unit**2 * _squares(self._folded())
+        return self.unit**2 * square_rows(self._folded())
 
     def add(self, total: torch.Tensor) -> None:
-        total.view(-1).add_(self._folded().sum(0, dtype=torch.float64), alpha=self.unit)
+        add_rows(total.view(-1), self._folded(), self.unit)
 
     def bits(self) -> tuple[torch.Tensor, ...]:
         return (self._folded(),)
@@ -310,20 +321,13 @@ def fold_within(pieces: Sequence[Piece], weights: torch.Tensor, clipping_norm: f
 def _pieces_of(given: Contribution, seeds: torch.Tensor, clipping_norm: float) -> list[Piece]:
     fine = _power_below(clipping_norm * _FINE)
     if isinstance(given, KeptGradients):
-        return [Kept(given.gradients.flatten(1).float(), fine)]
+        return [Kept(given.gradients.flatten(1).float().contiguous(), fine)]
     assert isinstance(given, Ghost)
     products = [use for use in given.uses if not use.is_lookup]
     lookups = [use for use in given.uses if use.is_lookup]
     head = Matrix.of(products, seeds, clipping_norm) if products else None
     table = Table.of(lookups, fine, head) if lookups else None
     return [piece for piece in (head, table) if piece is not None]
-
-
-def _squares(values: torch.Tensor) -> torch.Tensor:
-    """Return (B,) float64 squared norms of the rows of `values` (B, n): squares of float32 are exact, and parts of 2^20
-    lose less than `_SLACK` leaves."""
-    parts = (torch.linalg.vector_norm(part, dim=1, dtype=torch.float64).square() for part in values.split(1 << 20, 1))
-    return reduce(torch.add, parts)
 
 
 def _power_above(value: float) -> float:
@@ -339,13 +343,6 @@ def _seeds(seeds: torch.Tensor, tokens: int) -> torch.Tensor:
     whose last bits would move every rounding where they depend on the machine."""
     places = torch.arange(tokens, dtype=torch.int32) * 40_503
     return (seeds[:, None] * 1_640_531 + places) | 1
-
-
-def _times(values: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
-    """Return round(values * factors) of each example, whole float32 up to 2^23; 0 where the factor is 0."""
-    factors = factors.float().view(-1, *[1] * (values.dim() - 1))
-    found = (values * factors).round_().clamp_(-_LARGEST, _LARGEST)
-    return torch.where(factors > 0, found, torch.zeros_like(found))
 
 
 def _along(parts: Sequence[torch.Tensor]) -> torch.Tensor:
