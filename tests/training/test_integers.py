@@ -207,13 +207,14 @@ def test_all_ways_of_a_product_give_the_same_sums(int8: bool, norm: float, monke
 
 def test_float32_holds_as_many_products_as_are_added_in_it() -> None:
     """Whole numbers up to 2^24; larger ones go through float64."""
+    other = Whole((torch.full((1, 2000, 4), 127, dtype=torch.int8),))
     for size, peak in ((300, 127.0), (3, 16256.0)):
-        rows = torch.full((2000, size), peak)
-        parts = list(whole._exact_parts(rows, torch.full((2000, 4), 127.0), peak * 127.0))  # noqa: SLF001
+        rows = Whole.split(torch.full((1, 2000, size), peak), torch.ones(1, 2000), torch.full((1, 2000), peak))
+        parts = list(whole._exact_parts(rows, other))  # noqa: SLF001
         assert sum(len(part) for part, _ in parts) == 2000
-        for part, other in parts:
+        for part, right in parts:
             assert part.dtype == torch.float64 or len(part) * peak * 127.0 <= 2**24
-            assert multiply(part.T, other)[0, 0] == len(part) * peak * 127
+            assert (part.T @ right)[0, 0] == len(part) * peak * 127
 
 
 def test_products_that_saturate_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,9 +250,9 @@ def test_compiled_kernels_and_torch_give_the_same_whole_numbers(int8: bool, monk
     assert torch.equal(peaks(rows), rows.abs().amax(2))
     monkeypatch.setattr(whole, "uses_int8", lambda _device: int8)
     seeds = torch.arange(-7, 8, dtype=torch.int32).view(3, 5) * 99_991
-    assert torch.equal(Whole.round(rows, factors, seeds).double(), whole._rounded(rows, factors, seeds).double())  # noqa: SLF001
-    numbers = Whole.split(rows, factors * 100, peaks(rows)).double()
-    assert torch.equal(numbers, Whole(whole._halves(rows, factors * 100)).double())  # noqa: SLF001
+    assert torch.equal(Whole.round(rows, factors, seeds).digits[0], whole._rounded(rows, factors, seeds))  # noqa: SLF001
+    numbers = Whole.split(rows, factors * 100, peaks(rows)).to(torch.float64)
+    assert torch.equal(numbers, Whole(whole._halves(rows, factors * 100)).to(torch.float64))  # noqa: SLF001
     assert numbers.abs().max() <= TOP[2]
 
 
@@ -268,7 +269,7 @@ def test_kept_rows_are_rounded_squared_and_added_to_the_last_number(size: int) -
     assert square_rows(numbers).tolist() == pytest.approx(exact, rel=2.0**-40)
     total = torch.ones(size, dtype=torch.float64)
     add_rows(total, numbers, 2.0**-7)
-    assert torch.equal(total, 1 + numbers.double().sum(0) * 2.0**-7)
+    assert torch.equal(total, 1 + numbers.to(torch.float64).sum(0) * 2.0**-7)
 
 
 def test_threads_share_the_columns_of_a_sum_without_a_gap() -> None:
@@ -296,14 +297,14 @@ def test_grams_are_exact(int8: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = torch.randn(2, 5, 3000, generator=torch.Generator().manual_seed(4))
     for factor in (3.0, 100.0, 5000.0):
         numbers = Whole.split(rows, torch.full((2, 5), factor), peaks(rows))
-        assert torch.equal(numbers.gram().double(), torch.bmm(numbers.double(), numbers.double().mT))
+        assert torch.equal(numbers.gram().double(), torch.bmm(numbers.to(torch.float64), numbers.to(torch.float64).mT))
 
 
 def test_the_bound_of_a_square_is_not_below_it() -> None:
     generator = torch.Generator().manual_seed(1)
     left, right = (Whole((torch.randint(-127, 128, (2, 33, 50), generator=generator).to(torch.int8),)) for _ in "ab")
     ones = torch.ones(2, 33, dtype=torch.float64)
-    exact = torch.bmm(left.double().mT, right.double()).square().sum((1, 2))
+    exact = torch.bmm(left.to(torch.float64).mT, right.to(torch.float64)).square().sum((1, 2))
     bound = bound_square(left.gram(), right.gram(), ones)
     assert (exact <= bound).all()
     assert (bound <= exact * (1 + 1e-6) + 1).all()

@@ -3,7 +3,7 @@
 import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -79,6 +79,8 @@ class TrainQuery:
         checkpoints: the folder that keeps a stopped run's state; none keeps nothing.
         checkpoint_steps: steps from one checkpoint to the next, and no more than a quarter of all. They begin in the
             ledger together, so this is also the most that a crash can cost.
+        tried: what trials on `shapes` found of an engine, kept by each for the next. Queries that differ in nothing but
+            noise and memory may share it.
     """
 
     plan: TrainingPlan
@@ -98,6 +100,7 @@ class TrainQuery:
     precision: str = FULL
     checkpoints: Path | None = None
     checkpoint_steps: int = 50
+    tried: dict[type, bool] = field(default_factory=dict, repr=False, compare=False)
     reads_model: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -145,8 +148,7 @@ class TrainQuery:
         or as many as a unit is padded to, with the model's own weights where they are not all zero. The result holds
         for this machine, this number of threads and these weights' shapes.
         """
-        kinds: set[type[BookkeepingEngine]] = {self.engine, BookkeepingEngine}
-        return any(self._has_own_bits(kind) for kind in kinds)
+        return self._keeps_bits(self.choose_engine())
 
     def choose_engine(self) -> type[BookkeepingEngine]:
         """Return the engine for this machine: `engine` where `batch_bits` holds of it, else the one of float64 sums.
@@ -154,8 +156,13 @@ class TrainQuery:
         Rounding to whole numbers makes a difference in a last bit a thousand times as large, so it is left to machines
         that have none.
         """
-        kept = self.engine is BookkeepingEngine or self._has_own_bits(self.engine)
+        kept = self.engine is BookkeepingEngine or self._keeps_bits(self.engine)
         return self.engine if kept else BookkeepingEngine
+
+    def _keeps_bits(self, kind: type[BookkeepingEngine]) -> bool:
+        if kind not in self.tried:
+            self.tried[kind] = self._has_own_bits(kind)
+        return self.tried[kind]
 
     def _has_own_bits(self, kind: type[BookkeepingEngine]) -> bool:
         model, encode = copy.deepcopy(self.model).eval(), self.encode_probe or self.encode

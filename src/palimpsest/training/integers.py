@@ -178,7 +178,7 @@ class Table:
         found = self.unit**2 * self._own_squares(self._folded())
         if self.head is None:
             return found
-        met = torch.bmm(self._folded(), self.head.whole().double().mT) * self._picked()
+        met = torch.bmm(self._folded(), self.head.whole().to(torch.float64).mT) * self._picked()
         allowance = 2.0**-36 * met.abs().sum(2).sum(1)  # every term is exact, their sum is not
         return found + 2 * self.unit * self.head.unit * (met.sum(2).sum(1) + allowance)
 

@@ -6,14 +6,15 @@ seed, and on nothing beside it. No order of addition changes an exact sum, and e
 
 * a product of int8 in int32, which holds `MOST_TERMS` products of any two digits. A digit that is 0 throughout, as the
   upper one of a batch mostly is, is left out;
-* where a processor has no fast products of int8, the same numbers in float32, which holds whole sums up to 2^24: as
-  many products at a time as stay below that. Numbers too large for it go through float64;
+* where a processor has no fast products of int8, of the same numbers in float32, which holds whole sums up to 2^24: as
+  many products at a time as stay below that. Where these are too few, in float64;
 * all further sums in float64, which holds whole numbers up to 2^53.
 
 Kernels for processors are compiled and release Python's lock, so that threads share the rows. Other devices compute the
 same functions with torch.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ BASE = 128.0  # a higher digit counts this many times
 MOST_TERMS = (2**31 - 1) // 128**2  # products of two digits that int32 always holds: 131,071
 _SINGLE = 2.0**24  # whole numbers up to here are exact in float32
 _FEWEST = 64  # terms below which a product in float32 is cut so often that float64 is sooner done
+_BLOCK = 1 << 13  # rows or columns of a product at once
+_COPIED = 1 << 22  # numbers that are widened at once
 _SHARE = 1 << 16  # numbers below which another thread costs more than it saves
 _PART = 1 << 12  # numbers that are added up before their sum is
 _kernel = njit(cache=True, error_model="numpy", nogil=True)
@@ -78,19 +81,6 @@ def _split_rows(rows: np.ndarray, factors: np.ndarray, low: np.ndarray, high: np
             value = np.int32(min(max(np.floor(rows[i, j] * factor + np.float32(0.5)), -limit), limit))
             upper = (value + np.int32(64)) >> np.int32(7)
             high[i, j], low[i, j] = np.int8(upper), np.int8(value - (upper << np.int32(7)))
-
-
-@_kernel
-def _nearest_rows(rows: np.ndarray, factors: np.ndarray, out: np.ndarray) -> None:  # pragma: no cover - compiled
-    """Write what `_split_rows` does as one number each."""
-    limit = np.float32(127.0 * 128.0)
-    for i in range(rows.shape[0]):
-        factor = factors[i]
-        for j in range(rows.shape[1]):
-            if factor == 0:
-                out[i, j] = np.float32(0.0)
-            else:
-                out[i, j] = min(max(np.floor(rows[i, j] * factor + np.float32(0.5)), -limit), limit)
 
 
 @_kernel
@@ -177,7 +167,7 @@ class Whole:
     """Whole numbers (B, T, n).
 
     Attributes:
-        digits: int8, the lower one first, or all of each number in float32.
+        digits: int8, the lower one first.
         top: no number is larger.
     """
 
@@ -194,7 +184,7 @@ class Whole:
         factors = factors.float().contiguous()
         if records.device.type != "cpu":
             return cls((_rounded(records, factors, seeds),))
-        out = torch.empty(records.shape, dtype=torch.int8 if uses_int8("cpu") else torch.float32)
+        out = torch.empty(records.shape, dtype=torch.int8)
         parts = records.flatten(0, 1).numpy(), factors.flatten().numpy(), seeds.flatten().numpy().view(np.uint32)
         _in_threads(_round_rows, *parts, out.flatten(0, 1).numpy())
         return cls((out,))
@@ -210,12 +200,6 @@ class Whole:
         top = min(float(TOP[2]), 1.0 + float(torch.where(factors > 0, factors * peak, 0.0).max()))
         if records.device.type != "cpu":
             return cls(_halves(records, factors), top)
-        if not uses_int8("cpu"):
-            out = torch.empty(records.shape)
-            _in_threads(
-                _nearest_rows, records.flatten(0, 1).numpy(), factors.flatten().numpy(), out.flatten(0, 1).numpy()
-            )
-            return cls((out,), top)
         low, high = (torch.empty(records.shape, dtype=torch.int8) for _ in range(2))
         parts = (records.flatten(0, 1).numpy(), factors.flatten().numpy())
         _in_threads(_split_rows, *parts, low.flatten(0, 1).numpy(), high.flatten(0, 1).numpy())
@@ -223,8 +207,8 @@ class Whole:
 
     def gram(self) -> torch.Tensor:
         """Return the exact inner products of the tokens, (B, T, T), in int32, float32 or float64."""
-        if self.digits[0].dtype == torch.float32:
-            return _float_grams(self.digits[0], self.top)
+        if not uses_int8(self.device):
+            return _float_grams(self)
         low, *rest = self.digits
         if not rest or not bool(rest[0].any()):
             return _grams(low, low)
@@ -232,15 +216,28 @@ class Whole:
         mixed = _grams(high, low).double()
         return BASE**2 * _grams(high, high).double() + _grams(low, low).double() + BASE * (mixed + mixed.mT)
 
-    def double(self) -> torch.Tensor:
-        """Return the numbers themselves in float64, which holds them exactly."""
-        parts = [BASE**power * digit.double() for power, digit in enumerate(self.digits)]
+    @property
+    def device(self) -> str:
+        """The type of device that holds them."""
+        return self.digits[0].device.type
+
+    def to(self, kind: torch.dtype) -> torch.Tensor:
+        """Return the numbers themselves, (B, T, n), in float32 or float64: both hold them exactly."""
+        parts = [BASE**power * digit.to(kind) for power, digit in enumerate(self.digits)]
         return parts[0] if len(parts) == 1 else parts[0] + parts[1]
+
+    def examples(self, start: int, count: int) -> "Whole":
+        """Return these examples."""
+        return Whole(tuple(digit[start : start + count] for digit in self.digits), self.top)
+
+    def columns(self, start: int, width: int) -> "Whole":
+        """Return these columns of every token."""
+        return Whole(tuple(digit.narrow(2, start, width) for digit in self.digits), self.top)
 
     def pick(self, columns: torch.Tensor) -> torch.Tensor:
         """Return the entries at each example's `columns` (B, S) of every token, (B, T, S) float64."""
         places = columns[:, None, :].expand(-1, self.digits[0].size(1), -1)
-        return Whole(tuple(digit.gather(2, places) for digit in self.digits), self.top).double()
+        return Whole(tuple(digit.gather(2, places) for digit in self.digits), self.top).to(torch.float64)
 
 
 def bound_square(one: torch.Tensor, other: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
@@ -265,14 +262,27 @@ def bound_square(one: torch.Tensor, other: torch.Tensor, weights: torch.Tensor) 
 
 
 def add_product(total: torch.Tensor, left: Whole, right: Whole, unit: float) -> None:
-    """Add unit * left^T right to `total` (m, n) float64, exactly.
+    """Add unit * left^T right to `total` (m, n) float64, exactly, in blocks of its longer side: copies stay small.
 
     Every number that is added is a whole multiple of `unit`, a power of two, and so is the total, below 2^53 of it.
     """
+    longer = int(total.size(1) > total.size(0))
+    for at in range(0, total.size(longer), _BLOCK):
+        width = min(_BLOCK, total.size(longer) - at)
+        sides = [side.columns(at, width) if which == longer else side for which, side in enumerate((left, right))]
+        _add_block(total.narrow(longer, at, width), *sides, unit)
+
+
+def _add_block(total: torch.Tensor, left: Whole, right: Whole, unit: float) -> None:
+    if not uses_int8(left.device):
+        for a, b in _exact_parts(left, right):
+            total.add_(a.T @ b, alpha=unit)
+        return
     for i, one in enumerate(left.digits):
         for j, other in enumerate(right.digits):
             if i + j == 0 or (bool(one.any()) and bool(other.any())):
-                for a, b in _exact_parts(one.flatten(0, 1), other.flatten(0, 1), left.top * right.top):
+                parts = (digits.flatten(0, 1).split(MOST_TERMS) for digits in (one, other))
+                for a, b in zip(*parts, strict=True):
                     total.add_(multiply(a.T, b), alpha=unit * BASE ** (i + j))
 
 
@@ -309,28 +319,26 @@ def add_rows(total: torch.Tensor, rows: torch.Tensor, unit: float) -> None:
     list(_threads(shares).map(lambda part: _add_rows(rows.numpy(), unit, total.numpy(), *part), bounds))
 
 
-def _exact_parts(one: torch.Tensor, other: torch.Tensor, top: float) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Cut two matrices (k, m) and (k, n) along k, so that each part's product is exact as `multiply` computes it.
+def _exact_parts(one: Whole, other: Whole) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Cut two matrices (k, m) and (k, n) along k into parts whose products are exact in the floats that they are in."""
+    kind, most = _holding(one, other)
+    parts = (side.to(kind).flatten(0, 1).split(most) for side in (one, other))
+    return zip(*parts, strict=True)
 
-    Args:
-        top: no product of two numbers is larger.
-    """
-    most = MOST_TERMS
-    if one.dtype == torch.float32:
-        most = int(_SINGLE // top)
-        if most < _FEWEST:
-            one, other, most = one.double(), other.double(), MOST_TERMS
-    return zip(one.split(most), other.split(most), strict=True)
+
+def _holding(one: Whole, other: Whole) -> tuple[torch.dtype, int]:
+    """Return the floats to multiply in, and how many products of two numbers they can always add up."""
+    most = int(_SINGLE // (one.top * other.top))
+    if one.device == "cpu" and most >= _FEWEST:
+        return torch.float32, most
+    return torch.float64, MOST_TERMS
 
 
 def multiply(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """Return the exact product of (m, k) and (k, n), k <= `MOST_TERMS`.
+    """Return the exact product of int8 matrices (m, k) and (k, n), k <= `MOST_TERMS`.
 
-    Of int8 in int32, or in float64 where the device's own products failed a trial or do not come in this shape; of
-    floats as they are, which are exact in `_exact_parts`.
+    In int32, or in float64 where the device's own products failed a trial or do not come in this shape.
     """
-    if left.dtype != torch.int8:
-        return left @ right
     if _fits(left, right) and _is_exact(left.device.type):
         return torch._int_mm(left, right)  # noqa: SLF001 - the only product of int8; tests hold what it does
     return left.double() @ right.double()
@@ -366,13 +374,20 @@ def _is_exact(device: str) -> bool:
         return False
 
 
-def _float_grams(rows: torch.Tensor, top: float) -> torch.Tensor:
-    """Return the inner products (B, T, T) of whole rows of float32, in float32 or, where that is too short, float64."""
-    most = int(_SINGLE // top**2)
-    if most < _FEWEST:
-        return torch.bmm(rows.double(), rows.double().mT)
-    parts = [torch.bmm(part, part.mT) for part in rows.split(most, 2)]
-    return parts[0] if len(parts) == 1 else _added([part.double() for part in parts])
+def _float_grams(rows: Whole) -> torch.Tensor:
+    """Return the inner products (B, T, T) of whole rows, in float32 or, where that is too short, float64.
+
+    A few examples at a time are floats: their copies stay small."""
+    kind, most = _holding(rows, rows)
+    count, *size = rows.digits[0].shape
+    found = torch.zeros(
+        count, size[0], size[0], device=rows.digits[0].device, dtype=kind if size[1] <= most else torch.float64
+    )
+    few = max(1, _COPIED // math.prod(size))
+    for at in range(0, count, few):
+        for part in rows.examples(at, few).to(kind).split(most, 2):
+            found[at : at + few] += torch.bmm(part, part.mT)
+    return found
 
 
 def _grams(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
