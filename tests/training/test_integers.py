@@ -1,6 +1,9 @@
 """Sums in whole numbers: what one example adds is what was checked, to the last bit, and close to its gradient."""
 
 import math
+import multiprocessing
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -274,14 +277,31 @@ def test_kept_rows_are_rounded_squared_and_added_to_the_last_number(size: int) -
 
 def test_threads_share_the_columns_of_a_sum_without_a_gap() -> None:
     rows = torch.arange(3.0 * 100_003).view(3, -1) % 4093
-    total = torch.zeros(rows.size(1), dtype=torch.float64)
-    before = torch.get_num_threads()
-    torch.set_num_threads(4)
-    try:
+    with threads(4):
+        total = torch.zeros(rows.size(1), dtype=torch.float64)
         add_rows(total, rows, 1.0)
+    assert torch.equal(total, rows.double().sum(0))
+
+
+def test_a_process_that_was_forked_has_threads_of_its_own() -> None:
+    rows = torch.ones(4, 1 << 16)
+    with threads(2):
+        assert square_rows(rows).tolist() == [2.0**16] * 4  # now there are threads, which no fork takes along
+        forked = multiprocessing.get_context("fork").Process(target=square_rows, args=(rows,))
+        forked.start()
+        forked.join(60)
+        forked.kill()
+    assert forked.exitcode == 0
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
     finally:
         torch.set_num_threads(before)
-    assert torch.equal(total, rows.double().sum(0))
 
 
 def test_rounding_has_no_bias_over_seeds() -> None:

@@ -154,8 +154,10 @@ class TrainQuery:
         """Return the engine for this machine: `engine` where `batch_bits` holds of it, else the one of float64 sums.
 
         Rounding to whole numbers makes a difference in a last bit a thousand times as large, so it is left to machines
-        that have none.
+        that have none. It is left to processors too: no other device has been measured.
         """
+        if next(self.model.parameters()).device.type != "cpu":
+            return BookkeepingEngine
         kept = self.engine is BookkeepingEngine or self._keeps_bits(self.engine)
         return self.engine if kept else BookkeepingEngine
 

@@ -15,11 +15,11 @@ same functions with torch.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial, reduce
-from itertools import pairwise
 
 import numpy as np
 import torch
@@ -138,19 +138,22 @@ def _add_rows(rows: np.ndarray, unit: float, total: np.ndarray, start: int, end:
 
 def _in_threads(kernel: Callable[..., None], *arrays: np.ndarray) -> None:
     """Run a kernel on shares of the first dimension, as many at once as torch has threads."""
-    rows = len(arrays[0])
-    shares = max(1, min(torch.get_num_threads(), rows, arrays[0].size // _SHARE))
+    _share(len(arrays[0]), arrays[0].size, lambda a, b: kernel(*(array[a:b] for array in arrays)))
+
+
+def _share(count: int, numbers: int, work: Callable[[int, int], None]) -> None:
+    """Do `work` on shares of 0 to `count`, as many at once as torch has threads and as pay for that many numbers."""
+    shares = max(1, min(torch.get_num_threads(), count, numbers // _SHARE))
     if shares == 1:
-        kernel(*arrays)
+        work(0, count)
         return
-    bounds = np.linspace(0, rows, shares + 1).astype(int)
-    parts = [tuple(array[a:b] for array in arrays) for a, b in pairwise(bounds)]
-    list(_threads(shares).map(lambda part: kernel(*part), parts))
+    bounds = np.linspace(0, count, shares + 1).astype(int).tolist()
+    list(_threads(shares, os.getpid()).map(work, bounds[:-1], bounds[1:]))
 
 
 @cache
-def _threads(count: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(count)
+def _threads(count: int, _process: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(count)  # a process that was forked has none of the threads of the one before
 
 
 def peaks(records: torch.Tensor) -> torch.Tensor:
@@ -269,8 +272,8 @@ def add_product(total: torch.Tensor, left: Whole, right: Whole, unit: float) -> 
     longer = int(total.size(1) > total.size(0))
     for at in range(0, total.size(longer), _BLOCK):
         width = min(_BLOCK, total.size(longer) - at)
-        sides = [side.columns(at, width) if which == longer else side for which, side in enumerate((left, right))]
-        _add_block(total.narrow(longer, at, width), *sides, unit)
+        one, other = (left, right.columns(at, width)) if longer else (left.columns(at, width), right)
+        _add_block(total.narrow(longer, at, width), one, other, unit)
 
 
 def _add_block(total: torch.Tensor, left: Whole, right: Whole, unit: float) -> None:
@@ -314,9 +317,7 @@ def add_rows(total: torch.Tensor, rows: torch.Tensor, unit: float) -> None:
     if rows.device.type != "cpu":
         total.add_(rows.sum(0, dtype=torch.float64), alpha=unit)
         return
-    shares = max(1, min(torch.get_num_threads(), rows.numel() // _SHARE))
-    bounds = pairwise(np.linspace(0, rows.size(1), shares + 1).astype(int).tolist())
-    list(_threads(shares).map(lambda part: _add_rows(rows.numpy(), unit, total.numpy(), *part), bounds))
+    _share(rows.size(1), rows.numel(), partial(_add_rows, rows.numpy(), unit, total.numpy()))
 
 
 def _exact_parts(one: Whole, other: Whole) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
@@ -353,7 +354,7 @@ def uses_int8(device: str) -> bool:
     """
     if device != "cpu":
         return _is_exact(device)
-    has = getattr(torch.cpu, "get_capabilities", dict)()  # where torch cannot say, float32 serves
+    has: Mapping[str, object] = getattr(torch.cpu, "get_capabilities", dict)()  # where torch cannot say, float32 serves
     return any(has.get(name) for name in ("avx512_vnni", "avx_vnni", "amx_int8")) and _is_exact(device)
 
 
