@@ -37,6 +37,7 @@ from palimpsest.methods.dp_lm.model import add_adapters
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.training.bookkeeping import BookkeepingEngine, room
 from palimpsest.training.dpsgd import privatise
+from palimpsest.training.integers import IntegerEngine
 from palimpsest.training.losses import lm_head_loss
 from palimpsest.training.plan import TrainingPlan
 
@@ -123,6 +124,7 @@ SHAPES = {
         for rows in (16, 32, 64, 128)
     },
     "embedded-64": Shape(3, 192, 6, 3072, 32, 64),
+    "embedded-128": Shape(3, 192, 6, 3072, 16, 128),
     "embedded-256": Shape(3, 192, 6, 3072, 8, 256),
     "embedded-512": Shape(3, 192, 6, 3072, 4, 512),
 }
@@ -150,9 +152,9 @@ def plain(model: PreTrainedModel) -> Step:
     return step
 
 
-def ours(model: PreTrainedModel, torch_noise: bool = False) -> Step:
+def ours(model: PreTrainedModel, torch_noise: bool = False, made: type[BookkeepingEngine] = IntegerEngine) -> Step:
     """One step as `TrainQuery` takes it; with torch's noise it shows what noise from the system's entropy costs."""
-    optimiser, engine, noise = adam(model), BookkeepingEngine(model), NoiseSource()
+    optimiser, engine, noise = adam(model), made(model), NoiseSource()
     parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
     frozen = not model.get_output_embeddings().weight.requires_grad
 
@@ -239,6 +241,7 @@ class Engine:
 ENGINES = {
     "plain": Engine(plain),
     "ours": Engine(ours),
+    "ours, float64 sums": Engine(partial(ours, made=BookkeepingEngine)),
     "ours, torch's noise": Engine(partial(ours, torch_noise=True)),
     "opacus hooks": Engine(opacus_hooks),
     "plain, fused activation": Engine(plain, fused_activation=True),

@@ -83,7 +83,7 @@ def marked(model: Tied, ids: torch.Tensor) -> tuple[torch.Tensor]:
 
 
 def make_query(plan: TrainingPlan, model: nn.Module | None = None, losses: Callable = own_logit, **more) -> TrainQuery:
-    fields = {"encode": encode, "micro_batch": 3, **more}
+    fields = {"encode": encode, "micro_batch": 3, "engine": bookkeeping.BookkeepingEngine, **more}
     return TrainQuery(plan=plan, optimiser=PLAIN, model=model or Tied(), losses=losses, **fields)
 
 
@@ -286,7 +286,7 @@ def test_processes_share_the_units_in_whatever_order_each_has_read_them():
         trainer = dpsgd._Trainer(query, own)
         trainer._team = Team(rank, size)
         values, sums = bookkeeping.room(trainer._parameters)
-        trainer._add_clipped([sums], trainer._units[rank::size])
+        trainer._add_clipped([sums], trainer._units[rank::size], 0)
         return values
 
     shared = summed(rows, 0, 2) + summed(rows[::-1], 1, 2)
@@ -653,14 +653,14 @@ Engine = bookkeeping.BookkeepingEngine
 def without_clipping(patch):
     original = Engine._clip
     patch.setattr(
-        Engine, "_clip", lambda self, parts, weights, c, totals: original(self, parts, weights, math.inf, totals)
+        Engine, "_clip", lambda self, parts, weights, c, totals, *_: original(self, parts, weights, math.inf, totals)
     )
 
 
 def clipping_the_batch_mean(patch):
     original = Engine._clip
 
-    def mutant(self, parts, weights, clipping_norm, totals):
+    def mutant(self, parts, weights, clipping_norm, totals, *_):
         found = original(self, parts, weights, math.inf, {})
         total = math.sqrt(sum(float(g.square().sum()) for g in found.gradients.values()))
         scale = min(1.0, len(weights) * clipping_norm / max(total, 1e-300))
@@ -674,7 +674,7 @@ def clipping_the_batch_mean(patch):
 def clipping_each_layer(patch):
     original = Engine._clip
 
-    def mutant(self, parts, weights, clipping_norm, totals):
+    def mutant(self, parts, weights, clipping_norm, totals, *_):
         found = [original(self, {p: part}, weights, clipping_norm, totals) for p, part in list(parts.items())]
         return found[0]
 
@@ -713,7 +713,7 @@ def no_noise(patch):
 def noise_per_micro_batch(patch):
     original, finish = Engine._clip, dpsgd.privatise
 
-    def noisy(self, parts, weights, clipping_norm, totals):
+    def noisy(self, parts, weights, clipping_norm, totals, *_):
         found = original(self, parts, weights, clipping_norm, totals)
         for gradient in totals.values():
             NoiseSource().add_gaussian(gradient, 1.2 * clipping_norm)

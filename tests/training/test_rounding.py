@@ -28,6 +28,7 @@ from palimpsest.training.check import has_same_bits, self_check
 from palimpsest.training.dpsgd import TrainQuery
 from palimpsest.training.engine import EngineError
 from palimpsest.training.ghost import Ghost, KeptGradients, WeightUse
+from palimpsest.training.integers import IntegerEngine
 from palimpsest.training.losses import lm_head_loss
 from palimpsest.training.rounding import eta
 from tests.training.lm_loss import per_example_lm_loss
@@ -140,6 +141,14 @@ def test_bits_that_depend_on_the_neighbours_are_found():
     assert not query(losses=beside).batch_bits()
 
 
+def test_whole_sums_serve_where_bits_are_an_examples_own():
+    def beside(model, ids):
+        return (losses(model, ids)[0] * (1 + 1e-6 * ids.float().mean() / 128),)
+
+    assert query(engine=IntegerEngine).choose_engine() is IntegerEngine
+    assert query(engine=IntegerEngine, losses=beside).choose_engine() is BookkeepingEngine
+
+
 def test_a_width_that_follows_the_longest_neighbour_is_found():
     """Rows of one micro-batch that `encode` pads to the longest of them: a shorter one then has other shapes."""
 
@@ -169,7 +178,7 @@ def test_bits_are_tried_with_weights_that_are_not_zero():
 def test_the_shapes_of_a_person_s_rows_are_tried_too(person, tried, monkeypatch):
     seen = set()
 
-    def same(engine, per_row, mixed, alike, size, group):
+    def same(engine, per_row, mixed, alike, size, group, _norm):
         assert len(mixed) == len(alike) == size == MICRO // group * group
         seen.add(group)
         return group < 4

@@ -21,7 +21,7 @@ from dp_accounting.dp_event import DpEvent
 Versions: TypeAlias = tuple[tuple[str, int], ...]  # (part, its version), in the order of the parts' names
 
 # Tools that several queries share.
-TOOLS: Mapping[str, int] = {"encoder": 1, "engine": 1, "prompts": 1, "tokenizer": 1}
+TOOLS: Mapping[str, int] = {"encoder": 1, "engine": 2, "prompts": 1, "tokenizer": 1}
 # Query -> its own version and the tools that its answer depends on.
 _QUERIES: Mapping[str, tuple[int, tuple[str, ...]]] = {
     "choice": (1, ()),

@@ -26,7 +26,7 @@ from palimpsest.report.unit import Unit
 from palimpsest.twins.shipped import read_shipped
 from palimpsest.workspace import Zone
 
-STATEMENT_VERSION = 8
+STATEMENT_VERSION = 9
 PRIVATE = "DIFFERENTIALLY PRIVATE"  # the status of a promise that holds
 _PRIOR = _FPR = 0.01
 _DRAWS_TOKENS = "predict"  # the method to which the assumption `draws` belongs
@@ -345,7 +345,9 @@ def layers(released: Sequence[Receipt], total: Total, unit: Unit, *, promised: b
 
 def _floating_point(released: Sequence[Receipt]) -> tuple[str, str]:
     """State what rounding may do, and whether that is tested or assumed."""
-    exact = "Gaussian noise and noisy picks are exact; what the rounding of sums and scores may move is charged."
+    exact = (
+        "Gaussian noise, noisy picks and sums of whole numbers are exact; what rounding may move besides is charged."
+    )
     named = sorted({name for receipt in released for name in receipt.assumptions})
     if any(one.method == _DRAWS_TOKENS for one in released):  # its Gumbel and Laplace noise is not exact
         named = ["draws", *named]

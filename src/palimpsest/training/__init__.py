@@ -8,6 +8,8 @@
 * `dpsgd`: DP-SGD: Poisson batches, per-example clipping, noise once per logical batch, a public divisor, Adam
 * `engine`: the types that DP-SGD and the engine that clips each example's gradient exchange
 * `ghost`: per-example gradients in factored form: their norms and weighted sums without building them
+* `integers`: exact sums of clipped gradients in whole numbers: no rounding is left in a sum, in whatever order it is
+  added up
 * `losses`: per-example losses: a batch's mean would couple examples before clipping, and the sensitivity argument
   would fail
 * `optimiser`: the optimiser that moves weights by privatised gradients: AdamW, all of it post-processing
@@ -18,4 +20,5 @@
   alike
 * `views`: access to private rows for several processes: one asks the ledger's view, the others do their share and
   listen
+* `whole`: whole numbers in digits: records rounded to them, their exact products, and the exact sums of these
 """

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
+from zlib import crc32
 
 import torch
 
@@ -44,6 +45,12 @@ class MicroBatch:
     group: int
     shares: torch.Tensor
     weights: torch.Tensor
+
+    def seeds(self, step: int) -> torch.Tensor:
+        """Return (clippings,) int32 for rounding without bias, each a function of the step and of its rows' texts."""
+        clippings = (self.rows[at : at + self.group] for at in range(0, len(self.rows), self.group))
+        found = [crc32("\0".join(row.text for row in own).encode("utf-8", "replace"), step) for own in clippings]
+        return torch.tensor(found, dtype=torch.int64).to(torch.int32)
 
 
 @dataclass(frozen=True)

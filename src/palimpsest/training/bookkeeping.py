@@ -73,6 +73,7 @@ class BookkeepingEngine:
         totals: Sequence[Gradients] | None = None,
         group: int = 1,
         weights: torch.Tensor | None = None,
+        seeds: torch.Tensor | None = None,
     ) -> list[ClippedSum]:
         """Return for each loss the sum over examples of `weight * gradient * min(1, clipping_norm / |gradient|)`.
 
@@ -90,6 +91,8 @@ class BookkeepingEngine:
             group: rows of an example.
             weights: (batch_size / group,) float64 between 0 and 1; none means 1. An example of weight 0 adds nothing,
                 whatever its gradient.
+            seeds: (batch_size / group,) int32, public functions of each example and the step, for an engine that rounds
+                by them.
 
         Raises:
             EngineError: the losses or the model cannot be treated exactly.
@@ -98,7 +101,7 @@ class BookkeepingEngine:
         results = []
         for index, contributions in enumerate(self.book_losses(losses, batch_size, group)):
             total = {} if totals is None else totals[index]
-            results.append(self._clip(contributions, weights, clipping_norm, total))
+            results.append(self._clip(contributions, weights, clipping_norm, total, seeds))
         return results
 
     def book_losses(
@@ -114,6 +117,11 @@ class BookkeepingEngine:
                     if value.requires_grad:
                         value.sum().backward(retain_graph=index + 1 < len(values))
                     yield books.close()
+
+    def list_bits(self, contributions: dict[torch.Tensor, Contribution], _clipping_norm: float) -> list[torch.Tensor]:
+        """Return all that the norms and sums of a batch are computed from, and the norms, examples first."""
+        stacks = stack_contributions(contributions)
+        return [part for stack in stacks for part in (*stack.tensors(), stack.squared_norms())]
 
     @contextmanager
     def _booking(self, books: "_Books") -> Iterator[None]:
@@ -164,6 +172,7 @@ class BookkeepingEngine:
         weights: torch.Tensor,
         clipping_norm: float,
         totals: Gradients,
+        _seeds: torch.Tensor | None = None,
     ) -> ClippedSum:
         like = next(iter(self._names))
         weights = weights.to(like.device)

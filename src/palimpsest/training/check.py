@@ -10,12 +10,12 @@ import torch
 from torch import nn
 
 from palimpsest.training.bookkeeping import BookkeepingEngine, zeros
-from palimpsest.training.engine import EngineError
-from palimpsest.training.ghost import stack_contributions
+from palimpsest.training.engine import EngineError, Gradients
 
 Losses = Callable[[nn.Module, Any], torch.Tensor]
 
 _LARGEST_ALLOWANCE = 1.01
+_LARGEST_ERROR = 0.1  # of a clipped gradient: three times what rounding to 8 and 15 bits does
 _SUM_ROUNDING = 2.0**-32  # more than a sum over one example can lose in float64
 
 
@@ -73,6 +73,7 @@ def has_same_bits(
     alike: Any,
     size: int,
     group: int,
+    clipping_norm: float = 1.0,
 ) -> bool:
     """Return whether one public example is booked to the same bits in every place and beside any other example.
 
@@ -82,7 +83,7 @@ def has_same_bits(
         mixed: a batch whose first example is this one, and whose others are not.
         alike: a batch of the same shape whose examples are all this one.
     """
-    beside, among = (_bits(engine, partial(losses, batch), size, group) for batch in (mixed, alike))
+    beside, among = (_bits(engine, partial(losses, batch), size, group, clipping_norm) for batch in (mixed, alike))
     if [one.shape for one in beside] != [every.shape for every in among]:
         return False
     return all(bool((one[:1] == every).all()) for one, every in zip(beside, among, strict=True))
@@ -101,16 +102,57 @@ def fill_zeros(model: nn.Module) -> None:
 
 
 def _bits(
-    engine: BookkeepingEngine, losses: Callable[[], Sequence[torch.Tensor]], size: int, group: int
+    engine: BookkeepingEngine,
+    losses: Callable[[], Sequence[torch.Tensor]],
+    size: int,
+    group: int,
+    clipping_norm: float,
 ) -> list[torch.Tensor]:
     """Return all that the norms and sums of one batch are computed from, and the norms, examples first."""
     bits: list[torch.Tensor] = []
     with torch.random.fork_rng():
         torch.manual_seed(0)
         for contributions in engine.book_losses(losses, size, group):
-            for stack in stack_contributions(contributions):
-                bits += [*stack.tensors(), stack.squared_norms()]
+            bits += engine.list_bits(contributions, clipping_norm)
     return [tensor.detach() for tensor in bits]
+
+
+def check_sums(
+    make_engine: Callable[[nn.Module], BookkeepingEngine],
+    model: nn.Module,
+    losses: Losses,
+    batch: Any,
+    clipping_norm: float,
+) -> None:
+    """Compare an engine's clipped sums of single public examples with float64 sums of the same records.
+
+    Raises:
+        EngineError: an example adds more than C, or something else than its gradient.
+    """
+    trial = copy.deepcopy(model).eval()
+    count = len(losses(trial, batch))
+    for example in torch.eye(count, dtype=torch.float64):
+        found, exact = (
+            _sum_of_one(kind(trial), partial(losses, trial, batch), example, clipping_norm)
+            for kind in (make_engine, BookkeepingEngine)
+        )
+        apart = sum(float((found[name] - own).square().sum()) for name, own in exact.items())
+        length, true = (sum(float(own.square().sum()) for own in one.values()) for one in (found, exact))
+        if length > clipping_norm**2 * (1.0 + _SUM_ROUNDING) or apart > (_LARGEST_ERROR**2) * true:
+            raise EngineError(
+                "The engine's clipped sums differ from those of float64.",
+                "Report the model's layers and this machine; the engine must not be used here.",
+            )
+
+
+def _sum_of_one(
+    engine: BookkeepingEngine, losses: Callable[[], torch.Tensor], weights: torch.Tensor, clipping_norm: float
+) -> Gradients:
+    """Return the clipped sum of the one example that has a weight, with the draws that every call has."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        (found,) = engine.clipped_sums(lambda: (losses(),), len(weights), clipping_norm, weights=weights)
+    return found.gradients
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -23,9 +23,10 @@ from palimpsest.progress import track
 from palimpsest.records.record import Record
 from palimpsest.training.batches import MicroBatch, Widths, groups, micro_batches, places
 from palimpsest.training.bookkeeping import BookkeepingEngine, room
-from palimpsest.training.check import fill_zeros, has_same_bits, self_check
+from palimpsest.training.check import check_sums, fill_zeros, has_same_bits, self_check
 from palimpsest.training.checkpoint import find_checkpoint, load_checkpoint, save_checkpoint
 from palimpsest.training.engine import EngineError, Gradients
+from palimpsest.training.integers import IntegerEngine
 from palimpsest.training.optimiser import Optimiser
 from palimpsest.training.plan import TrainingPlan
 from palimpsest.training.team import Team
@@ -72,12 +73,14 @@ class TrainQuery:
             checked before a private row is read; an empty one skips the check.
         shapes: *public* records, two or more of each width, on which `batch_bits` is tried.
         encode_probe: like `encode`, but without random draws, so that the check can compare; None where it has none.
-        engine: builds the gradient engine on a model.
+        engine: builds the gradient engine on a model, if a trial on `shapes` finds no fault of it: see `choose_engine`.
         precision: "float32", or "bf16" for forward and backward passes under autocast; norms, sums, noise and weights
             stay in float32.
         checkpoints: the folder that keeps a stopped run's state; none keeps nothing.
         checkpoint_steps: steps from one checkpoint to the next, and no more than a quarter of all. They begin in the
             ledger together, so this is also the most that a crash can cost.
+        tried: what trials on `shapes` found of an engine, kept by each for the next. Queries that differ in nothing but
+            noise and memory may share it.
     """
 
     plan: TrainingPlan
@@ -93,10 +96,11 @@ class TrainQuery:
     probe: Sequence[Record] = ()
     shapes: Sequence[Record] = ()
     encode_probe: Callable[[Sequence[PrivateRow]], Any] | None = None
-    engine: Callable[[nn.Module], BookkeepingEngine] = BookkeepingEngine
+    engine: type[BookkeepingEngine] = IntegerEngine
     precision: str = FULL
     checkpoints: Path | None = None
     checkpoint_steps: int = 50
+    tried: dict[type, bool] = field(default_factory=dict, repr=False, compare=False)
     reads_model: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -144,13 +148,32 @@ class TrainQuery:
         or as many as a unit is padded to, with the model's own weights where they are not all zero. The result holds
         for this machine, this number of threads and these weights' shapes.
         """
+        return self._keeps_bits(self.choose_engine())
+
+    def choose_engine(self) -> type[BookkeepingEngine]:
+        """Return the engine for this machine: `engine` where `batch_bits` holds of it, else the one of float64 sums.
+
+        Rounding to whole numbers makes a difference in a last bit a thousand times as large, so it is left to machines
+        that have none. It is left to processors too: no other device has been measured.
+        """
+        if next(self.model.parameters()).device.type != "cpu":
+            return BookkeepingEngine
+        kept = self.engine is BookkeepingEngine or self._keeps_bits(self.engine)
+        return self.engine if kept else BookkeepingEngine
+
+    def _keeps_bits(self, kind: type[BookkeepingEngine]) -> bool:
+        if kind not in self.tried:
+            self.tried[kind] = self._has_own_bits(kind)
+        return self.tried[kind]
+
+    def _has_own_bits(self, kind: type[BookkeepingEngine]) -> bool:
         model, encode = copy.deepcopy(self.model).eval(), self.encode_probe or self.encode
         fill_zeros(model)
-        engine, losses = self.engine(model), partial(self.compute_losses, model)
+        engine, losses = kind(model), partial(self.compute_losses, model)
         for group, (one, other) in product(groups(self.most_rows, self.person), self._pairs()):
             size = places(self.micro_batch, group) * group
             mixed, alike = encode([*[one] * group, *[other] * (size - group)]), encode([one] * size)
-            if not has_same_bits(engine, losses, mixed, alike, size, group):
+            if not has_same_bits(engine, losses, mixed, alike, size, group, self.plan.clipping_norm):
                 return False
         return True
 
@@ -194,6 +217,7 @@ class TrainQuery:
             for which in range(self.plan.passes):
                 losses = partial(self._select_loss, which)
                 self_check(self.engine, self.model, losses, batch, alone, dtype_of(self.precision))
+                check_sums(self.engine, self.model, losses, batch, self.plan.clipping_norm)
 
     def _select_loss(self, which: int, model: nn.Module, batch: Any) -> torch.Tensor:
         return self.compute_losses(model, batch)[which]
@@ -219,7 +243,7 @@ class _Trainer:
     def __init__(self, query: TrainQuery, rows: Sequence[PrivateRow]) -> None:
         self._query, self._units, self._team = query, sorted(group_by_person(rows), key=_place), Team.current()
         self._model = copy.deepcopy(query.model).eval()
-        self._engine = query.engine(self._model)
+        self._engine = query.choose_engine()(self._model)
         self._parameters = {name: p for name, p in self._model.named_parameters() if p.requires_grad}
         weights = sum(p.numel() for p in self._parameters.values())
         variance = (query.plan.noise_std(weights) / query.plan.divisor) ** 2
@@ -289,7 +313,7 @@ class _Trainer:
         """Take one logical batch: every process sums its share, the leader adds the noise, and all move alike."""
         rooms = [room(self._parameters) for _ in self._updates]
         sums = [by_name for _, by_name in rooms]
-        self._add_clipped(sums, [self._units[index] for index in chosen[self._team.rank :: self._team.size]])
+        self._add_clipped(sums, [self._units[index] for index in chosen[self._team.rank :: self._team.size]], step)
         for values, _ in rooms:
             self._team.add_up(values)
             if noise is not None:
@@ -299,12 +323,13 @@ class _Trainer:
         for total, update in zip(sums, self._updates, strict=True):
             _apply(update, self._parameters, total, optimiser.rate_at(step, steps))
 
-    def _add_clipped(self, sums: Sequence[Gradients], units: Sequence[Sequence[PrivateRow]]) -> None:
+    def _add_clipped(self, sums: Sequence[Gradients], units: Sequence[Sequence[PrivateRow]], step: int) -> None:
         """Add the units' clipped gradients to the sums, one for each pass."""
         for part in micro_batches(units, self._query.micro_batch, self._query.person, self._query.widths):
             losses = partial(self._shared_losses, part, self._query.encode(part.rows))
             clipping_norm = self._query.plan.clipping_norm
-            self._engine.clipped_sums(losses, len(part.rows), clipping_norm, sums, part.group, part.weights)
+            seeds = part.seeds(step)
+            self._engine.clipped_sums(losses, len(part.rows), clipping_norm, sums, part.group, part.weights, seeds)
 
     def _shared_losses(self, part: MicroBatch, batch: Any) -> list[torch.Tensor]:
         """Multiply each row's losses by its share of the unit that is clipped as one."""

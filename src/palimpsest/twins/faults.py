@@ -88,11 +88,12 @@ def _keep_raw(_self: FixedClipping, private: torch.Tensor, _public: torch.Tensor
 
 
 def _sum_unclipped(
-    self: BookkeepingEngine, losses: Losses, batch_size: int, clipping_norm: float, *rest: Any
+    self: BookkeepingEngine, losses: Losses, batch_size: int, clipping_norm: float, *rest: Any, **named: Any
 ) -> list[ClippedSum]:
-    """Clip only in the self-check before a training, which tries other norms: it stops an engine that never clips."""
-    bound = math.inf if clipping_norm == CLIPPING_NORM else clipping_norm
-    return _CLIPPED(self, losses, batch_size, bound, *rest)
+    """Clip only in the checks before a training, which try other norms or name their weights: they stop an engine that
+    never clips."""
+    bound = math.inf if clipping_norm == CLIPPING_NORM and not named else clipping_norm
+    return _CLIPPED(self, losses, batch_size, bound, *rest, **named)
 
 
 def _shrink_noise(sums: Sequence[torch.Tensor], plan: TrainingPlan, noise: NoiseSource) -> None:

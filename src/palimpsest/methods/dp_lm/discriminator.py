@@ -7,6 +7,7 @@ without noise; everything it filters is then not private. Here its training is c
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
@@ -105,6 +106,11 @@ class Discriminator:
         """Return the encoder for the trial on public records: a memory would answer in place of the machine."""
         return self.fresh or self.encode
 
+    @cached_property
+    def _tried(self) -> dict[type, bool]:
+        """What trials of engines found here: `assumptions` tries them, and `ask` need not again."""
+        return {}
+
     def _training_query(self, model: ConditionalLm, noise: float, encode: Encode | None) -> TrainQuery:
         names, train = self.schema.label_names, self.settings
         rows = replace(self.fitted.serialiser(), max_tokens=train.max_tokens, loss_on="text")
@@ -126,6 +132,7 @@ class Discriminator:
             encode_probe=lambda records: _Features(probing, names).batch(records),  # nothing kept between them
             checkpoints=self.checkpoints,
             checkpoint_steps=train.checkpoint_steps,
+            tried=self._tried,
         )
 
     def _reader(self, model: ConditionalLm, rows: Serialiser, encode: Encode | None) -> "_Reader":

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import torch
@@ -93,6 +93,11 @@ class DpLm:
         """
         return list_assumptions(self._training_query(0.0)[0])
 
+    @cached_property
+    def _tried(self) -> dict[type, bool]:
+        """What trials of engines found here: `assumptions` tries them, and `ask` need not again."""
+        return {}
+
     def _training_query(self, noise: float) -> tuple[TrainQuery, PreTrainedTokenizerBase]:
         names, train = self.schema.label_names, self.settings
         model, tokenizer = self._new_model()
@@ -115,6 +120,7 @@ class DpLm:
             precision=train.precision,
             checkpoints=self.checkpoints,
             checkpoint_steps=train.checkpoint_steps,
+            tried=self._tried,
         )
         return query, tokenizer
 

@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -78,6 +79,11 @@ class TunedDiscriminator:
         """
         return list_assumptions(self._training_query(0.0))
 
+    @cached_property
+    def _tried(self) -> dict[type, bool]:
+        """What trials of engines found here: `assumptions` tries them, and `ask` need not again."""
+        return {}
+
     def _training_query(self, noise: float) -> TrainQuery:
         names, train, here = self.schema.label_names, self.settings, exact_device()
         rows = replace(self.fitted.serialiser(), max_tokens=train.max_tokens, loss_on="text", entropy=bytes)
@@ -98,6 +104,7 @@ class TunedDiscriminator:
             shapes=shapes(names, train.max_tokens),
             checkpoints=self.checkpoints,
             checkpoint_steps=train.checkpoint_steps,
+            tried=self._tried,
         )
 
     def _new_model(self) -> ConditionalLm:
