@@ -297,7 +297,7 @@ raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(forked, 0)[1]))
 
 
 def test_a_process_that_was_forked_has_threads_of_its_own() -> None:
-    """No fork takes the threads along that the process before has started; this waits for them where it had to."""
+    """A fork copies no threads: with the pool from before it, the child would wait for ever."""
     assert subprocess.run([sys.executable, "-c", FORKED], timeout=120).returncode == 0
 
 

@@ -149,6 +149,17 @@ def test_whole_sums_serve_where_bits_are_an_examples_own():
     assert query(engine=IntegerEngine, losses=beside).choose_engine() is BookkeepingEngine
 
 
+def test_on_another_device_the_engine_of_float64_sums_serves_and_is_the_one_that_is_checked(monkeypatch):
+    checked, elsewhere = [], query(engine=IntegerEngine, probe=[Record("one"), Record("two")])
+    elsewhere.model.to("meta")
+    assert elsewhere.choose_engine() is BookkeepingEngine
+    monkeypatch.setattr(dpsgd, "device_noise", lambda _device: None)
+    monkeypatch.setattr(dpsgd, "self_check", lambda kind, *_rest: checked.append(kind))
+    monkeypatch.setattr(dpsgd, "check_sums", lambda kind, *_rest: checked.append(kind))
+    elsewhere.check()
+    assert checked == [BookkeepingEngine, BookkeepingEngine]
+
+
 def test_a_width_that_follows_the_longest_neighbour_is_found():
     """Rows of one micro-batch that `encode` pads to the longest of them: a shorter one then has other shapes."""
 

@@ -156,10 +156,13 @@ class TrainQuery:
         Rounding to whole numbers makes a difference in a last bit a thousand times as large, so it is left to machines
         that have none. It is left to processors too: no other device has been measured.
         """
-        if next(self.model.parameters()).device.type != "cpu":
-            return BookkeepingEngine
-        kept = self.engine is BookkeepingEngine or self._keeps_bits(self.engine)
-        return self.engine if kept else BookkeepingEngine
+        wanted = self._engine_here()
+        kept = wanted is BookkeepingEngine or self._keeps_bits(wanted)
+        return wanted if kept else BookkeepingEngine
+
+    def _engine_here(self) -> type[BookkeepingEngine]:
+        """Return the engine that serves on the model's device if the trial finds nothing."""
+        return self.engine if self._device.type == "cpu" else BookkeepingEngine
 
     def _keeps_bits(self, kind: type[BookkeepingEngine]) -> bool:
         if kind not in self.tried:
@@ -201,6 +204,10 @@ class TrainQuery:
             )
         return values
 
+    @property
+    def _device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
     def check(self) -> None:
         """Try engine, losses and the device's noise on public records. If this is called before anything is reserved, a
         fault costs nothing.
@@ -209,15 +216,15 @@ class TrainQuery:
             EngineError: the model or a loss cannot be clipped exactly.
             DeviceNoiseError: the model's device does not draw the processor's noise.
         """
-        device_noise(next(self.model.parameters()).device)
+        device_noise(self._device)
         if self.probe:
             rows = [PrivateRow(record.text, record.label) for record in self.probe]
             encode = self.encode_probe or self.encode
             batch, alone = encode(rows), [encode([row]) for row in rows]
             for which in range(self.plan.passes):
                 losses = partial(self._select_loss, which)
-                self_check(self.engine, self.model, losses, batch, alone, dtype_of(self.precision))
-                check_sums(self.engine, self.model, losses, batch, self.plan.clipping_norm)
+                self_check(self._engine_here(), self.model, losses, batch, alone, dtype_of(self.precision))
+                check_sums(self._engine_here(), self.model, losses, batch, self.plan.clipping_norm)
 
     def _select_loss(self, which: int, model: nn.Module, batch: Any) -> torch.Tensor:
         return self.compute_losses(model, batch)[which]
