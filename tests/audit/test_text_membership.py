@@ -23,8 +23,8 @@ from palimpsest.audit.text_membership import (
 )
 from palimpsest.audit.units import Released
 from palimpsest.errors import DataError
-from palimpsest.records.duplicates import words
 from palimpsest.records.record import Record
+from palimpsest.records.segment import words
 
 ORDERS = (1, 2, 3)
 LABELS = ("red", "blue")

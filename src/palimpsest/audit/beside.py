@@ -4,7 +4,6 @@ Nothing is concluded here. The audits, which have controls, test whether rows ar
 chance explains; this shows single rows to a reader.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,9 +14,8 @@ from palimpsest.audit.ngrams import WordIds, shared_ngrams
 from palimpsest.devices import exact_device
 from palimpsest.privacy.means import unit_rows
 from palimpsest.privacy.nearest import find_nearest
-from palimpsest.records.duplicates import shingles_of, words
-
-_WORD = re.compile(r"\w+")
+from palimpsest.records.duplicates import shingles_of
+from palimpsest.records.segment import find_words, words
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,11 +64,11 @@ def mark_runs(text: str, other: str, size: int) -> tuple[str, ...]:
     ('Sadly, ', 'the lid was broken', ' again.')
     """
     validate.require_positive(size=size)
-    found, theirs = list(_WORD.finditer(text)), words(other)
-    own = [" ".join(words(match[0])) for match in found]
+    found, theirs = find_words(text), words(other)
+    own = [" ".join(words(text[start:stop])) for start, stop in found]
     pieces, end = [], 0
     for first, last in _runs(own, theirs, min(size, len(theirs))):
-        start, stop = found[first].start(), found[last].end()
+        start, stop = found[first][0], found[last][1]
         pieces += [text[end:start], text[start:stop]]
         end = stop
     return (*pieces, text[end:])

@@ -22,7 +22,7 @@ from palimpsest.audit.statistics import Bootstrap, Estimate, bootstrap_ratio, pe
 from palimpsest.audit.units import Released, Units
 from palimpsest.plain import At, Plain, PlainFile
 from palimpsest.progress import track
-from palimpsest.records.duplicates import wording
+from palimpsest.records.segment import wording
 from palimpsest.shards import map_items
 
 _BITS = 64  # permutations that one machine word carries

@@ -20,13 +20,14 @@ from palimpsest.audit.ngrams import WordIds
 from palimpsest.audit.statistics import Rate
 from palimpsest.audit.units import Released, Scores, Units
 from palimpsest.plain import Plain
+from palimpsest.records.segment import words
 
 Features = Literal["word", "character"]
 _Vectors: TypeAlias = np.ndarray | csr_matrix
 
 _AT_ONCE = 256  # records compared with all rows at once
 _FEATURES: Mapping[Features, Mapping[str, Any]] = {
-    "word": {"analyzer": "word", "ngram_range": (1, 2), "token_pattern": r"(?u)\b\w+\b"},
+    "word": {"ngram_range": (1, 2), "tokenizer": words, "token_pattern": None, "lowercase": False},
     "character": {"analyzer": "char_wb", "ngram_range": (4, 4)},
 }
 _PENALTY = 10.0  # C of the auxiliary classifier

@@ -18,8 +18,8 @@ from palimpsest.models.chat.settings import (
     select_for_label,
     slots,
 )
-from palimpsest.records.duplicates import wording, words
 from palimpsest.records.record import Record
+from palimpsest.records.segment import wording, words
 
 _NUMBERS = 31  # bits of a request's number: any server takes it as a seed
 REASONS = ("failed", "refused", "empty", "garbage", "cut off", "echo", "copy", "blank")

@@ -21,9 +21,10 @@ import numpy as np
 
 from palimpsest import validate
 from palimpsest.errors import DataError, ParamsError
-from palimpsest.records.duplicates import Shingle, shingles_of, words
+from palimpsest.records.duplicates import Shingle, shingles_of
 from palimpsest.records.personal import is_personal
 from palimpsest.records.record import Record
+from palimpsest.records.segment import words
 
 _MOST_NOTED = 30  # rows of each filter
 _NOTED = "removed_samples"  # in generation.json
