@@ -69,6 +69,7 @@ class DataSource:
     json_schema: Mapping[str, Any] | None = None
     wanted: str | None = None
     bad_rows: str = "stop"
+    language: str = "en"
 
     @property
     def method(self) -> str:
@@ -179,6 +180,7 @@ def _dataset(source: DataSource) -> dict[str, Any]:
         "text": source.text,
         "n_public": source.n_public,
         "max_length": source.max_length,
+        "language": None if source.language == DataSource.language else source.language,
         "bad_rows": None if source.bad_rows == "stop" else source.bad_rows,
         "test": _resolve_path(source.test),
         "public_test": _resolve_path(source.public_test),

@@ -24,6 +24,7 @@ from palimpsest.cli.decisions import DataSource, params_text
 from palimpsest.cli.options import budget_problem, find_problems
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.files import close_workspace, make_folder, read_json, write_json, write_text
+from palimpsest.models.chat.settings import is_english
 from palimpsest.params.file import FILE, RESOLVED
 from palimpsest.params.load import loads
 from palimpsest.params.schema import Params
@@ -91,6 +92,11 @@ To try another epsilon or method, add a variant to `params.yaml`; its comments h
 with `palimpsest keys new`, name the variants under `release`, and run `palimpsest run release`.
 """
 _OPTIONS = {"dataset.public": "--public", "dataset.public_test": "--public-test", "models.lm": "--lm"}
+_FOREIGN = """\
+language: the texts are {language}. The embedded models read English, so name models of that language in params.yaml:
+models.lm, models.encoder (say intfloat/multilingual-e5-small with its commit) and models.classifier. Prompts of
+models.words are English: give them in words of your own, or take an instruction-following author, which is told the
+language. In scripts without capitals no name of a person is found, neither by filters nor by audits."""
 _IGNORED = {
     ".gitignore": """# Everything here but the settings is private, or made again by `palimpsest run`.
 /data/
@@ -423,6 +429,8 @@ def init_workspace(
     make_workspace(workspace, made)
     if found is not None:
         keep(found, workspace)
+    if not is_english(source.language):
+        print(_FOREIGN.format(language=source.language))
     print("git: dvc.lock is left out by .gitignore, which says how to keep it in a private repository")
     print(f"workspace ready: {workspace.resolve()}")
 

@@ -15,6 +15,7 @@ from palimpsest.methods.dp_lm.settings import TUNED, DpLmTrain
 from palimpsest.methods.registry import method
 from palimpsest.methods.shared.method import Family, Method
 from palimpsest.methods.shared.tools import Reads
+from palimpsest.models.chat.settings import is_english, system_message
 from palimpsest.models.words import BARE, Words, words_of
 from palimpsest.params.extension import load_extensions
 from palimpsest.params.file import File, Sourced
@@ -268,6 +269,9 @@ def resolve(file: File) -> dict[str, Any]:
         for section in _places(body, item):
             section.setdefault(item.path[-1], item.of(data, lm))
     fill_public_prompt(body)
+    for author in body["authors"].values() if not is_english(data.language) else ():
+        if author.get("kind") in ("local", "endpoint"):
+            _fill(author.setdefault("prompts", {}), {"system": system_message(data.language)})
     return body
 
 

@@ -30,6 +30,7 @@ from palimpsest.workspace import BASE_LM, PUBLIC_LM, PUBLIC_ONLY, REAL, UNTOUCHE
 
 LEAST_UNITS = 20  # records or persons: with fewer no audit can be made
 NAME = r"^[a-z][a-z0-9_]*$"
+LANGUAGE = r"^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*$"  # a tag of BCP 47
 MOST_NAME = 100  # bytes of a name that file names contain: with all that is added, a file name has at most 255
 MOST_BUDGET = 1e6  # epsilon, of which 20 is no protection any more
 MOST_RECORDS = 10**12  # as many as nobody has
@@ -104,6 +105,8 @@ class Dataset(Settings):
     """A record with a field that cannot be read: a label that is not listed, bytes that are not UTF-8, a wrong type.
     stop: the first is an error, and a record with an empty text is kept. drop: each such record is left out by itself,
     one with an empty text too, before the cap. A fault of the file's structure, as a broken quote, always stops."""
+    language: str = Field(default="en", pattern=LANGUAGE)
+    """The language of the texts, a tag of BCP 47 (de, pt-BR, zh-Hans). A card states it, and chat authors are told."""
     unit: UnitSettings = UnitSettings()
 
     @model_validator(mode="before")

@@ -138,7 +138,7 @@ class _Reservoir:
 class LengthFilter:
     """Keeps texts of `min_words` to `max_words` words; None means no upper limit.
 
-    Words are those of the duplicate search: in a script without spaces a whole run of characters is one word.
+    Words are those of `segment`: in a script without spaces each sign is one.
     """
 
     min_words: int
