@@ -21,13 +21,14 @@ from ruamel.yaml.error import YAMLError
 from palimpsest.cli.console import owners_terminal, tell_owner
 from palimpsest.cli.context import asset_of, books_of, contents, enter
 from palimpsest.cli.decisions import DataSource, params_text
+from palimpsest.cli.lengths import fit_lengths
 from palimpsest.cli.options import budget_problem, find_problems
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.files import close_workspace, make_folder, read_json, write_json, write_text
 from palimpsest.models.chat.settings import is_english
 from palimpsest.params.file import FILE, RESOLVED
 from palimpsest.params.load import loads
-from palimpsest.params.schema import Params
+from palimpsest.params.schema import USUAL_LENGTH, Params
 from palimpsest.privacy.ledger.books import Books
 from palimpsest.privacy.ledger.rules import preview
 from palimpsest.privacy.ledger.total import propose_milestones
@@ -193,6 +194,11 @@ def _is_value(name: str, labels: Collection[str]) -> bool:
 Pass = Mapping[str, tuple[_Named, Checked]]  # option -> the file and what was found in it
 
 
+def fit_to_public(source: DataSource) -> DataSource:
+    """Return the source with the limits that its public texts need; the private file is not looked at."""
+    return fit_lengths(source, next(one.columns for one in _files_of(source) if one.option == "--public"))
+
+
 def check_all(source: DataSource, schema: PublicSchema, workspace: Path, books: Books | None = None) -> Pass:
     """Go through each file once, and tell the owner of what is found.
 
@@ -208,7 +214,7 @@ def check_all(source: DataSource, schema: PublicSchema, workspace: Path, books: 
     labels = tuple(source.labels) or None
     key = books.rows_key if books is not None and books.entries else None
     found = {
-        file.option: (file, check(file.path, file.columns, source.max_length, labels, key))
+        file.option: (file, check(file.path, file.columns, source.max_length or USUAL_LENGTH, labels, key))
         for file in _files_of(source)
     }
     try:
@@ -241,6 +247,7 @@ def _entry(file: _Named, checked: Checked) -> dict[str, Any]:
         "option": file.option,
         "file": file.path.name,
         "rows": checked.rows,
+        "cut": checked.cut,
         "faults": [fault._asdict() for fault in checked.faults],
     }
 
@@ -418,6 +425,10 @@ def init_workspace(
     """
     require_free(workspace, force=force)
     check_source(source)
+    if check:
+        source = fit_to_public(source)
+    if stays is not None:
+        stays = replace(stays, max_length=source.max_length, text_tokens=source.text_tokens)
     milestones = _milestones(source, loads(params_text(stays or source)), workspace)
     source, stays = (replace(each, milestones=milestones) for each in (source, stays or source))
     made = render_settings(stays)

@@ -521,7 +521,10 @@ class Decisions:
     ] = None
     max_rows: Annotated[int, typer.Option(help="With --unit: most rows kept of one person.")] = DataSource.max_rows
     persons: Annotated[int | None, typer.Option(help="With --unit: public, approximate number of persons.")] = None
-    max_length: Annotated[int, typer.Option(help="Longest text kept, in characters.")] = DataSource.max_length
+    max_length: Annotated[
+        int | None,
+        typer.Option(help="Longest text kept, in characters; none: 1,000, or what keeps 95% of public texts whole."),
+    ] = DataSource.max_length
     language: Annotated[str, typer.Option(help="Language of the texts as a BCP 47 tag: en, de, pt-BR, zh-Hans.")] = (
         DataSource.language
     )

@@ -187,7 +187,7 @@ def _check_sizes(source: DataSource) -> Iterator[Problem]:
             f"--persons is {persons}; allowed is at least {LEAST_UNITS} and at most --n-public, {records}.",
             "Give the approximate number of different persons in the column.",
         )
-    if source.max_length < 1:
+    if source.max_length is not None and source.max_length < 1:
         yield (
             f"--max-length is {source.max_length}; allowed is at least 1.",
             "Give the most characters kept.",
