@@ -196,7 +196,10 @@ Pass = Mapping[str, tuple[_Named, Checked]]  # option -> the file and what was f
 
 def fit_to_public(source: DataSource) -> DataSource:
     """Return the source with the limits that its public texts need; the private file is not looked at."""
-    return fit_lengths(source, next(one.columns for one in _files_of(source) if one.option == "--public"))
+    fitted = fit_lengths(source, next(one.columns for one in _files_of(source) if one.option == "--public"))
+    if fitted.text_tokens is not None:
+        print(f"limits, from the public texts: {fitted.max_length:,} characters, about {fitted.text_tokens} tokens")
+    return fitted
 
 
 def check_all(source: DataSource, schema: PublicSchema, workspace: Path, books: Books | None = None) -> Pass:
@@ -210,7 +213,7 @@ def check_all(source: DataSource, schema: PublicSchema, workspace: Path, books: 
     Raises:
         DataError: a run would stop at one of the records; the list is then kept.
     """
-    print("reading the files once, to check them; no setting is taken from them (--no-check leaves this out)")
+    print("reading the files once, to check them; no setting is taken from private rows (--no-check leaves this out)")
     labels = tuple(source.labels) or None
     key = books.rows_key if books is not None and books.entries else None
     found = {
