@@ -174,12 +174,12 @@ def test_nearness_is_measured_against_as_many_public_rows():
     assert np.abs(nearest_attack(same, "word", 0).members).max() < 1e-6
 
 
-def test_characters_see_a_script_without_spaces():
+def test_words_and_characters_see_a_script_without_spaces():
     member, other = Record("我的打印机今天早上又坏了"), Record("请问发票什么时候可以寄来")
     released = Released([Record("她的打印机今天早上没有坏")], [member], [other], ["天气很好我们去公园吧"])
-    characters = nearest_attack(released, "character", 0)
-    assert characters.members[0] > 0.1 > characters.nonmembers[0]
-    assert nearest_attack(released, "word", 0).members[0] == 0.0
+    for features in ("character", "word"):
+        found = nearest_attack(released, features, 0)
+        assert found.members[0] > 0.1 > found.nonmembers[0]
 
 
 def test_nearness_of_embeddings():

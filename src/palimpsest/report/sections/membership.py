@@ -137,8 +137,8 @@ def _tables(page: Page) -> Iterator[Table[Mapping[str, Any]]]:
     )
     yield Table(
         "Attacks tried on planted copies",
-        "Each attack on rows that are near copies of a hundred such records, every tenth sign mistyped. An attack that "
-        "does not tell these records from others cannot judge texts of this kind: that it found nothing says nothing.",
+        "Each attack on rows that are near copies of a hundred such texts, every tenth sign mistyped. An attack that "
+        "does not tell these from others cannot judge texts of this kind: that it found nothing says nothing.",
         (
             word_column("Variant", "variant"),
             word_column("Attack", "attack"),
