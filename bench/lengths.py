@@ -2,7 +2,7 @@
 
     python -m bench.lengths
 
-A workspace of 120 private and 120 public rows of so many words each, of two labels, is made and run with the method
+A workspace of 80 private and 80 public rows of so many words each, of two labels, is made and run with the method
 `select` and all of its audits: the processor's cores as they are, nothing kept from before. Each length runs in
 processes of its own. The words come from one Zipf vocabulary; a fifth of a label's words are its own.
 
@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-LENGTHS, ROWS, LABELS = (100, 1_000, 10_000), 120, ("good", "bad")
+LENGTHS, ROWS, LABELS = (100, 1_000, 10_000), 80, ("good", "bad")
 WORDS = np.array([f"w{number}" for number in range(5_000)])
 COMMON = 1 / np.arange(1, len(WORDS) + 1)
 
@@ -44,6 +44,7 @@ def measure(length: int) -> dict[str, float]:
     """Run one length in a process of its own."""
     command = [sys.executable, "-m", "bench.lengths", "--one", str(length)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    print(length, done.stdout.splitlines()[-1], file=sys.stderr, flush=True)
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 

@@ -309,7 +309,7 @@ def show_plan(workspace: Path, *, as_json: bool = False) -> None:
 
 
 def summarise_plan(context: Context) -> PlanSummary:
-    """Return what a run of a workspace would do and cost. Reads no row."""
+    """Return what a run of a workspace would do and cost. Reads no private row."""
     found = {one.name: one for one in standings(context)}
     spending = spenders(context.params)
     for each in spending:
