@@ -26,7 +26,7 @@ FILES = {
     "public.csv": "body\n" + "".join(f"public text {i}\n" for i in range(9)),
 }
 OPTIONS = {
-    "text": "body", "label": "team", "labels": "a,b", "public": "public.csv", "n-public": 30, "asset": "notes",
+    "text": "body", "label": "team", "labels": "a,b", "public": "public.csv", "rows-about": 30, "asset": "notes",
 }  # fmt: skip
 ROWS = FILES["own.csv"]
 
@@ -75,7 +75,7 @@ def _changed(old: str, new: str) -> Edit:
 _PLAN = ("plan", "-w", "work")
 MISTAKES = (
     Mistake("no option at all, in a script", options=dict.fromkeys(OPTIONS), data=""),
-    Mistake("an option that is needed left out", options={"n-public": None}),
+    Mistake("an option that is needed left out", options={"rows-about": None}),
     Mistake("a wrong path", data="owm.csv"),
     Mistake("a folder instead of a file", edit=lambda: Path("folder").mkdir(), data="folder"),
     Mistake("a wrong column", options={"text": "text"}),
@@ -93,6 +93,16 @@ MISTAKES = (
     Mistake("a JSON array instead of lines", {"own.jsonl": '[\n{"body": "t", "team": "a"}\n]\n'}, data="own.jsonl"),
     Mistake("a line that is no JSON", {"own.jsonl": '{"body": "t", "team": "a"}\n{oops\n'}, data="own.jsonl"),
     Mistake("NaN in a JSON file", {"own.jsonl": '{"body": NaN, "team": "a"}\n'}, data="own.jsonl"),
+    Mistake("a number in a JSON file for a text", {"own.jsonl": '{"body": 7.5, "team": "a"}\n'}, data="own.jsonl"),
+    Mistake("no label in a JSON file", {"own.jsonl": '{"body": "t", "team": null}\n'}, data="own.jsonl"),
+    Mistake("Excel's line about separators", {"own.csv": "sep=,\n" + ROWS}),
+    Mistake("an address of a database", data="postgresql://me@host/notes"),
+    Mistake("an address in a cloud", options={"public": "s3://bucket/public.csv"}),
+    Mistake(
+        "lines of JSON named .ndjson", {"own.ndjson": '{"body": "t u", "team": "a"}\n' * 30}, data="own.ndjson", ends=0
+    ),
+    Mistake("private texts without a word", {"own.csv": "body,team\n" + "!!,a\n??,b\n" * 15}, ends=0),
+    Mistake("public texts without a word", {"public.csv": "body\n!!\n??\n"}),
     Mistake("an empty file", {"own.csv": ""}),
     Mistake("a header and no rows", {"own.csv": "body,team\n"}),
     Mistake("two columns of one name", {"own.csv": "body,team,body\nt,a,u\n"}),
@@ -101,6 +111,14 @@ MISTAKES = (
     Mistake("a field longer than any text", {"own.csv": ROWS + "x" * 2000 + ",a\n"}),
     Mistake("a label in the data that is not listed", {"own.csv": ROWS + "one,c\n"}),
     Mistake("labels with spaces around them in the data", {"own.csv": ROWS.replace(",a", ", a")}),
+    Mistake("a label with a comma in it", {"own.csv": ROWS + 'one,"c, d"\n'}, {"labels": "a,b,c, d"}),
+    Mistake(
+        "a label column with a comma in its name",
+        {"own.csv": ROWS.replace("team", '"team, now"', 1)},
+        {"label": "team, now"},
+        ends=0,
+    ),
+    Mistake("accents written in two ways", {"own.csv": ROWS.replace(",a", ",cafe\u0301")}, {"labels": "caf\u00e9,b"}),
     Mistake("spaces around listed labels", options={"labels": " a , b "}, ends=0),
     Mistake("a label listed twice", options={"labels": "a,b,a"}),
     Mistake("one label alone", options={"labels": "a"}),
@@ -111,8 +129,8 @@ MISTAKES = (
     Mistake("the public file is the private one", options={"public": "own.csv"}),
     Mistake("the public file is a copy of the private one", {"public.csv": ROWS}),
     Mistake("the test file is the private one", options={"test": "own.csv"}),
-    Mistake("no private records", options={"n-public": 0}),
-    Mistake("ten times as many records as declared", options={"n-public": 300}, ends=0),
+    Mistake("no private records", options={"rows-about": 0}),
+    Mistake("ten times as many records as declared", options={"rows-about": 300}, ends=0),
     Mistake("epsilon 0", options={"epsilon": 0}),
     Mistake("epsilon 1000", options={"epsilon": 1000}),
     Mistake("filter unknown", options={"filter": "zcdp"}),
@@ -131,7 +149,7 @@ MISTAKES = (
     Mistake("a private file that has moved", command=("run", "-w", "work"), after=Path("own.csv").unlink),
     Mistake("a wrong value in params.yaml", command=_PLAN, after=_changed("epsilon: 3.0", "epsilon: three")),
     Mistake("a key of params.yaml misspelt", command=_PLAN, after=_changed("n_public:", "n_publik:")),
-    Mistake("another size for a data set that the ledger knows", command=("init", "--n-public", "25", "--force")),
+    Mistake("another size for a data set that the ledger knows", command=("init", "--rows-about", "25", "--force")),
     Mistake("the same in params.yaml", command=_PLAN, after=_changed("n_public: 30", "n_public: 25")),
 )
 

@@ -228,7 +228,7 @@ def test_a_terminal_is_asked_each_thing_and_told_what_is_there(tmp_path: Path) -
     assert "Labels are never taken from the data" in shown
     assert "'owm.csv': there is no such file." in shown
     assert "'some': that is no whole number." in shown
-    same = "init own.csv --public public.csv --text text --label team --labels a,b --n-public 600 --asset notes"
+    same = "init own.csv --public public.csv --text text --label team --labels a,b --rows-about 600 --asset notes"
     assert f"beside what else you gave: palimpsest {same} --epsilon 3.0 --budget 10.0" in " ".join(shown.split())
     assert "--text is 'text': 'own.csv' has no such column. It has: 'body', 'group'." in " ".join(shown.split())
 

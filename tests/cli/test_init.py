@@ -223,7 +223,7 @@ FAILING = {
     "one column for both": ({"text": "team"}, "--text and --label are both 'team'"),
     "a text for a person": ({"unit": "body", "persons": 100}, "--unit and --text are both 'body'"),
     "what is bad": ({"bad_rows": "skip"}, "--bad-rows is 'skip'"),
-    "too few": ({"n_public": 19}, "--n-public is 19"),
+    "too few": ({"n_public": 19}, "--rows-about is 19"),
     "delta above 1/n": ({"delta": 0.1}, "--delta is 0.1; allowed is 1e-12 to 1 / n for 600 records"),
     "no budget": ({"budget": -1}, "--budget is -1"),
     "infinite epsilon": ({"epsilon": "inf"}, "--epsilon"),
@@ -294,7 +294,7 @@ def test_force_overwrites_settings_and_keeps_ignore_files(place: Place) -> None:
     options = [
         "--text", "body", "--label", "team", "--labels", "a=The first, b=The second",
         "--public", place.home / "public.csv",
-        "--n-public", 600, "--asset", "notes", "--budget", 9, "--method", "dp_lm", "--force",
+        "--rows-about", 600, "--asset", "notes", "--budget", 9, "--method", "dp_lm", "--force",
     ]  # fmt: skip
     done = place.call("init", place.home / "own.csv", *options)
     assert done.exit_code == 0, done.output
@@ -323,7 +323,7 @@ def test_a_dvc_project_of_somebodys_is_left_as_it_is(
         (home / "params.yaml").write_text("train: {epochs: 3}\n")
     before, ledger = files_in(home), tmp_path / "ledger.db"
     monkeypatch.setenv(LEDGER_VARIABLE, str(ledger))
-    asked = ["--text", "body", "--label", "team", "--labels", "a,b", "--n-public", 600, "--asset", "notes"]
+    asked = ["--text", "body", "--label", "team", "--labels", "a,b", "--rows-about", 600, "--asset", "notes"]
     asked += ["--public", home / "public.csv"]
     commands = [["init", home / "own.csv", *asked, "--workspace", home]]
     commands += [[*commands[0], "--force"]]
@@ -345,7 +345,7 @@ def test_a_project_with_settings_of_its_own_is_left_as_it_is_too(tmp_path: Path,
     Repo.init(str(home), no_scm=True).close()
     (home / "params.yaml").write_text("train: {epochs: 3}\n")
     before = files_in(home)
-    asked = ["--text", "body", "--n-public", 600, "--public", home / "public.csv", "--asset", "notes"]
+    asked = ["--text", "body", "--rows-about", 600, "--public", home / "public.csv", "--asset", "notes"]
     words = [home / "own.csv", *asked] if command == "synth" else []
     done = call(command, *words, "--dir", home, ledger=tmp_path / "ledger.db")
     assert done.exit_code == 1, done.output
@@ -550,7 +550,7 @@ def test_a_workspace_for_records_in_lines(tmp_path: Path) -> None:
     (home / "film.json").write_text('{"type": "object", "properties": {"title": {}}}', encoding="utf-8")
     options = [
         "--task", "json", "--json-schema", home / "film.json", "--text", "*", "--public", home / "public.jsonl",
-        "--n-public", 600, "--asset", "films", "--workspace", home / "work",
+        "--rows-about", 600, "--asset", "films", "--workspace", home / "work",
     ]  # fmt: skip
     done = call("init", home / "films.jsonl", *options, ledger=home / "ledger.db")
     assert done.exit_code == 0, done.output

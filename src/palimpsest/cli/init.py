@@ -8,6 +8,7 @@ file.
 import json
 import logging
 import os
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -48,9 +49,10 @@ _UNNAMED = "Some rows name no person and will be left out."
 LIST = PRIVATE / "check.json"
 _MOST_NAMES, _LONGEST_NAME, _MOST_WORDS = 30, 40, 3
 _HINTS = {
-    Kind.LABEL: "Labels are compared exactly, case and spaces too.",
+    Kind.LABEL: "Labels are compared exactly, case, spaces and how accents are written too. One with a comma in it is "
+    "named by --labels-file; an empty one is no label.",
     Kind.CODING: "Save the file as UTF-8.",
-    Kind.TYPE: "Write texts and labels as strings; null stands for none.",
+    Kind.TYPE: "Write texts and labels as strings; null is an empty text.",
     Kind.RETURN: "Save the file with line ends of Unix or Windows; what follows could not be checked.",
     Kind.KEY: "Write every key in every line; null stands for none.",
 }
@@ -92,6 +94,8 @@ In this folder:
 To try another epsilon or method, add a variant to `params.yaml`; its comments have examples. To share rows, make a key
 with `palimpsest keys new`, name the variants under `release`, and run `palimpsest run release`.
 """
+_ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+):/")  # a path has one stroke of the two
+_EXPORT = "Export what it holds to a .parquet, .csv or .jsonl file, outside of any repository, and name that."
 _OPTIONS = {"dataset.public": "--public", "dataset.public_test": "--public-test", "models.lm": "--lm"}
 _FOREIGN = """\
 language: the texts are {language}. The embedded models read English, so name models of that language in params.yaml:
@@ -151,6 +155,8 @@ def check_first_rows(source: DataSource) -> None:
 
 def _check_there(file: _Named) -> None:
     said = f"{file.option} is {str(file.path)!r}"
+    if address := _ADDRESS.match(str(file.path)):
+        raise DataError(f"{file.option} is an address, {address[1]}://; only files are read.", _EXPORT)
     if file.path.is_dir():
         raise DataError(f"{said}, a folder.", "Name one data file in it.")
     if not file.path.exists():
@@ -227,6 +233,10 @@ def check_all(source: DataSource, schema: PublicSchema, workspace: Path, books: 
         keep(found, workspace)
         raise
     own = found["DATA"][1]
+    if not found["--public"][1].marks:
+        raise DataError("--public holds no text with a word.", "Name a file with public text of the same kind.")
+    if own.rows and not own.marks:
+        tell_owner("note: no text has a word: models may write from such rows, and hardly any audit can read them.")
     if source.unit is not None and own.rows and not own.persons:
         raise nobody_error(source.data, source.unit)
     for told in _describe_odd(own, schema, found["--public"][1].marks):
@@ -275,7 +285,9 @@ def _judge(file: _Named, checked: Checked, policy: str, workspace: Path) -> None
 def _describe_faults(faults: list[Found]) -> str:
     """Return the kinds of faults, and the place of the first."""
     first = faults[0]
-    return f"{'; '.join(dict.fromkeys(fault.kind for fault in faults))}. The first is {Place(first.row, first.line)}"
+    column = "" if first.column is None else f", column {first.column!r}"
+    kinds = "; ".join(dict.fromkeys(fault.kind for fault in faults))
+    return f"{kinds}. The first is {Place(first.row, first.line)}{column}"
 
 
 def _remedy(stops: list[Found], readable: int) -> str:
@@ -306,9 +318,19 @@ def tell_of_rows(workspace: Path) -> None:
             tell_owner(f"note: {told}")
 
 
-def read_label(column: str | None) -> str | None:
-    """Return the label column as it is named; several, separated by commas, as one name."""
-    if column is None or "," not in column:
+def _names_of(path: Path | None) -> list[str]:
+    """Return the names of a file's columns; none where it cannot be read, which is told later."""
+    with suppress(DataError):
+        return [] if path is None else names(path)
+    return []
+
+
+def read_label(column: str | None, path: Path | None = None) -> str | None:
+    """Return the label column as it is named; several, separated by commas, as one name.
+
+    Where the file has a column with this very name, its commas separate nothing.
+    """
+    if column is None or "," not in column or column in _names_of(path):
         return column
     return attributes.join_parts([name.strip() for name in column.split(",")])
 

@@ -33,7 +33,7 @@ ORDER = (
 # Options of `Decisions` that are asked for on a terminal where they are missing.
 ASKED = (
     "data", "text", "public", "n_public", "asset", "label", "labels", "labels_file", "unit", "persons", "max_rows",
-    "epsilon", "budget",
+    "language", "epsilon", "budget",
 )  # fmt: skip
 EXAMPLES = {
     "synth": (
@@ -497,7 +497,10 @@ class Decisions:
         str | None, typer.Option(help="Name of the text column; '*': with --task json, a line is a record.")
     ] = None
     public: Annotated[Path | None, typer.Option(help="Public text of the same kind, with the same text column.")] = None
-    n_public: Annotated[int | None, typer.Option(help="Public, approximate number of private records.")] = None
+    n_public: Annotated[
+        int | None,
+        typer.Option("--rows-about", "--n-public", help="About how many private records there are: public."),
+    ] = None
     asset: Annotated[
         str | None, typer.Option(help="A name for the data set in the ledger; none: that of the file.")
     ] = None
@@ -598,13 +601,13 @@ class Decisions:
         from palimpsest.cli.init import read_label, read_labels, read_milestones, read_schema
 
         said = self._complete()
-        said["label"] = read_label(said["label"])
+        said["label"] = read_label(said["label"], said["data"])
         named = read_labels(said.pop("labels"), said.pop("labels_file"), said["label"])
         source = DataSource(
             **said, labels=named, test=self.test, public_test=self.public_test, public_labels=self.public_labels,
             max_length=self.max_length, delta=self.delta, lm=self.lm, words=self.words, preset=self.preset,
             chosen=self.task, json_schema=read_schema(self.json_schema), wanted=self.method, bad_rows=self.bad_rows,
-            language=self.language, filter=self.counted, milestones=read_milestones(self.milestones),
+            filter=self.counted, milestones=read_milestones(self.milestones),
         )  # fmt: skip
         return Decided(source, self.check)
 
@@ -615,7 +618,9 @@ class Decisions:
 
         epsilon = self.epsilon if _was_given(self.context, "epsilon") else usual_epsilon(self.preset)
         said = {name: getattr(self, name) for name in ASKED} | {"epsilon": epsilon}
-        given = {name: _was_given(self.context, name) for name in ("asset", "epsilon", "budget", "max_rows")}
+        given = {
+            name: _was_given(self.context, name) for name in ("asset", "epsilon", "budget", "max_rows", "language")
+        }
         return complete(said, given, str(self.context.info_name))
 
 

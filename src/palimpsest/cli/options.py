@@ -168,10 +168,10 @@ def _check_sizes(source: DataSource) -> Iterator[Problem]:
     records, persons = source.n_public, source.persons
     if records < LEAST_UNITS:
         remedy = "Give the approximate number of private records; with fewer than that no audit can be made."
-        yield f"--n-public is {records}; allowed is at least {LEAST_UNITS}.", remedy
+        yield f"--rows-about is {records}; allowed is at least {LEAST_UNITS}.", remedy
     if records > MOST_RECORDS:
         remedy = "Give the approximate number of private records."
-        yield f"--n-public is {records}; allowed is at most {MOST_RECORDS:,}.", remedy
+        yield f"--rows-about is {records}; allowed is at most {MOST_RECORDS:,}.", remedy
     if (source.unit is None) != (persons is None):
         yield (
             "--unit and --persons come together: the person is then protected, and delta and noise follow from how "
@@ -184,7 +184,7 @@ def _check_sizes(source: DataSource) -> Iterator[Problem]:
         yield "--max-rows is given without --unit: nothing would be capped.", "Name the column, too."
     if persons is not None and not LEAST_UNITS <= persons <= records:
         yield (
-            f"--persons is {persons}; allowed is at least {LEAST_UNITS} and at most --n-public, {records}.",
+            f"--persons is {persons}; allowed is at least {LEAST_UNITS} and at most --rows-about, {records}.",
             "Give the approximate number of different persons in the column.",
         )
     if source.max_length is not None and source.max_length < 1:
@@ -335,6 +335,15 @@ class _Question:
     offered: Callable[[Given], Any] = _no_default
 
 
+def option_of(name: str) -> str:
+    """Return the option of a decision.
+
+    >>> option_of("max_rows"), option_of("n_public")
+    ('--max-rows', '--rows-about')
+    """
+    return "--rows-about" if name == "n_public" else f"--{name.replace('_', '-')}"
+
+
 _QUESTIONS = (
     _Question("data", "The private file: CSV, TSV, JSONL or Parquet.", _parse_file),
     _Question("public", "Public text of the same kind, in a file of its own, with the same text column.", _parse_file),
@@ -365,6 +374,7 @@ _QUESTIONS = (
         needed=False,
         asked=_has_unit,
     ),
+    _Question("language", "The language of the texts, as en, de, pt-BR, zh-Hans. It is public.", needed=False),
     _Question(
         "asset",
         "A name for the data set in the ledger: lower-case letters, digits and _. It is public.",
@@ -399,7 +409,7 @@ def complete(given: Given, chosen: Mapping[str, bool], command: str) -> dict[str
     if not missing:
         return {**given, "asset": _name_from_file(given) if given["asset"] is None else given["asset"]}
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        option = "DATA" if missing[0] == "data" else f"--{missing[0].replace('_', '-')}"
+        option = "DATA" if missing[0] == "data" else option_of(missing[0])
         remedy = (
             f"`palimpsest {command} --help` has an example; on a terminal, `palimpsest {command}` asks for each thing."
         )
@@ -418,7 +428,7 @@ def _line(answers: Given) -> str:
     told = {name: value for name, value in named.items() if value is not None}
     if told.get("unit") is None:
         told.pop("max_rows", None)
-    options = [part for name, value in told.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+    options = [part for name, value in told.items() for part in (option_of(name), str(value))]
     return shlex.join([str(answers["data"]), *options])
 
 

@@ -9,6 +9,7 @@ holding a row is chained to it.
 import csv
 import gzip
 import json
+import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -72,6 +73,7 @@ _FOREIGN = (
     ((b"PAR1",), "is a Parquet file", "Let its name end in .parquet."),
     ((b"\x1f\x8b",), "is gzipped", "Let its name end in .gz as well."),
 )
+_EXCEL = re.compile(r"sep=.?.?", re.IGNORECASE)  # its delimiter may have been split off
 _SIGNS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 
 _DAMAGED_GZIP = (EOFError, zlib.error, gzip.BadGzipFile)
@@ -188,6 +190,11 @@ def _header(rows: Iterator[tuple[Place, list[str]]], name: str) -> list[str]:
     _, header = next(rows, (None, None))
     if header is None:
         raise DataError(f"{name!r} is empty.", "Give a file with a header and at least one row.")
+    if _EXCEL.fullmatch(",".join(header)):
+        raise DataError(
+            f"{name!r} begins with a line for Excel, sep=, in place of the columns' names.",
+            "Delete that line, and save the file with commas as .csv, or with tabs as .tsv.",
+        )
     return header
 
 
@@ -371,5 +378,6 @@ _FORMATS: dict[str, _Format] = {
     ".csv": _Format(partial(_read_delimited, delimiter=","), partial(_delimited_names, delimiter=",")),
     ".tsv": _Format(partial(_read_delimited, delimiter="\t"), partial(_delimited_names, delimiter="\t")),
     ".jsonl": _Format(_read_json_lines, _json_names),
+    ".ndjson": _Format(_read_json_lines, _json_names),
     ".parquet": _Format(_read_parquet, _parquet_names),
 }
