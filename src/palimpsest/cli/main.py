@@ -159,6 +159,9 @@ books = typer.Typer(cls=Commands)
 app.add_typer(books, name="ledger")
 
 Workspace = Annotated[Path, typer.Option("--workspace", "-w", help="The folder with params.yaml and dvc.yaml.")]
+Anyway = Annotated[
+    bool, typer.Option("--anyway", help="Charge also where noise is expected to decide over private rows.")
+]
 Lost = Annotated[
     bool, typer.Option("--lost", help="The data set's earlier ledger is lost, and what it spent is unknown.")
 ]
@@ -237,6 +240,7 @@ def run(
     stay: Annotated[bool, typer.Option("--stay", help="With --ui: keep the server open until Ctrl-C.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="The owner's word: to release, and to charge again.")] = False,
     reason: Annotated[str | None, typer.Option(help="Why the word is given or not; kept in the private zone.")] = None,
+    anyway: Anyway = False,
     workers: Annotated[
         int | None,
         typer.Option(
@@ -253,7 +257,10 @@ def run(
     """
     from palimpsest.cli.run import run_workspace
 
-    end(run_workspace(workspace, targets or [], ui=ui, stay=stay, yes=yes, reason=reason, workers=workers))
+    code = run_workspace(
+        workspace, targets or [], ui=ui, stay=stay, yes=yes, reason=reason, anyway=anyway, workers=workers
+    )
+    end(code)
 
 
 @app.command()
@@ -648,6 +655,7 @@ def init(
 def synth(
     decisions: Decisions,
     yes: Annotated[bool, typer.Option("--yes", help="Charge without asking, for scripts.")] = False,
+    anyway: Anyway = False,
     folder: Annotated[
         Path | None, typer.Option("--dir", help="A folder for the workspace; none: one named after the asset, here.")
     ] = None,
@@ -658,7 +666,7 @@ def synth(
     """
     from palimpsest.cli.synth import synthesise
 
-    end(synthesise(decisions.decided(), folder, yes=yes))
+    end(synthesise(decisions.decided(), folder, yes=yes, anyway=anyway))
 
 
 @app.command()

@@ -1,6 +1,7 @@
 """`palimpsest synth`: from a file to rows, with the steps of `init`, `plan`, `run` and `report`."""
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from palimpsest.workspace import SYNTHETIC
 _DECIDED = ("privacy", "models", "lms", "taught", "decoders", "variants")  # beside the data set
 
 
-def synthesise(decided: Decided, folder: Path | None, *, yes: bool) -> int:
+def synthesise(decided: Decided, folder: Path | None, *, yes: bool, anyway: bool = False) -> int:
     """Make the workspace if there is none, show its plan, ask, run it, print some rows; return the status of `run`.
 
     A folder with a workspace of the same decisions is continued: what is up to date costs nothing.
@@ -27,6 +28,7 @@ def synthesise(decided: Decided, folder: Path | None, *, yes: bool) -> int:
     Args:
         folder: where; None for one named after the asset, in the current one.
         yes: charge without asking. A second charge is asked about all the same.
+        anyway: charge also where noise is expected to decide.
 
     Raises:
         PalimpsestError: an option or a file is wrong, the folder has another workspace, or nobody can be asked.
@@ -43,7 +45,8 @@ def synthesise(decided: Decided, folder: Path | None, *, yes: bool) -> int:
     if not _may_charge(workspace, yes=yes):
         print(f"Nothing ran and nothing was charged. The workspace {workspace} stays; the same line asks again.")
         return 1
-    code = run_workspace(workspace, [], ui=False, stay=False, workers=0, then=lambda: _show_first(workspace))
+    show = partial(_show_first, workspace)
+    code = run_workspace(workspace, [], ui=False, stay=False, workers=0, anyway=anyway, then=show)
     if code == 0:
         _show_rows(workspace)
         print(f"{workspace / 'README.md'} says what the folders hold, what may be shared, and how to go on.")

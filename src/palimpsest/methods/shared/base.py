@@ -43,6 +43,7 @@ class Plan:
         queries: every private query of the fit, in order.
         numbers: public figures worth printing (noise multiplier, steps, rate, ...).
         feasible: False where the setting cannot work; `notes` then say why and what to do instead.
+        lost: whether noise is expected to decide over private rows, so that a run needs the owner's word.
     """
 
     method: str
@@ -51,6 +52,7 @@ class Plan:
     numbers: Mapping[str, float | int | str] = field(default_factory=dict)
     feasible: bool = True
     notes: tuple[str, ...] = ()
+    lost: bool = False
 
     @property
     def event(self) -> DpEvent:

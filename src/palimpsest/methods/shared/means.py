@@ -10,6 +10,7 @@ from dp_accounting.dp_event import ComposedDpEvent, DpEvent, GaussianDpEvent
 
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.methods.shared.base import Budget, Plan
+from palimpsest.methods.shared.foretell import foretell_means
 from palimpsest.methods.shared.settings import Counted
 from palimpsest.methods.shared.shares import gaussian, planned_histogram, planned_query, require_prior, whole_rho
 from palimpsest.methods.shared.tools import Tools
@@ -86,6 +87,7 @@ def plan_means(method: str, settings: Counted, schema: PublicSchema, budget: Bud
     require_prior(settings.prior, schema)
     histogram = planned_histogram(settings, schema, whole_rho(budget))
     sigma, most = _sigma(budget, histogram), schema.n_units / len(schema.label_names)
+    told = foretell_means(len(schema.label_names), schema.n_units, sigma)
     numbers: dict[str, float | int | str] = {"sigma": sigma, "rows": settings.rows}
     return Plan(
         method,
@@ -93,7 +95,8 @@ def plan_means(method: str, settings: Counted, schema: PublicSchema, budget: Bud
         (*planned_query(histogram), planned_means(sigma)),
         numbers if histogram is None else {**numbers, "histogram_sigma": histogram.sigma},
         feasible=sigma < most,
-        notes=() if sigma < most else (_explain_noise(sigma, most, schema.unit),),
+        notes=(told.describe(schema.unit),) if sigma < most else (_explain_noise(sigma, most, schema.unit),),
+        lost=told.word == "lost",
     )
 
 
