@@ -1,0 +1,36 @@
+"""A plan says from public numbers whether noise decides; a run that would pay for noise needs a word."""
+
+import math
+
+import pytest
+
+from palimpsest.methods.select.declaration import SelectSettings
+from palimpsest.methods.shared.base import Budget
+from palimpsest.methods.shared.foretell import foretell_means
+from palimpsest.methods.shared.means import plan_means
+from palimpsest.records.schema import PublicSchema
+
+
+def schema(labels: int, units: int) -> PublicSchema:
+    named = {f"label{number}": "" for number in range(labels)}
+    return PublicSchema("a", "classify", "text", units, 100, label="label", labels=named)
+
+
+@pytest.mark.parametrize(
+    ("labels", "units", "epsilon", "word"),
+    [(150, 3000, 3.0, "lost"), (150, 30_000, 3.0, "good"), (2, 4000, 3.0, "good"), (13, 520, 3.0, "weak"),
+     (13, 130, 1.0, "lost"), (4, 100, math.inf, "good")],
+)  # fmt: skip
+def test_a_plan_says_in_a_word_what_noise_leaves(labels: int, units: int, epsilon: float, word: str) -> None:
+    plan = plan_means("select", SelectSettings(), schema(labels, units), Budget(epsilon, 1e-5))
+    assert f", {word};" in plan.notes[0]
+    assert plan.lost == (word == "lost")
+
+
+def test_the_word_falls_with_labels_and_noise_and_rises_with_records() -> None:
+    order = ["lost", "weak", "good"]
+    for units in (50, 200, 800, 3200):
+        by_noise = [order.index(foretell_means(8, units, sigma).word) for sigma in (0.1, 0.5, 2.0, 8.0)]
+        by_labels = [order.index(foretell_means(labels, units, 1.0).word) for labels in (2, 8, 32, 128)]
+        assert by_noise == sorted(by_noise, reverse=True)
+        assert by_labels == sorted(by_labels, reverse=True)
