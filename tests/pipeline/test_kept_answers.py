@@ -103,7 +103,7 @@ def test_votes_are_not_replayed_onto_other_candidates(place: Place, monkeypatch:
 
 def test_a_raised_version_asks_for_a_word(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     charges = place.charges
-    monkeypatch.setitem(versions.TOOLS, "encoder", 2)  # type: ignore[index]
+    monkeypatch.setitem(versions.TOOLS, "encoder", versions.TOOLS["encoder"] + 1)  # type: ignore[index]
     code, output = place.stage(fit, CHOSEN)
     assert asked_word(code, output)
     assert "encoder is version 2 now and was 1" in output
