@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 Word: TypeAlias = Literal["good", "weak", "lost"]
 
-_GOOD, _LOST = 15.0, 7.0  # records of a label for each unit of noise: measured, see docs/results/budget.md
+_GOOD, _LOST = 30.0, 10.0  # measured: docs/sizing.md, which records and labels noise leaves
 _HELP: Mapping[Word, str] = {
     "weak": ". Fewer labels, more records or more epsilon help",
     "lost": ". Fewer labels, more records or more epsilon help; public_only, at epsilon 0, does as well",
@@ -32,7 +32,7 @@ class Foretold:
         """Return a sentence about a label of average size, and about one of which there is a tenth as much.
 
         >>> foretell_means(4, 2000, 1.3).describe("record")
-        'signal of a label of 500 records, over its noise: 231, good; of a label of a tenth of these 23, good'
+        'signal of a label of 500 records, over its noise: 231, good; of a label of a tenth of these 23, weak'
         """
         few = self.ratio / 10
         said = f"signal of a label of {self.records:,.0f} {unit}s, over its noise: {_round(self.ratio)}, {self.word}"
