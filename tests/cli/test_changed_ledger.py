@@ -209,7 +209,7 @@ def test_a_world_that_was_removed_begins_again(place: Place) -> None:
 
 def pending(purpose: str) -> Any:
     """What `palimpsest run` is told of a model that is due."""
-    return SimpleNamespace(name="dp3", purpose=purpose, plan=SimpleNamespace(feasible=True))
+    return SimpleNamespace(name="dp3", purpose=purpose, plan=SimpleNamespace(feasible=True, lost=False))
 
 
 def test_a_run_that_abandoned_reservations_block_says_how_they_are_given_back(

@@ -47,7 +47,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_kinds_and_the_first_place_are_said_and_all_is_listed(home: Path, terminal: None) -> None:
     done = init(home, home / "work")
     assert done.exit_code == 1
-    words = "a label is not one of those listed. The first is row 2 (line 3)"
+    words = "a label is not one of those listed. The first is row 2 (line 3), column 'team'"
     assert f"DATA is {str(home / 'own.csv')!r}, which has records that a run would stop at: {words}." in done.stderr
     path = home / "work" / init_command.LIST
     assert [each.relative_to(home / "work") for each in (home / "work").rglob("*") if each.is_file()] == [
@@ -89,7 +89,7 @@ def test_where_no_record_would_be_kept_nothing_is_registered(home: Path, termina
     for policy in ("stop", "drop"):
         done = init(home, home / "work", bad_rows=policy)
         assert done.exit_code == 1
-        assert "a label is not one of those listed. The first is row 1 (line 2)." in done.stderr
+        assert "a label is not one of those listed. The first is row 1 (line 2), column 'team'." in done.stderr
         assert "Correct them. Labels are compared exactly, case and spaces too." in done.stderr
         assert not (home / "ledger.db").exists()
 
