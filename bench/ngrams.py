@@ -125,7 +125,7 @@ def ours(args: argparse.Namespace) -> dict[str, Any]:
 
 def sets(args: argparse.Namespace) -> dict[str, Any]:
     """One order, as one would write it down."""
-    from palimpsest.records.duplicates import words
+    from palimpsest.records.segment import words
 
     clock = Clock()
     synthetic, private = ([words(text) for text in read(args.folder, side)] for side in SIDES)

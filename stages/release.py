@@ -149,7 +149,8 @@ def prepare_contents(
     counts = {name: counts_of(records, params.dataset.text) for name, records in rows.items()}
     day = datetime.now(UTC).date().isoformat()
     promise, books, receipts, scores = evidence.promise, evidence.books, evidence.receipts, evidence.scores
-    described = Described(settings, params.schema_of_data, promise, counts, signer, palimpsest.__version__, day)
+    version, language = palimpsest.__version__, params.dataset.language
+    described = Described(settings, params.schema_of_data, promise, counts, signer, version, day, language)
     page = render_card(
         promise, books, receipts, evidence.stages, report.provenance() | {"created": day},
         variants=settings.variants, scores=scores, fingerprint=signer,

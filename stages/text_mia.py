@@ -1,6 +1,14 @@
 """Membership inference from only the released rows of one variant, whatever method wrote them."""
 
-from palimpsest.audit.text_membership import Phantom, TextMembershipAudit, embedding_attack, phantom_test, text_attacks
+from palimpsest.audit.planted import plant
+from palimpsest.audit.text_membership import (
+    Phantom,
+    TextMembershipAudit,
+    embedding_attack,
+    find_planted,
+    phantom_test,
+    text_attacks,
+)
 from palimpsest.audit.units import Released, Scores
 from palimpsest.params.schema import Params
 from palimpsest.records.write import read_split
@@ -23,10 +31,12 @@ def run(name: str) -> None:
     params, guess = target.params, target.guess
     released = Released(written(params, name), *guess.sides, public_texts(), guess.units)
     splits = (read_split(PRIVATE / f"{part}.parquet") for part in ("train", "holdout"))
+    copies = plant(released, params.seed)
+    planted = find_planted(attacks(params, copies, phantom_test(copies, [], RARE)))
     phantom = phantom_test(released, [row.text for rows in splits for row in rows if not row.guess], RARE)
     # A release says nothing of most records: that is no sign of a non-member.
     audit = target.judge_claim(attacks(params, released, phantom), "members")
-    save(name, "text_membership", TextMembershipAudit(audit, phantom).to_json(name))
+    save(name, "text_membership", TextMembershipAudit(audit, phantom, planted).to_json(name))
 
 
 def attacks(params: Params, released: Released, phantom: Phantom) -> dict[str, Scores]:

@@ -284,7 +284,7 @@ def tools() -> dict[str, Any]:
     from palimpsest.methods.dp_lm.serialise import serialiser
 
     own = serialiser(tokenizer(), dict.fromkeys(LABELS, "words"), 16, "text")
-    vectors = Encoder(resolve_encoder("embedded")).encode_batch(list(_TEXTS[:2]))
+    vectors = Encoder(resolve_encoder("embedded")).encode_batch([*_TEXTS[:2], "The lamp hums. " * 100])
     found = {
         "encoder": [[round(float(one), 3) for one in vector[:6]] for vector in vectors],
         "engine": behaviour("train")["cases"],

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palimpsest.audit.beside import longest_runs, mark_runs, pair_nearest
-from palimpsest.records.duplicates import words
+from palimpsest.records.segment import words
 
 
 def test_the_nearest_has_the_largest_cosine() -> None:

@@ -46,8 +46,8 @@ def test_an_error_that_nobody_foresaw_is_told_by_its_type_and_place_alone():
 
 
 def test_the_place_is_a_line_of_this_project_and_not_of_a_library():
-    with pytest.raises(AttributeError) as told:  # from inside scikit-learn
-        bag_of_words_control([1] * 9, [2] * 9, seed=0)  # type: ignore[list-item]
+    with pytest.raises(TypeError) as told:  # from inside numpy
+        bag_of_words_control(["a"] * 9, ["b"] * 9, seed="x")  # type: ignore[arg-type]
     assert Path(told.traceback[-1].path).name != "membership.py"
     assert "of membership.py)" in Inconclusive.of(told.value).inconclusive
 

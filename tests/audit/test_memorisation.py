@@ -31,9 +31,10 @@ from palimpsest.audit.personal import KINDS, personal_values
 from palimpsest.audit.units import Released
 from palimpsest.errors import DataError
 from palimpsest.params.file import FILE, RESOLVED
-from palimpsest.records.duplicates import shingles_of, words
+from palimpsest.records.duplicates import shingles_of
 from palimpsest.records.private import SplitRow
 from palimpsest.records.record import Record
+from palimpsest.records.segment import words
 from palimpsest.records.write import write_public, write_split, write_synthetic
 from stages import memorisation_audit
 from tools.world.generate import WorldSettings, make_world, save_facts

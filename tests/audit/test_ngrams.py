@@ -11,8 +11,8 @@ from palimpsest.audit.ngrams import NgramAudit, WordIds, ngram_audit, shared_ngr
 from palimpsest.audit.statistics import Bootstrap
 from palimpsest.audit.units import Released
 from palimpsest.errors import DataError
-from palimpsest.records.duplicates import words
 from palimpsest.records.record import Record
+from palimpsest.records.segment import words
 
 ORDERS = (3, 4, 5, 6, 7, 10, 13)
 

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palimpsest.audit.ngrams import WordIds, shared_ngrams
-from palimpsest.records.duplicates import words
+from palimpsest.records.segment import words
 
 _CHARACTERS = st.one_of(st.characters(max_codepoint=127), st.sampled_from("éŞİßﬁ１\u00a0\u2028中²"))
 

@@ -23,8 +23,8 @@ from palimpsest.audit.text_membership import (
 )
 from palimpsest.audit.units import Released
 from palimpsest.errors import DataError
-from palimpsest.records.duplicates import words
 from palimpsest.records.record import Record
+from palimpsest.records.segment import words
 
 ORDERS = (1, 2, 3)
 LABELS = ("red", "blue")
@@ -174,12 +174,12 @@ def test_nearness_is_measured_against_as_many_public_rows():
     assert np.abs(nearest_attack(same, "word", 0).members).max() < 1e-6
 
 
-def test_characters_see_a_script_without_spaces():
+def test_words_and_characters_see_a_script_without_spaces():
     member, other = Record("我的打印机今天早上又坏了"), Record("请问发票什么时候可以寄来")
     released = Released([Record("她的打印机今天早上没有坏")], [member], [other], ["天气很好我们去公园吧"])
-    characters = nearest_attack(released, "character", 0)
-    assert characters.members[0] > 0.1 > characters.nonmembers[0]
-    assert nearest_attack(released, "word", 0).members[0] == 0.0
+    for features in ("character", "word"):
+        found = nearest_attack(released, features, 0)
+        assert found.members[0] > 0.1 > found.nonmembers[0]
 
 
 def test_nearness_of_embeddings():
@@ -251,7 +251,7 @@ def test_an_empty_release_or_subset_is_an_error():
 
 def test_json_has_the_published_shape():
     released = world(copies, side=40)
-    document = TextMembershipAudit(verdict(released), phantom_test(released, [], ORDERS)).to_json("dp3")
+    document = TextMembershipAudit(verdict(released), phantom_test(released, [], ORDERS), {}).to_json("dp3")
     assert TextMembershipAudit.from_json(json.loads(json.dumps(document))).to_json("dp3") == document
     assert set(document["attacks"]) == {"ngram", "nearest_words", "nearest_characters", "label", "rare"}
     assert document["epsilon_lower"]["guessed"] == "members"

@@ -85,7 +85,7 @@ def row(variant: str, role: str, epsilon: float | None, scores: tuple[Score, ...
         epsilon_target=epsilon, epsilon_proved=epsilon, token_epsilon=3.0 if variant == "words" else None,
         scores=scores,
         audits={"membership": attack("loss", 0.512), "text_membership": attack("ngram", 0.507)} if attacked else {},
-        ngram_excess=Excess(5, Estimate(0.0042, -0.001, 0.0101), 0.3) if attacked else None,
+        ngram_excess=Excess(5, Estimate(0.0042, -0.001, 0.0101), 0.3, judges=True) if attacked else None,
         facts_carried=Fraction(12, 38) if attacked else None,
         individual_leaked=Fraction(0, 400) if attacked else None,
         canaries_leaked=Fraction(0, 20) if attacked else None,

@@ -6,7 +6,7 @@ from itertools import pairwise, product
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from palimpsest.errors import DataError, ParamsError
@@ -21,7 +21,7 @@ from palimpsest.methods.shared.postprocess import (
     PersonalData,
     perplexity_limit,
 )
-from palimpsest.records.personal import is_personal
+from palimpsest.records.personal import is_personal, mod97
 from palimpsest.records.record import Record
 
 
@@ -421,5 +421,6 @@ def test_an_iban_is_found_by_its_check_digits(before: str, country: str, bank: s
         value = int(character, 36)
         rest = (rest * (10 if value < 10 else 100) + value) % 97
     iban = f"{country}{(98 - rest + error) % 97:02d}{bank}{account}"
+    assume(error == 0 or not any(mod97(iban[:size]) for size in (20, 22, 24)))  # its beginning may be one by chance
     spaced = " ".join(iban[start : start + 4] for start in range(0, len(iban), 4))
     assert passes(f"{before}{spaced}") == (error != 0)

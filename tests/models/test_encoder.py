@@ -40,3 +40,25 @@ def test_half_precision_is_near_and_not_the_same() -> None:
 def test_no_texts_give_no_rows() -> None:
     encoder = Encoder(resolve_encoder("embedded"))
     assert encoder.encode([]).shape == (0, encoder.dimension)
+
+
+def test_a_long_text_is_the_mean_of_its_windows_and_no_longer_than_a_short_one() -> None:
+    encoder = Encoder(resolve_encoder("embedded"), batch=2)
+    long = " ".join(f"{word} {number}" for number in range(300) for word in ("paper", "jams", "weather"))
+    found = encoder.encode_batch([TEXTS[0], long])
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1.0, atol=1e-5)
+    np.testing.assert_allclose(found[0], encoder.encode_batch([TEXTS[0]])[0], atol=1e-5)
+    np.testing.assert_allclose(found[1], encoder.encode_batch([long])[0], atol=1e-5)
+    windows = encoder._split_windows(long)  # noqa: SLF001
+    assert "".join(windows) == long
+    assert len(windows) > 5
+    mean = encoder.encode_batch(windows).sum(axis=0)
+    np.testing.assert_allclose(found[1], mean / np.linalg.norm(mean), atol=1e-4)
+
+
+def test_what_stands_at_the_end_of_a_long_text_is_read() -> None:
+    encoder, filler = Encoder(resolve_encoder("embedded")), "Nothing happened on that day in the valley. " * 60
+    ends = encoder.encode([f"{filler}{end}" for end in ("The printer jams. " * 20, "We love this soup. " * 20)])
+    about = encoder.encode(["The printer jams.", "We love this soup."])
+    assert (ends @ about.T).argmax(axis=1).tolist() == [0, 1]
+    assert ends[0] @ ends[1] < 0.99

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -66,6 +67,8 @@ ELSEWHERE = {  # private, and why not above
 
 class Quick:
     """An encoder that reads a text's first letters."""
+
+    max_seq_length, tokenizer = 256, SimpleNamespace(is_fast=False)
 
     def __init__(self, folder: str, **_: object) -> None: ...
 

@@ -5,7 +5,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from palimpsest.records.duplicates import Watched, find_guessable, wording
+from palimpsest.records.duplicates import Watched, find_guessable
+from palimpsest.records.segment import wording
 
 
 def shingle_sets(rng, count):

@@ -227,7 +227,7 @@ def _order(draw: np.random.Generator, n: int, memorised: float) -> OrderOverlap:
     train, holdout, public = (ngrams_audit.Share(int(abs(rate) * total), total) for rate in rates)
     gain = train.rate - holdout.rate
     whole = ngrams_audit.Share(int(min(1.0, 1.3 * train.rate) * total), total)
-    return OrderOverlap(train, holdout, public, whole, _around(gain, 0.004), 0.3 if not memorised else 0.001)
+    return OrderOverlap(train, holdout, public, whole, _around(gain, 0.004), 0.3 if not memorised else 0.001, 0.004)
 
 
 def facts(variant: str, half: float, leaked: int, seed: int) -> dict[str, Any]:
@@ -521,7 +521,8 @@ def world_provenance() -> dict[str, str]:
 def text_membership(variant: str, shift: float, claim: float | None, seed: int, right: int = 108) -> dict[str, Any]:
     """Attacks on the rows alone, with the phantom test beside them."""
     orders = {n: PhantomOrder(900 * n, rate(12 // n, MEMBERS), rate(9 // n, MEMBERS), 0.3) for n in (1, 2)}
-    return TextMembershipAudit(_attacked(shift, claim, seed, right), Phantom(orders)).to_json(variant)
+    planted = {"ngram": _around(0.97, 0.02), "nearest_words": _around(0.51, 0.07)}
+    return TextMembershipAudit(_attacked(shift, claim, seed, right), Phantom(orders), planted).to_json(variant)
 
 
 def rate(count: int, n: int) -> Rate:

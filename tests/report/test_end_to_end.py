@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from palimpsest.privacy.receipt import Receipt
+from palimpsest.privacy.versions import TOOLS, versions_of
 from palimpsest.report.end_to_end import end_to_end_verdicts
 from palimpsest.twins.shipped import read_shipped
 from tests.receipts import a_line, a_receipt
@@ -25,7 +26,7 @@ def verdicts(*receipts: Receipt, audits: Any = None) -> dict[str, str]:
 
 def test_a_result_is_quoted_with_the_version_that_it_was_measured_on() -> None:
     audit = read_shipped()["select"] | {"palimpsest": "0.9.1", "epsilon_lower": 0.25, "eps_max": 2.5, "claim": 1.0}
-    (found,) = end_to_end_verdicts([of("select", class_means=1, encoder=1)], {"select": audit})
+    (found,) = end_to_end_verdicts([of("select", **dict(versions_of("class_means")))], {"select": audit})
     assert found == {
         "method": "select",
         "verdict": "not refuted",
@@ -43,7 +44,9 @@ def test_a_method_without_a_result_is_said_to_be_not_examined() -> None:
 
 
 def test_rows_that_were_charged_for_other_versions_are_not_examined() -> None:
-    (found,) = end_to_end_verdicts([of("select", class_means=2, encoder=1, label_histogram=4)], read_shipped())
+    (found,) = end_to_end_verdicts(
+        [of("select", class_means=2, encoder=TOOLS["encoder"], label_histogram=4)], read_shipped()
+    )
     assert found["verdict"] == "not examined"
     assert found["sentence"].endswith("other versions, which it did not run: class_means 2.")
     refuted = {"select": read_shipped()["select"] | {"verdict": "refuted"}}

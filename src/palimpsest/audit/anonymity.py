@@ -28,7 +28,7 @@ from palimpsest.audit.statistics import Estimate, Rate
 from palimpsest.audit.units import Released, Units
 from palimpsest.errors import DataError
 from palimpsest.plain import At, Plain, PlainFile
-from palimpsest.records.duplicates import words
+from palimpsest.records.segment import words
 
 BestAttack = Callable[[float], float]  # false-positive rate -> largest true-positive rate that the proof allows
 

@@ -4,20 +4,22 @@ Nothing is concluded here. The audits, which have controls, test whether rows ar
 chance explains; this shows single rows to a reader.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
 from palimpsest import validate
 from palimpsest.audit.ngrams import WordIds, shared_ngrams
+from palimpsest.audit.runs import match_lengths
 from palimpsest.devices import exact_device
 from palimpsest.privacy.means import unit_rows
 from palimpsest.privacy.nearest import find_nearest
-from palimpsest.records.duplicates import shingles_of, words
+from palimpsest.records.duplicates import shingles_of
+from palimpsest.records.segment import find_words, words
 
-_WORD = re.compile(r"\w+")
+_PAIR = 2  # words of the shared n-grams that longer runs are put together from
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,8 +54,11 @@ def longest_runs(texts: Sequence[str], others: Sequence[str]) -> np.ndarray:
     vocabulary: dict[str, int] = {}
     own, theirs = WordIds.read(texts, vocabulary), WordIds.read(others, vocabulary)
     longest = np.zeros(len(texts), dtype=np.int64)
-    for shared in shared_ngrams(own, theirs):
+    for shared in islice(shared_ngrams(own, theirs), _PAIR):
         longest[shared.first.row] = shared.order
+        if shared.order == _PAIR:
+            first, second = shared.places
+            np.maximum.at(longest, own.row[first.position], match_lengths(first, second) + _PAIR - 1)
     return longest
 
 
@@ -66,11 +71,11 @@ def mark_runs(text: str, other: str, size: int) -> tuple[str, ...]:
     ('Sadly, ', 'the lid was broken', ' again.')
     """
     validate.require_positive(size=size)
-    found, theirs = list(_WORD.finditer(text)), words(other)
-    own = [" ".join(words(match[0])) for match in found]
+    found, theirs = find_words(text), words(other)
+    own = [" ".join(words(text[start:stop])) for start, stop in found]
     pieces, end = [], 0
     for first, last in _runs(own, theirs, min(size, len(theirs))):
-        start, stop = found[first].start(), found[last].end()
+        start, stop = found[first][0], found[last][1]
         pieces += [text[end:start], text[start:stop]]
         end = stop
     return (*pieces, text[end:])

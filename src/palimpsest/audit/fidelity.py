@@ -28,7 +28,7 @@ from palimpsest.audit.measures import (
 from palimpsest.errors import DataError, ModelError
 from palimpsest.plain import At, Plain, PlainFile
 from palimpsest.progress import track
-from palimpsest.records.duplicates import words
+from palimpsest.records.segment import words
 from palimpsest.shards import map_items
 from palimpsest.workspace import INTERNAL
 

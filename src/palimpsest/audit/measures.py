@@ -23,7 +23,7 @@ from sklearn.preprocessing import StandardScaler
 
 from palimpsest import validate
 from palimpsest.errors import DataError, ModelError
-from palimpsest.records.duplicates import words
+from palimpsest.records.segment import words
 
 _FEWEST = 2  # rows: a covariance needs two
 _FOLDS = 5

@@ -33,6 +33,7 @@ from palimpsest.audit.units import Scores, Units
 from palimpsest.errors import DataError
 from palimpsest.plain import At, Plain, PlainFile
 from palimpsest.records.record import Record
+from palimpsest.records.segment import words
 
 Verdict = Literal["refuted", "not refuted", "inconclusive"]
 Guesses = Literal["both", "members"]
@@ -42,7 +43,6 @@ _METHOD = "one run, (epsilon, delta), Steinke et al. 2023; Bonferroni over attac
 _CONTROL_CONFIDENCE = 0.999
 _ROC_POINTS = 200
 _LOW_FPR = 0.01
-_WORD = r"(?u)\b\w+\b"
 
 
 @dataclass(frozen=True)
@@ -220,10 +220,10 @@ def bag_of_words_control(members: Sequence[str], nonmembers: Sequence[str], *, s
     texts = np.array([*members, *nonmembers], dtype=object)
     coins = np.arange(len(texts)) < len(members)
     fitted = _split_halves(coins, seed)
-    words = CountVectorizer(binary=True, token_pattern=_WORD)
-    if not any(map(words.build_analyzer(), texts[fitted])):
+    bags = CountVectorizer(binary=True, tokenizer=words, token_pattern=None, lowercase=False)
+    if not any(map(words, texts[fitted])):
         raise DataError("The audited texts hold no word for the control.", "Audit texts that have words.")
-    model = make_pipeline(words, LogisticRegression(C=0.1))
+    model = make_pipeline(bags, LogisticRegression(C=0.1))
     scores = model.fit(texts[fitted], coins[fitted]).decision_function(texts[~fitted])
     held = Scores(scores[coins[~fitted]], scores[~coins[~fitted]])
     null = auc_null_interval(held.members, held.nonmembers, _CONTROL_CONFIDENCE)

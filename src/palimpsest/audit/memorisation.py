@@ -25,7 +25,8 @@ from palimpsest.audit.units import Released, Units
 from palimpsest.errors import DataError
 from palimpsest.plain import At, Plain, PlainFile
 from palimpsest.progress import track
-from palimpsest.records.duplicates import Shingle, jaccard, shingles_of, wording
+from palimpsest.records.duplicates import Shingle, jaccard, shingles_of
+from palimpsest.records.segment import wording
 
 Pair = tuple[int, int]
 _Value = tuple[str, str]  # kind and value

@@ -11,18 +11,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count, islice, zip_longest
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from palimpsest import validate
+from palimpsest.audit.planted import plant
+from palimpsest.audit.runs import Places, match_lengths
 from palimpsest.audit.statistics import Bootstrap, Estimate, bootstrap_ratio, permutation_p
 from palimpsest.audit.units import Released, Units
 from palimpsest.plain import At, Plain, PlainFile
 from palimpsest.progress import track
-from palimpsest.records.duplicates import wording
+from palimpsest.records.segment import wording
 from palimpsest.shards import map_items
 
 _BITS = 64  # permutations that one machine word carries
@@ -32,6 +34,8 @@ _WORDS_AT_ONCE = 1 << 22  # that are looked up
 _WORDS_OF_PART, _OTHERS_OF_PART, _MOST_PARTS = 1 << 20, 1 << 23, 32
 _SPACES = {code: " " for code in range(128) if not (chr(code).isalnum() or chr(code) == "_")}  # what ends a word
 _EMPTY = 2**32 - 1  # no word's number
+Shared: TypeAlias = tuple[Places, Places]  # where two corpora share n-grams
+_FOUND = 0.05  # p below which planted copies are found
 _NO_IDS, _NO_SIZES = np.zeros(0, dtype=np.uint32), np.zeros(0, dtype=np.int64)
 
 
@@ -59,6 +63,12 @@ class OrderOverlap(Plain):
     trained: Share  # the same for all training rows: more than members, so its share is larger for that alone
     excess: Estimate  # train rate - holdout rate, with a bootstrap interval over synthetic rows
     p: Annotated[float, At("excess", "p")]  # how often redrawn coins give at least this excess (one-sided)
+    planted: float  # that p of near copies of such records: a large one says that none could be found
+
+    @property
+    def judges(self) -> bool:
+        """Whether near copies are found, so that finding nothing says something."""
+        return self.planted <= _FOUND
 
     @property
     def shares(self) -> dict[str, Share]:
@@ -96,7 +106,8 @@ def ngram_audit(released: Released, trained: Iterable[str], orders: Sequence[int
     independent fair coins, whatever else was trained on, because under the null hypothesis the synthetic texts do
     not depend on the coins. All rows of a person change sides together, as one coin put them there, and an n-gram in
     several rows of a person counts once. The bootstrap interval is over synthetic rows with both references held fixed;
-    where the two differ in size the excess contains that difference, the p value does not.
+    where the two differ in size the excess contains that difference, the p value does not. The same is done with near
+    copies of such records (`plant`), to see whether an excess of this order would show at all.
 
     Args:
         trained: the texts of all training rows, the members' among them: the published measure ("Differentially Private
@@ -105,6 +116,12 @@ def ngram_audit(released: Released, trained: Iterable[str], orders: Sequence[int
         bootstrap: seed, and the number of bootstrap samples and of permutations; the latter is rounded
             up to a multiple of 64, and the smallest p is 1 / (permutations + 1).
     """
+    audit, planted = _audit(released, trained, orders, bootstrap), plant(released, bootstrap.seed)
+    found = _audit(planted, [], orders, bootstrap).orders
+    return replace(audit, orders={n: replace(one, planted=found[n].p) for n, one in audit.orders.items()})
+
+
+def _audit(released: Released, trained: Iterable[str], orders: Sequence[int], bootstrap: Bootstrap) -> NgramAudit:
     validate.require_positive(smallest_order=min(orders))
     vocabulary: dict[str, int] = {}
     texts, pool, public, everyone = (
@@ -118,7 +135,7 @@ def ngram_audit(released: Released, trained: Iterable[str], orders: Sequence[int
     references = (private[:members], private[members:], released.public)
     return NgramAudit(
         orders={order: overlap.at_order(order, texts, bootstrap) for order in sorted(set(orders))},
-        longest_span=PerReference(*overlap.longest, len(overlap.public)),
+        longest_span=overlap.measure_longest(coins.is_member[pool.row]),
         verbatim_rows=PerReference(*(verbatim_rows(released.texts, rows) for rows in references)),
         unit=released.units.kind,
     )
@@ -217,6 +234,11 @@ class Matches:
     def row(self) -> np.ndarray:
         return self.corpus.row[self.position]
 
+    @property
+    def places(self) -> Places:
+        """The matches by place."""
+        return Places.sort(self.position, self.gram)
+
     def extend(self, order: int) -> "tuple[np.ndarray, Matches]":
         """Return the matches that one more word follows in the same text, sorted by the exact (n-gram, word) key."""
         keep = np.flatnonzero(~self.corpus.ends[self.position + (order - 1)])
@@ -239,6 +261,11 @@ class SharedNgrams:
     distinct: int  # number of distinct shared n-grams
     first: Matches  # their occurrences in either corpus
     second: Matches
+
+    @property
+    def places(self) -> Shared:
+        """Where they are in either corpus."""
+        return self.first.places, self.second.places
 
 
 def shared_ngrams(first: WordIds, second: WordIds, part: int = 0, parts: int = 1) -> Iterator[SharedNgrams]:
@@ -339,16 +366,34 @@ class _Overlap:
     """The overlap of a set of n-grams; overlaps of disjoint sets can be added."""
 
     found: Mapping[int, _Found] = field(default_factory=dict)  # n -> of what was asked, where any is found
-    longest: tuple[int, int] = (0, 0)  # the longest n-gram that a member has, and that the holdout has
+    # The longest n-gram that a member has, that the holdout has and that the public corpus has, of at most `last`.
+    longest: tuple[int, ...] = (0, 0, 0)
+    last: int = 0  # words of the longest n-gram that was counted
+    # Where the longest ones are shared with members and holdout, and with the public corpus; of each part.
+    private_places: tuple[Shared, ...] = ()
+    public_places: tuple[Shared, ...] = ()
     public: tuple[int, ...] = ()  # for n = 1, 2, ..., occurrences that the public corpus has; no more where none is
     trained: tuple[int, ...] = ()
 
     def __add__(self, other: "_Overlap") -> "_Overlap":
         found, theirs = dict(self.found), other.found
         found |= {order: found[order] + one if order in found else one for order, one in theirs.items()}
-        longest = (max(self.longest[0], other.longest[0]), max(self.longest[1], other.longest[1]))
+        longest = tuple(map(max, self.longest, other.longest))
         return _Overlap(
-            found, longest, _add_counts(self.public, other.public), _add_counts(self.trained, other.trained)
+            found, longest, max(self.last, other.last), self.private_places + other.private_places,
+            self.public_places + other.public_places, _add_counts(self.public, other.public),
+            _add_counts(self.trained, other.trained),
+        )  # fmt: skip
+
+    def measure_longest(self, is_member: np.ndarray) -> PerReference:
+        """Return the longest n-gram of any length that each corpus has; `is_member`: of each pooled word."""
+        first, second = _join_shared(self.private_places)
+        sides = (is_member[second.position], ~is_member[second.position])
+        seconds = [second.select(side) for side in sides]
+        pairs = [*((first, one) for one in seconds), _join_shared(self.public_places)]
+        runs = [int(match_lengths(*pair).max(initial=0)) for pair in pairs]
+        return PerReference(
+            *(run + self.last - 1 if run else short for run, short in zip(runs, self.longest, strict=True))
         )
 
     def at_order(self, order: int, texts: WordIds, bootstrap: Bootstrap) -> OrderOverlap:
@@ -360,12 +405,12 @@ class _Overlap:
             for counts in (self.public, self.trained)
         )
         if order not in self.found:
-            return OrderOverlap(nothing, nothing, public, trained, Estimate(0.0, 0.0, 0.0), 1.0)
+            return OrderOverlap(nothing, nothing, public, trained, Estimate(0.0, 0.0, 0.0), 1.0, 1.0)
         found = self.found[order]
         train, holdout = (replace(nothing, count=int(side.sum())) for side in (found.train, found.holdout))
         excess = _excess(found.train - found.holdout, per_row, bootstrap)
         return OrderOverlap(
-            train, holdout, public, trained, excess, permutation_p(train.count - holdout.count, found.redrawn)
+            train, holdout, public, trained, excess, permutation_p(train.count - holdout.count, found.redrawn), 1.0
         )
 
 
@@ -382,19 +427,32 @@ class _Count:
     parts: int
 
     def __call__(self, part: int) -> _Overlap:
-        found, longest = dict[int, _Found](), (0, 0)
-        for shared in shared_ngrams(self.texts, self.pool, part, self.parts):
+        found, longest, last, private = dict[int, _Found](), [0, 0], max(2, *self.orders), tuple[Shared, ...]()
+        for shared in islice(shared_ngrams(self.texts, self.pool, part, self.parts), last):
             sides = self.coins.sides(shared)
-            longest = (shared.order if sides[0].any() else longest[0], shared.order if sides[1].any() else longest[1])
+            longest = [shared.order if side.any() else longest[which] for which, side in enumerate(sides)]
+            private = (shared.places,) if shared.order == last else ()
             if shared.order in self.orders:
                 train, holdout = (_occurrences(self.texts, shared, side) for side in sides)
                 found[shared.order] = _Found(train, holdout, _redrawn_excess(shared, self.coins.redrawn))
-        return _Overlap(
-            found, longest, self._count_occurring(self.public, part), self._count_occurring(self.trained, part)
-        )
+        public, places = self._count_occurring(self.public, part, last)
+        trained, _ = self._count_occurring(self.trained, part, last)
+        return _Overlap(found, (*longest, len(public)), last, private, places, public, trained)
 
-    def _count_occurring(self, corpus: WordIds, part: int) -> tuple[int, ...]:
-        return tuple(len(shared.first.gram) for shared in shared_ngrams(self.texts, corpus, part, self.parts))
+    def _count_occurring(self, corpus: WordIds, part: int, last: int) -> tuple[tuple[int, ...], tuple[Shared, ...]]:
+        """Return for n = 1, 2, ... how many n-grams the corpus has, and the places of the last of these n."""
+        counts, places = list[int](), tuple[Shared, ...]()
+        for shared in islice(shared_ngrams(self.texts, corpus, part, self.parts), last):
+            counts.append(len(shared.first.gram))
+            places = (shared.places,) if shared.order == last else ()
+        return tuple(counts), places
+
+
+def _join_shared(parts: Sequence[Shared]) -> Shared:
+    """Join what the parts share; the n-grams of a part are numbered alike in both corpora."""
+    if not parts:
+        return Places(_NO_SIZES, _NO_SIZES), Places(_NO_SIZES, _NO_SIZES)
+    return Places.join([first for first, _ in parts]), Places.join([second for _, second in parts])
 
 
 def parts_of(texts: WordIds, *others: WordIds) -> int:

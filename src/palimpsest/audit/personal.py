@@ -9,6 +9,7 @@ import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import regex
 from stdnum import luhn
 
 from palimpsest.records.keyed import normalise
@@ -67,9 +68,9 @@ _KINDS = (
     _Kind("phone", re.compile(r"(?<![\w.,:/+-])(?:\+ ?)?\(?\d(?:[ ./()-]{0,2}\d){7,16}(?!\w)"), _phone),
     _Kind("identifier", re.compile(r"[^\W_]+(?:-[^\W_]+)*"), _identifier),
 )
-# Two to four capitalised words in a row, in Latin letters of Western Europe; over the unchanged text.
-_CAPITALISED = r"(?:Mc|Mac|[A-ZÀ-ÖØ-Þ]['’])?[A-ZÀ-ÖØ-Þ][a-zß-öø-ÿ]+(?:-[A-ZÀ-ÖØ-Þ][a-zß-öø-ÿ]+)?"
-_NAME = re.compile(rf"(?<!\w){_CAPITALISED}(?: {_CAPITALISED}){{1,3}}(?!\w)")
+# Two to four capitalised words in a row, in any script that has capitals; over the unchanged text.
+_CAPITALISED = r"(?:Mc|Mac|\p{Lu}['’])?\p{Lu}\p{Ll}+(?:-\p{Lu}\p{Ll}+)?"
+_NAME = regex.compile(rf"(?<!\w){_CAPITALISED}(?: {_CAPITALISED}){{1,3}}(?!\w)")
 
 KINDS = (*(kind.name for kind in _KINDS), "name")
 
@@ -79,7 +80,7 @@ def personal_values(text: str) -> set[tuple[str, str]]:
 
     Kinds are `KINDS`: e-mail address, IBAN and payment card (with right check digits), telephone number, identifier (a
     run of letters and digits with six digits or more) and name (capitalised words in a row). Local telephone numbers
-    without an area code, postal addresses, single names and names in other scripts are not found.
+    without an area code, postal addresses, single names and names in scripts without capitals are not found.
 
     >>> sorted(personal_values("Mail Ann Lee: A.Lee@post.example, +44 20 7946 0958"))
     [('email', 'a.lee@post.example'), ('name', 'mail ann lee'), ('phone', '442079460958')]

@@ -17,16 +17,18 @@ from sklearn.linear_model import LogisticRegression
 from palimpsest import validate
 from palimpsest.audit.membership import MembershipAudit
 from palimpsest.audit.ngrams import WordIds
-from palimpsest.audit.statistics import Rate
+from palimpsest.audit.statistics import Estimate, Rate, auc_with_interval
 from palimpsest.audit.units import Released, Scores, Units
+from palimpsest.errors import DataError
 from palimpsest.plain import Plain
+from palimpsest.records.segment import words
 
 Features = Literal["word", "character"]
 _Vectors: TypeAlias = np.ndarray | csr_matrix
 
 _AT_ONCE = 256  # records compared with all rows at once
 _FEATURES: Mapping[Features, Mapping[str, Any]] = {
-    "word": {"analyzer": "word", "ngram_range": (1, 2), "token_pattern": r"(?u)\b\w+\b"},
+    "word": {"ngram_range": (1, 2), "tokenizer": words, "token_pattern": None, "lowercase": False},
     "character": {"analyzer": "char_wb", "ngram_range": (4, 4)},
 }
 _PENALTY = 10.0  # C of the auxiliary classifier
@@ -59,7 +61,7 @@ def ngram_attack(released: Released, order: int) -> Scores:
     vocabulary, both = dict[str, int](), (released.texts, released.public)
     corpora = [WordIds.read([*fitted, *released.private], vocabulary) for fitted in both]
     synthetic, public = (
-        log_likelihoods(corpus, len(fitted), order, len(vocabulary))
+        log_likelihoods(corpus, len(fitted), order, max(1, len(vocabulary)))
         for corpus, fitted in zip(corpora, both, strict=True)
     )
     return released.scores(synthetic - public)
@@ -229,13 +231,36 @@ class TextMembershipAudit:
 
     membership: MembershipAudit
     phantom: Phantom
+    planted: Mapping[str, Estimate]  # attack -> its AUC where it must find near copies of such records
 
     def to_json(self, variant: str) -> dict[str, Any]:
-        return self.membership.to_json(variant) | {"phantom": self.phantom.to_json()}
+        planted = {name: auc.to_json() for name, auc in self.planted.items()}
+        return self.membership.to_json(variant) | {"phantom": self.phantom.to_json(), "planted": planted}
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> "TextMembershipAudit":
-        return cls(MembershipAudit.from_json(body), Phantom.from_json(body["phantom"]))
+        planted = {name: Estimate.from_json(auc) for name, auc in body["planted"].items()}
+        return cls(MembershipAudit.from_json(body), Phantom.from_json(body["phantom"]), planted)
+
+
+def find_planted(attacks: Mapping[str, Scores]) -> dict[str, Estimate]:
+    """Return how well each attack tells records that were copied from others: its AUC, by its scores on `plant`.
+
+    Raises:
+        DataError: no attack tells them, so none could have seen a leak.
+    """
+    found = {name: auc_with_interval(scores.members, scores.nonmembers) for name, scores in attacks.items()}
+    if not any(map(finds_copies, found.values())):
+        raise DataError(
+            "No attack finds near copies of such records, planted to try it, so none can judge the rows.",
+            "Name an encoder for the language of the texts (models.encoder), or audit more or longer texts.",
+        )
+    return found
+
+
+def finds_copies(planted: Estimate) -> bool:
+    """Tell whether an attack found the planted copies; its silence says nothing where it did not."""
+    return planted.low > 0.5
 
 
 def phantom_test(released: Released, others: Sequence[str], orders: Sequence[int]) -> Phantom:

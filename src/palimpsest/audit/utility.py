@@ -19,7 +19,7 @@ from palimpsest.audit.label_fit import LabelFit
 from palimpsest.audit.statistics import Bootstrap, Estimate, bootstrap_ratio, wilson
 from palimpsest.errors import DataError
 from palimpsest.plain import At, Plain, PlainFile
-from palimpsest.records.duplicates import words
+from palimpsest.records.segment import words
 
 _Features: TypeAlias = np.ndarray | csr_matrix
 
@@ -165,7 +165,9 @@ def tfidf_lr(
     known, truth = label_indices(targets, labels), label_indices(test_targets, labels)
     if not any(words(text) for text in texts):
         raise DataError("The synthetic texts hold no word.", "Look at the generator: its training may have diverged.")
-    vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"(?u)\b\w+\b")
+    vectorizer = TfidfVectorizer(
+        ngram_range=(1, 2), sublinear_tf=True, tokenizer=words, token_pattern=None, lowercase=False
+    )
     features = vectorizer.fit_transform(texts)
     return _linear(features, known, vectorizer.transform(test_texts), truth, labels, settings)
 

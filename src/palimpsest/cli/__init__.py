@@ -9,6 +9,7 @@
 * `init`: `palimpsest init`: reads the first row of each of a user's files, or checks them whole, and makes a
   workspace
 * `ledger`: `palimpsest ledger`: the books; with `export`, `import` and `merge-check` a whole ledger as a file
+* `lengths`: how long public texts are: the limits that `init` sets by it, and what `plan` says is cut
 * `look`: `palimpsest report`, `samples` and `compare`: the final table, the pages, and variants or workspaces side by
   side
 * `main`: the command line

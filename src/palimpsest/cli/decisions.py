@@ -9,6 +9,7 @@ from typing import Any
 from palimpsest import __version__
 from palimpsest.models.sources import weights_of
 from palimpsest.params.preset import Facts, Preset, epsilon_suffix, presets
+from palimpsest.params.schema import USUAL_LENGTH
 from palimpsest.params.text import to_yaml
 from palimpsest.records.vouched import EMBEDDED
 
@@ -56,7 +57,8 @@ class DataSource:
     unit: str | None = None
     max_rows: int = 1
     persons: int | None = None
-    max_length: int = 1000
+    max_length: int | None = None
+    text_tokens: int | None = None
     epsilon: float = 3.0
     budget: float = 10.0
     delta: float | None = None
@@ -69,6 +71,7 @@ class DataSource:
     json_schema: Mapping[str, Any] | None = None
     wanted: str | None = None
     bad_rows: str = "stop"
+    language: str = "en"
 
     @property
     def method(self) -> str:
@@ -178,7 +181,9 @@ def _dataset(source: DataSource) -> dict[str, Any]:
         "public": _resolve_path(source.public),
         "text": source.text,
         "n_public": source.n_public,
-        "max_length": source.max_length,
+        "max_length": source.max_length or USUAL_LENGTH,
+        "text_tokens": source.text_tokens,
+        "language": None if source.language == DataSource.language else source.language,
         "bad_rows": None if source.bad_rows == "stop" else source.bad_rows,
         "test": _resolve_path(source.test),
         "public_test": _resolve_path(source.public_test),

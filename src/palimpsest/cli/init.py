@@ -21,12 +21,14 @@ from ruamel.yaml.error import YAMLError
 from palimpsest.cli.console import owners_terminal, tell_owner
 from palimpsest.cli.context import asset_of, books_of, contents, enter
 from palimpsest.cli.decisions import DataSource, params_text
+from palimpsest.cli.lengths import fit_lengths
 from palimpsest.cli.options import budget_problem, find_problems
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.files import close_workspace, make_folder, read_json, write_json, write_text
+from palimpsest.models.chat.settings import is_english
 from palimpsest.params.file import FILE, RESOLVED
 from palimpsest.params.load import loads
-from palimpsest.params.schema import Params
+from palimpsest.params.schema import USUAL_LENGTH, Params
 from palimpsest.privacy.ledger.books import Books
 from palimpsest.privacy.ledger.rules import preview
 from palimpsest.privacy.ledger.total import propose_milestones
@@ -91,6 +93,11 @@ To try another epsilon or method, add a variant to `params.yaml`; its comments h
 with `palimpsest keys new`, name the variants under `release`, and run `palimpsest run release`.
 """
 _OPTIONS = {"dataset.public": "--public", "dataset.public_test": "--public-test", "models.lm": "--lm"}
+_FOREIGN = """\
+language: the texts are {language}. The embedded models read English, so name models of that language in params.yaml:
+models.lm, models.encoder (say intfloat/multilingual-e5-small with its commit) and models.classifier. Prompts of
+models.words are English: give them in words of your own, or take an instruction-following author, which is told the
+language. In scripts without capitals no name of a person is found, neither by filters nor by audits."""
 _IGNORED = {
     ".gitignore": """# Everything here but the settings is private, or made again by `palimpsest run`.
 /data/
@@ -187,6 +194,14 @@ def _is_value(name: str, labels: Collection[str]) -> bool:
 Pass = Mapping[str, tuple[_Named, Checked]]  # option -> the file and what was found in it
 
 
+def fit_to_public(source: DataSource) -> DataSource:
+    """Return the source with the limits that its public texts need; the private file is not looked at."""
+    fitted = fit_lengths(source, next(one.columns for one in _files_of(source) if one.option == "--public"))
+    if fitted.text_tokens is not None:
+        print(f"limits, from the public texts: {fitted.max_length:,} characters, about {fitted.text_tokens} tokens")
+    return fitted
+
+
 def check_all(source: DataSource, schema: PublicSchema, workspace: Path, books: Books | None = None) -> Pass:
     """Go through each file once, and tell the owner of what is found.
 
@@ -198,11 +213,11 @@ def check_all(source: DataSource, schema: PublicSchema, workspace: Path, books: 
     Raises:
         DataError: a run would stop at one of the records; the list is then kept.
     """
-    print("reading the files once, to check them; no setting is taken from them (--no-check leaves this out)")
+    print("reading the files once, to check them; no setting is taken from private rows (--no-check leaves this out)")
     labels = tuple(source.labels) or None
     key = books.rows_key if books is not None and books.entries else None
     found = {
-        file.option: (file, check(file.path, file.columns, source.max_length, labels, key))
+        file.option: (file, check(file.path, file.columns, source.max_length or USUAL_LENGTH, labels, key))
         for file in _files_of(source)
     }
     try:
@@ -235,6 +250,7 @@ def _entry(file: _Named, checked: Checked) -> dict[str, Any]:
         "option": file.option,
         "file": file.path.name,
         "rows": checked.rows,
+        "cut": checked.cut,
         "faults": [fault._asdict() for fault in checked.faults],
     }
 
@@ -412,6 +428,10 @@ def init_workspace(
     """
     require_free(workspace, force=force)
     check_source(source)
+    if check:
+        source = fit_to_public(source)
+    if stays is not None:
+        stays = replace(stays, max_length=source.max_length, text_tokens=source.text_tokens)
     milestones = _milestones(source, loads(params_text(stays or source)), workspace)
     source, stays = (replace(each, milestones=milestones) for each in (source, stays or source))
     made = render_settings(stays)
@@ -423,6 +443,8 @@ def init_workspace(
     make_workspace(workspace, made)
     if found is not None:
         keep(found, workspace)
+    if not is_english(source.language):
+        print(_FOREIGN.format(language=source.language))
     print("git: dvc.lock is left out by .gitignore, which says how to keep it in a private repository")
     print(f"workspace ready: {workspace.resolve()}")
 

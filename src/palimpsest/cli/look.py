@@ -186,6 +186,8 @@ def _auc(mark: str, auc: Estimate) -> list[str]:
 def _excess(row: Row) -> str:
     if row.ngram_excess is None:
         return MISSING
+    if not row.ngram_excess.judges:
+        return "cannot judge"
     rate = row.ngram_excess.rate
     return f"{points(rate.value)}\n{points(rate.low)} to {points(rate.high)}\np = {number(row.ngram_excess.p, 2)}"
 

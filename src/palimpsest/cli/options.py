@@ -21,7 +21,7 @@ from palimpsest.methods.shared.method import Method
 from palimpsest.methods.shared.tools import Reads
 from palimpsest.models.words import Named
 from palimpsest.params.preset import presets
-from palimpsest.params.schema import LEAST_UNITS, MOST_BUDGET, MOST_RECORDS, NAME
+from palimpsest.params.schema import LANGUAGE, LEAST_UNITS, MOST_BUDGET, MOST_RECORDS, NAME
 from palimpsest.privacy.ledger.records import FILTERS, milestone_problem
 from palimpsest.privacy.shown import delta_down
 from palimpsest.records import schema
@@ -106,6 +106,8 @@ def _check_columns(source: DataSource) -> Iterator[Problem]:
         yield f"--label is {source.label!r}: {wrong}.", "Give --labels-file with a list of labels for each column."
     if source.public_labels and source.label is None:
         yield "--public-labels is given without --label.", "Give --label and --labels, or leave it out."
+    if not re.fullmatch(LANGUAGE, source.language):
+        yield f"--language is {source.language!r}.", "Give a tag of BCP 47, say en, de, pt-BR or zh-Hans."
     if source.bad_rows not in POLICIES:
         yield f"--bad-rows is {source.bad_rows!r}.", f"Choose one of {', '.join(POLICIES)}."
 
@@ -185,7 +187,7 @@ def _check_sizes(source: DataSource) -> Iterator[Problem]:
             f"--persons is {persons}; allowed is at least {LEAST_UNITS} and at most --n-public, {records}.",
             "Give the approximate number of different persons in the column.",
         )
-    if source.max_length < 1:
+    if source.max_length is not None and source.max_length < 1:
         yield (
             f"--max-length is {source.max_length}; allowed is at least 1.",
             "Give the most characters kept.",

@@ -16,6 +16,7 @@ from palimpsest.cli.console import Rows, console, show, show_json
 from palimpsest.cli.context import Context, load_or_compute, open_workspace, render
 from palimpsest.cli.graph import standings
 from palimpsest.cli.ledger import describe_total
+from palimpsest.cli.lengths import describe_cuts
 from palimpsest.files import read_json
 from palimpsest.graph.stage import NAME, Stage
 from palimpsest.graph.stages import STAGES
@@ -308,7 +309,7 @@ def show_plan(workspace: Path, *, as_json: bool = False) -> None:
 
 
 def summarise_plan(context: Context) -> PlanSummary:
-    """Return what a run of a workspace would do and cost. Reads no row."""
+    """Return what a run of a workspace would do and cost. Reads no private row."""
     found = {one.name: one for one in standings(context)}
     spending = spenders(context.params)
     for each in spending:
@@ -324,12 +325,12 @@ def summarise_plan(context: Context) -> PlanSummary:
     lines = [_line(context, each, body, found.get(each.stage), minutes.get(each.stage)) for each, body in pairs]
     own = {line.stage for line in lines}
     states = Counter(str(one.state) for one in found.values() if one.name not in own)
-    asset = context.asset
+    asset, cuts = context.asset, describe_cuts(context.params, context.workspace)
     after = Balance(**{**costs["after"], "used": tuple(costs["after"]["used"])})
     return PlanSummary(
         asset.name, asset.unit, asset.delta, asset.epsilon, costs["spent"], max(0.0, asset.epsilon - costs["spent"]),
         after.spent, after.fits, costs["states"], after.beside, after.most_beside,
-        costs["team"] and TeamBudget(**costs["team"]), (*context.params.flags(), *costs["said"]), tuple(lines),
+        costs["team"] and TeamBudget(**costs["team"]), (*context.params.flags(), *costs["said"], *cuts), tuple(lines),
         {str(state): states[str(state)] for state in State}, minutes, len(due) - len(minutes),
     )  # fmt: skip
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from palimpsest.cli.context import open_workspace
 from palimpsest.cli.decisions import DataSource, Decided, params_text
-from palimpsest.cli.init import check_source, init_workspace
+from palimpsest.cli.init import check_source, fit_to_public, init_workspace
 from palimpsest.cli.plan import show_plan, summarise_plan
 from palimpsest.cli.run import may_charge, run_workspace
 from palimpsest.cli.sample import list_showable, show_sample
@@ -35,7 +35,7 @@ def synthesise(decided: Decided, folder: Path | None, *, yes: bool) -> int:
     workspace = folder or Path(f"{source.asset}-workspace")
     if (workspace / FILE).exists():
         check_source(source)
-        _require_same(workspace, source)
+        _require_same(workspace, fit_to_public(source) if decided.check else source)
         print(f"going on with the workspace {workspace}, which this line has made before")
     else:
         init_workspace(workspace, source, force=False, check=decided.check)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ transformers_logging.disable_progress_bar()  # its bar of weights being read say
 
 
 _SAME = 0.95  # cosine from which two texts say the same
+_SPARE = 8  # tokens of a window for special tokens, and for a word that a bound cuts in two
 _BLOCK = 1024  # rows of the similarity matrix that are in memory at once
 
 
@@ -73,11 +75,38 @@ class Encoder:
 
     @torch.no_grad()
     def encode_batch(self, texts: list[str]) -> np.ndarray:
-        """Encode a few texts at once, without a progress bar."""
+        """Encode a few texts at once, without a progress bar.
+
+        Guarantee: a vector is a function of its text alone, of length 1 however long the text is. One that the model
+        would cut is the mean of its windows' vectors, brought back to length 1.
+        """
+        windows = [self._split_windows(text) for text in texts]
         with torch.autocast(self._kind, torch.bfloat16, enabled=self._half):
-            return self._model.encode(
-                texts, batch_size=len(texts), normalize_embeddings=True, convert_to_numpy=True, show_progress_bar=False
-            )
+            vectors = self._model.encode(
+                [window for each in windows for window in each], batch_size=max(len(texts), self._batch),
+                normalize_embeddings=True, convert_to_numpy=True, show_progress_bar=False,
+            )  # fmt: skip
+        return vectors if len(vectors) == len(texts) else _average(vectors, list(map(len, windows)))
+
+    def _split_windows(self, text: str) -> list[str]:
+        """Split a text into parts of equally many tokens that the model reads whole."""
+        tokenizer = self._model.tokenizer
+        most = (self._model.max_seq_length or tokenizer.model_max_length) - _SPARE
+        if len(text.encode()) <= most or not tokenizer.is_fast:  # a token has a byte or more
+            return [text]
+        told = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, truncation=False, verbose=False)
+        places = [start for start, _ in told["offset_mapping"]]
+        count = -(-len(places) // most)
+        if count < 2:
+            return [text]
+        bounds = [places[len(places) * number // count] for number in range(1, count)]
+        return [text[start:end] for start, end in pairwise([0, *bounds, len(text)])]
+
+
+def _average(vectors: np.ndarray, counts: Sequence[int]) -> np.ndarray:
+    """Return the mean of each text's vectors, brought back to length 1; shape (texts, d)."""
+    sums = np.add.reduceat(vectors, np.cumsum([0, *counts[:-1]]))
+    return sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), np.finfo(np.float32).tiny)
 
 
 @lru_cache(maxsize=1)

@@ -73,7 +73,7 @@ class KeptVectors:
         validate.require_positive(dimension=dimension, batch=batch)
         self._encode_batch, self._batch = encode_batch, batch
         self._folder, self.dimension, self.fingerprint = Path(folder), dimension, fingerprint
-        self._secret = hashlib.blake2b(fingerprint.encode(), digest_size=32).digest()
+        self._secret = hashlib.blake2b(f"windows {fingerprint}".encode(), digest_size=32).digest()
         alone, together = (self._hash_mark(name) for name in (b"mark alone", b"mark"))
         self._mark = alone if batch == 1 else together
         self._known = {alone} if batch == 1 and not takes_together else {alone, together}

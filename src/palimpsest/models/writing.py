@@ -15,13 +15,14 @@ from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
 from palimpsest.errors import ModelError
 from palimpsest.models.tokens import Specials, line_ends, pad_right, specials
+from palimpsest.records.segment import ENDS
 
 _LIKELIEST = 256  # tokens that mostly hold a nucleus; finding them takes a quarter of the time of a full sort, or less
 _HASTE = 0.5  # nats that each further token adds to the ends of a text that is due
 _ROOMY = 7 / 8  # below this share of unfinished texts the finished ones are dropped from memory
 _SHORTEST = 0.75  # of the tokens that a text may have: from when the end of its sentence closes it
 _BLANKS = re.compile(r" {2,}")
-_SENTENCE_END = re.compile(r"[.!?][\"')]*$")
+_SENTENCE_END = re.compile(rf"[{ENDS}][\"')」』”]*$")
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,6 +15,7 @@ from palimpsest.methods.dp_lm.settings import TUNED, DpLmTrain
 from palimpsest.methods.registry import method
 from palimpsest.methods.shared.method import Family, Method
 from palimpsest.methods.shared.tools import Reads
+from palimpsest.models.chat.settings import is_english, system_message
 from palimpsest.models.words import BARE, Words, words_of
 from palimpsest.params.extension import load_extensions
 from palimpsest.params.file import File, Sourced
@@ -31,6 +32,8 @@ _MOST_CONTEXTS, _FEWEST_CONTEXTS = 32, 8
 Path = tuple[str, ...]
 _CHAIN = ["length", "personal_data", "duplicates"]
 _REFUSED = ["personal_data"]
+_SHORT, _LONG = 64, 400  # tokens of a text that are kept by default, and at most
+_WHOLE_CONTEXT = 512  # positions of the embedded language model at most
 RECORD = 200  # tokens that hold a whole record of JSON
 _AS_LMS = ("epochs", "learning_rate", "warmup", "clipping_norm", "micro_batch")
 _TWELFTH = "about a twelfth of the units of privacy: a power of two from 16 to 1,024"
@@ -111,6 +114,19 @@ def _cell(value: Any) -> str:
     return f"`{json.dumps(value)}`"
 
 
+def _text_tokens(data: Dataset) -> int:
+    """Return the longest text in tokens: as long as usual, or as the data set says."""
+    return RECORD if data.task == "json" else min(max(_SHORT, data.text_tokens or 0), _LONG)
+
+
+def _context(data: Dataset) -> int:
+    """Return the context of the embedded model: a power of two that has room for a prompt too."""
+    room = _text_tokens(data) + _SHORT
+    return _WHOLE_CONTEXT if data.task == "json" else int(min(_WHOLE_CONTEXT, max(128, 1 << (room - 1).bit_length())))
+
+
+_TEXT: Default = (f"{_cell(64)}, or `dataset.text_tokens` up to 400; task json: {_cell(RECORD)}", _text_tokens)
+_CONTEXT: Default = (f"{_cell(128)}, more for longer `dataset.text_tokens`; task json: {_cell(512)}", _context)
 _WITH_LABELS: Default = (
     "the section's own defaults where there are labels, else `null`",
     lambda data: {} if data.labels else None,
@@ -144,23 +160,23 @@ _ALL = (
     Derived(("models", "prompts"), _WARM_UP, lambda _: {}, embedded=True),
     Derived(("models", "prompts", "learning_rate"), _RATE, lambda _: 0.002, embedded=True),
     Derived(("taught", ANY, "learning_rate"), _RATE, lambda _: 0.002, embedded=True),
-    Derived(("models", "embedded_lm", "context"), *default_by_json(512, 128)),
+    Derived(("models", "embedded_lm", "context"), *_CONTEXT),
     Derived(("taught", ANY, "max_tokens"), *default_by_json(RECORD, 40)),
     Derived(("authors", ANY, "start"), *_default_by_labels("prompt", "corpus"), "base"),
-    Derived(("authors", ANY, "max_tokens"), *default_by_json(RECORD, 64), "base"),
+    Derived(("authors", ANY, "max_tokens"), *_TEXT, "base"),
     Derived(("lms", ANY, "train", "batch"), _TWELFTH, _batch),
-    Derived(("lms", ANY, "train", "max_tokens"), *default_by_json(RECORD, 64)),
+    Derived(("lms", ANY, "train", "max_tokens"), *_TEXT),
     Derived(("lms", ANY, "train", "discriminator_weight"), *_default_by_labels(1.0, 0.0)),
     *_training_defaults(),
     Derived(("discriminators", ANY, "train", "batch"), "the number of units of privacy", units),
     Derived(("variants", ANY, "variant"), *_default_by_labels("multitask", "plain"), "dp_lm"),
-    Derived(("variants", ANY, "generate", "max_tokens"), *default_by_json(RECORD, 64), "dp_lm"),
+    Derived(("variants", ANY, "generate", "max_tokens"), *_TEXT, "dp_lm"),
     *(Derived(("variants", ANY, "predict", *path), *default) for path, default in _PREDICT.items()),
     Derived(("variants", ANY, "evolve", "class_means"), *_WITH_LABELS),
     Derived(("variants", ANY, "evolve", "filters", "chain"), *default_chain("json")),
     Derived(("variants", ANY, "embed", "class_means"), *_WITH_LABELS),
     Derived(("public_lm",), _ALONE, lambda _: {}, embedded=False),
-    Derived(("public_lm", "max_tokens"), *default_by_json(RECORD, 64)),
+    Derived(("public_lm", "max_tokens"), *_TEXT),
     Derived(("utility", "evaluators"), *_default_by_labels([*Utility().evaluators], BLIND)),
     Derived(("audit", "size"), "a fifth of the units of privacy, from 20 to 2,000", _audit_size),
     Derived(("release", "title"), *_TITLE),
@@ -268,6 +284,9 @@ def resolve(file: File) -> dict[str, Any]:
         for section in _places(body, item):
             section.setdefault(item.path[-1], item.of(data, lm))
     fill_public_prompt(body)
+    for author in body["authors"].values() if not is_english(data.language) else ():
+        if author.get("kind") in ("local", "endpoint"):
+            _fill(author.setdefault("prompts", {}), {"system": system_message(data.language)})
     return body
 
 

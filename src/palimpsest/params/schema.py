@@ -30,6 +30,8 @@ from palimpsest.workspace import BASE_LM, PUBLIC_LM, PUBLIC_ONLY, REAL, UNTOUCHE
 
 LEAST_UNITS = 20  # records or persons: with fewer no audit can be made
 NAME = r"^[a-z][a-z0-9_]*$"
+USUAL_LENGTH = 1000  # characters
+LANGUAGE = r"^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*$"  # a tag of BCP 47
 MOST_NAME = 100  # bytes of a name that file names contain: with all that is added, a file name has at most 255
 MOST_BUDGET = 1e6  # epsilon, of which 20 is no protection any more
 MOST_RECORDS = 10**12  # as many as nobody has
@@ -99,11 +101,17 @@ class Dataset(Settings):
     """The public JSON schema (draft 2020-12) of a record, an object with `properties`: its keys and their order; null
     for all tasks but json."""
     n_public: int = Field(ge=LEAST_UNITS, le=MOST_RECORDS, description="Public, approximate number of private records.")
-    max_length: int = Field(default=1000, ge=1, description="Longest text kept, in characters; longer ones are cut.")
+    max_length: int = Field(default=USUAL_LENGTH, ge=1)
+    """Longest text kept, in characters; longer ones are cut."""
+    text_tokens: int | None = Field(default=None, ge=8)
+    """Public: how many tokens a long text of the kind has, about; `max_tokens` of models follow, within 400. `init`
+    takes it from the public texts where they are longer than usual."""
     bad_rows: Literal["stop", "drop"] = "stop"
     """A record with a field that cannot be read: a label that is not listed, bytes that are not UTF-8, a wrong type.
     stop: the first is an error, and a record with an empty text is kept. drop: each such record is left out by itself,
     one with an empty text too, before the cap. A fault of the file's structure, as a broken quote, always stops."""
+    language: str = Field(default="en", pattern=LANGUAGE)
+    """The language of the texts, a tag of BCP 47 (de, pt-BR, zh-Hans). A card states it, and chat authors are told."""
     unit: UnitSettings = UnitSettings()
 
     @model_validator(mode="before")

@@ -21,19 +21,19 @@ from dp_accounting.dp_event import DpEvent
 Versions: TypeAlias = tuple[tuple[str, int], ...]  # (part, its version), in the order of the parts' names
 
 # Tools that several queries share.
-TOOLS: Mapping[str, int] = {"encoder": 1, "engine": 2, "prompts": 1, "tokenizer": 1}
+TOOLS: Mapping[str, int] = {"encoder": 2, "engine": 2, "prompts": 1, "tokenizer": 1}
 # Query -> its own version and the tools that its answer depends on.
 _QUERIES: Mapping[str, tuple[int, tuple[str, ...]]] = {
-    "choice": (1, ()),
+    "choice": (2, ()),
     "class_means": (1, ("encoder",)),
     "depth_picks": (1, ("encoder",)),
     "discriminator": (1, ("encoder", "engine", "prompts", "tokenizer")),
-    "key_phrases": (1, ()),
+    "key_phrases": (2, ()),
     "label_histogram": (1, ()),
-    "replaced_words": (1, ("encoder",)),
+    "replaced_words": (2, ("encoder",)),
     "shots": (1, ("prompts", "tokenizer")),
-    "statement_counts": (1, ()),
-    "statement_phrases": (1, ()),
+    "statement_counts": (2, ()),
+    "statement_phrases": (2, ()),
     "train": (1, ("engine", "prompts", "tokenizer")),
     "vote": (1, ("encoder",)),
     "vote rounds": (1, ("encoder",)),

@@ -1,28 +1,29 @@
 """Words of private texts replaced one by one by public neighbours, which protects words but no record."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import regex
 from dp_accounting.dp_event import DpEvent, NonPrivateDpEvent
 
 from palimpsest import validate
 from palimpsest.privacy.query import bounds_persons, register_query
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.records.record import Record
+from palimpsest.records.segment import WORD
 
 if TYPE_CHECKING:
     from palimpsest.privacy.entropy import NoiseSource  # heavy, and a plan needs none of it
 
 PARTS = 2**53  # a word's law is whole multiples of 1 / PARTS, so that it is drawn from exactly
 _MOST_WORDS = 1000  # of a set: up to here rounding to multiples adds less than 1e-9 to epsilon
-_WORD = re.compile(r"\w+(?:'\w+)*")
+_WORD = regex.compile(rf"(?V1){WORD}(?:'{WORD})*")
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of a text in lower case, in order: runs of letters, digits and _, with inner apostrophes.
+    """Return the words of a text in lower case, in order, as `segment` finds them, with inner apostrophes.
 
     >>> words_of("Don't pay £40 to A4-users, he’d said.")
     ["don't", 'pay', '40', 'to', 'a4', 'users', "he'd", 'said']

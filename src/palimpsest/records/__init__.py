@@ -16,6 +16,8 @@
 * `read`: reading private (or public) rows from CSV, TSV, JSONL and Parquet, or finding every fault of a file
 * `record`: the record that leaves a generator, and public rows: text with a label or none
 * `schema`: the public facts about a private data set and its labels
+* `segment`: segments texts of any script into words, the one way for filters, near-duplicates, n-grams, attacks and
+  TF-IDF
 * `split`: training, holdout and test rows: each unit's part is drawn from a keyed hash of only that unit
 * `statements`: finding and rewriting statements: sentences with a value of each public attribute, such as a product
   and its trouble

@@ -1,7 +1,6 @@
 """Records that occur twice, or nearly: the membership audit may not guess about them."""
 
 import math
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import compress
@@ -10,29 +9,11 @@ import numpy as np
 
 from palimpsest import validate
 from palimpsest.progress import track
-from palimpsest.records.keyed import normalise
-
-_WORD = re.compile(r"\w+")
+from palimpsest.records.segment import wording
 
 SHINGLE = 3  # words of a shingle; a shorter text is one shingle
 Shingle = tuple[str, ...]
 Wording = frozenset[Shingle]  # of a text: two that differ only in case or punctuation have the same
-
-
-def words(text: str) -> list[str]:
-    """Return the words of the normalised text: runs of letters and digits; punctuation is dropped.
-
-    In a script without spaces a whole run of characters is one word.
-
-    >>> words("It's  LATE, again!")
-    ['it', 's', 'late', 'again']
-    """
-    return _WORD.findall(normalise(text))
-
-
-def wording(text: str) -> str:
-    """Return the one spelling of all texts that differ only in case, punctuation or spacing."""
-    return " ".join(words(text))
 
 
 def marks(texts: Iterable[str]) -> set[int]:

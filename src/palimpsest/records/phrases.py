@@ -4,17 +4,23 @@ What counts as a word is public. The phrases of a text are a function of only th
 """
 
 import math
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
+import regex
+
 from palimpsest.records.keyed import normalise
+from palimpsest.records.segment import SIGN, split_parts
 
 # What stands between blanks, if it is a word: two letters or more, joined by apostrophes or hyphens, signs that open
-# before it and signs that close behind it. No digit and no @, so that no phrase is an address or a number of somebody.
-_WORD = re.compile(r"([\"'(\[“‘#]*)([^\W\d_]{2,}(?:['’-][^\W\d_]+)*)([.,;:!?\"')\]…”’]*)")
+# before it and signs that close behind it; or one sign of a script without blanks. No digit and no @, so that no phrase
+# is an address or a number of somebody.
+_LETTER = r"[^\W\d_]\p{M}*"
+_WORD = regex.compile(
+    rf"""(?V1)(["'(\[“‘#]*)((?:{_LETTER}){{2,}}(?:['’-](?:{_LETTER})+)*|{SIGN})([.,;:!?"')\]…”’。，、！？।؟،۔]*)"""
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +68,8 @@ class PublicWords:
 
 def _words(text: str) -> Iterator[tuple[str, str, str]]:
     """Yield for each part between blanks the signs before its word, the word and the signs after; "" for no word."""
-    for part in normalise(text).split():
+    for part in split_parts(normalise(text)):
+        if part.isspace():
+            continue
         match = _WORD.fullmatch(part)
         yield ("", "", "") if match is None else (match[1], match[2], match[3])

@@ -257,13 +257,15 @@ class Checked:
     """The findings of a pass through a file. All of it follows from the rows, so it is only for their owner.
 
     Attributes:
-        faults: in the order of the file, to its end or to where it is broken: a quote, a carriage return.
+        faults: in the order of the file, to its end or to where it is broken: a quote, a carriage return. Of texts that
+            are cut the first alone is among them.
         rows: how many rows can be read.
         persons: how many different persons these name.
         nobody: whether one of them names no person.
         labels: the labels that these have.
         likeness: the hash by which the rows are recognised, see `keyed.likeness`; None without a key, or without rows.
         marks: the marks of the texts, see `duplicates.marks`.
+        cut: how many texts are longer than the longest kept.
     """
 
     faults: tuple[Found, ...]
@@ -273,6 +275,7 @@ class Checked:
     labels: frozenset[str]
     likeness: str | None = None
     marks: frozenset[int] = frozenset()
+    cut: int = 0
 
 
 def check(
@@ -294,8 +297,13 @@ def check(
     texts: list[str] = []
     said: set[int] = set()
 
+    cut = 0
+
     def bad(fault: RecordError) -> bool:
-        faults.append(Found(fault.kind, fault.place.row, fault.place.line, fault.column))
+        nonlocal cut
+        cut += fault.kind is Kind.LONG
+        if fault.kind is not Kind.LONG or cut == 1:
+            faults.append(Found(fault.kind, fault.place.row, fault.place.line, fault.column))
         return fault.kind not in NOTES
 
     try:
@@ -310,4 +318,4 @@ def check(
         bad(broken)
     alike = likeness(texts, key) if key is not None and texts else None
     labelled = frozenset(filter(None, seen))
-    return Checked(tuple(faults), rows, len(persons - {None}), None in persons, labelled, alike, frozenset(said))
+    return Checked(tuple(faults), rows, len(persons - {None}), None in persons, labelled, alike, frozenset(said), cut)

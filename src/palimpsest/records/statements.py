@@ -10,9 +10,15 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TypeAlias
 
+import regex
+
+from palimpsest.records.segment import ENDS, is_unspaced
+
 Values: TypeAlias = tuple[str, ...]  # one of each attribute, in their order
 
-_SENTENCE = re.compile(r"[^.!?;\n]+")
+_SENTENCE = re.compile(rf"[^{ENDS};；\n]+")
+
+_AFTER = r"(?![\w\p{M}])"  # a vowel sign behind a form belongs to a longer word
 
 
 @dataclass(frozen=True)
@@ -36,12 +42,11 @@ class Attribute:
         return sorted({form.lower(): (value, place, form) for value, place, form in told}.values(), key=_longest)
 
     @cached_property
-    def _search(self) -> re.Pattern[str]:
+    def _search(self) -> "re.Pattern[str] | regex.Pattern[str]":
         """A pattern with a group for each listed form: letters that match in any case may still differ when lowered."""
         if self.pattern is not None:
             return re.compile(self.pattern)
-        listed = "|".join(f"({re.escape(form)})" for *_, form in self._listed)
-        return re.compile(rf"(?<!\w)(?:{listed})(?!\w)", re.IGNORECASE)
+        return regex.compile("|".join(_bounded(form) for *_, form in self._listed), regex.IGNORECASE)
 
     def find(self, text: str, start: int, end: int) -> "Found | None":
         """Find the first value between two places of a text; of two that begin at one place, the longer."""
@@ -57,6 +62,12 @@ class Attribute:
         """Return the words for a value, in the form that `like` has in its text if both have equally many forms."""
         own, other = self.forms.get(value, (value,)), self.forms.get(like.value, (like.value,))
         return own[like.form if len(own) == len(other) else 0]
+
+
+def _bounded(form: str) -> str:
+    """Return a group for the form as a whole word; in a script without blanks it may stand anywhere."""
+    before, after = ("" if is_unspaced(sign) else bound for sign, bound in ((form[0], r"(?<!\w)"), (form[-1], _AFTER)))
+    return f"{before}({regex.escape(form, special_only=True)}){after}"
 
 
 def _longest(listed: tuple[str, int, str]) -> int:

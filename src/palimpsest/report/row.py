@@ -91,6 +91,7 @@ class Excess(Plain):
     order: int
     rate: Estimate
     p: float
+    judges: bool  # whether planted copies were found at all
 
 
 @dataclass(frozen=True)

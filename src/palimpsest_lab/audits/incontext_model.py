@@ -22,8 +22,8 @@ from palimpsest.errors import ParamsError
 from palimpsest.models.attention import Masks, masks_of
 from palimpsest.models.logits import measure_logits, require_plain_head
 from palimpsest.models.tokens import Specials, encode_texts, specials
-from palimpsest.records.duplicates import wording
 from palimpsest.records.record import Record
+from palimpsest.records.segment import wording
 from palimpsest_lab.audits.incontext_judge import Judge
 from palimpsest_lab.audits.incontext_settings import CONTENT_FREE, LABEL, TEXT, InContext
 

@@ -11,8 +11,8 @@ from palimpsest.privacy.choice import Choice, Classify
 from palimpsest.privacy.events import gumbel_rho
 from palimpsest.privacy.query import View
 from palimpsest.records.record import Record
+from palimpsest.records.segment import words
 
-_WORD = r"(?u)\b\w+\b"
 _ITERATIONS = 1000
 
 
@@ -67,8 +67,10 @@ def classifier(rows: Sequence[Record], ngrams: int) -> Classify:
     from sklearn.pipeline import make_pipeline
 
     texts, labels = [row.text for row in rows], [row.label or "" for row in rows]
-    features = TfidfVectorizer(ngram_range=(1, ngrams), sublinear_tf=True, token_pattern=_WORD)
-    wordless = not any(map(features.build_tokenizer(), texts))
+    features = TfidfVectorizer(
+        ngram_range=(1, ngrams), sublinear_tf=True, tokenizer=words, token_pattern=None, lowercase=False
+    )
+    wordless = not any(map(words, texts))
     if wordless or len(set(labels)) == 1:
         (usual, _), *_ = Counter(labels).most_common(1)
         return lambda asked: [usual] * len(asked)

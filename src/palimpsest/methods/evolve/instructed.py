@@ -17,6 +17,7 @@ from palimpsest.methods.evolve.prompting import Request, Requester, judge_answer
 from palimpsest.models.chat.base import Chat
 from palimpsest.models.chat.settings import Endpoint, Length, LocalChatSettings, Price, Prompts, slots
 from palimpsest.records.record import Record
+from palimpsest.records.segment import count_parts
 
 _TOKENS_A_WORD = 4 / 3  # of English; only the plan rests on it
 
@@ -130,7 +131,7 @@ def expected_calls(
     prompts = settings.prompts
     words = mean_words(settings.length, settings.length.typical)
     template = prompts.blanks if prompts.vary == "blanks" else prompts.paraphrase
-    prompt_words = float((new + varied) * len((prompts.system or "").split()))
+    prompt_words = float((new + varied) * count_parts(prompts.system or ""))
     prompt_words += new * _prompt_words(prompts, prompts.random, labels, words)
     prompt_words += varied * _prompt_words(prompts, template, labels, words)
     shown = _mean_length(text for texts in prompts.examples.values() for text in texts)
@@ -159,9 +160,9 @@ def _prompt_words(prompts: Prompts, template: str, labels: Mapping[str, str], te
         "style": _mean_length(prompts.styles),
     }
     filled = template.format_map(dict.fromkeys(mean, "x"))  # a slot and the punctuation at it are one word
-    return len(filled.split()) + sum(mean[slot] - 1.0 for slot in slots(template))
+    return count_parts(filled) + sum(mean[slot] - 1.0 for slot in slots(template))
 
 
 def _mean_length(phrases: Iterable[str]) -> float:
-    lengths = [len(phrase.split()) for phrase in phrases]
+    lengths = [count_parts(phrase) for phrase in phrases]
     return sum(lengths) / len(lengths) if lengths else 0.0

@@ -18,8 +18,8 @@ from palimpsest.models.chat.settings import (
     select_for_label,
     slots,
 )
-from palimpsest.records.duplicates import wording, words
 from palimpsest.records.record import Record
+from palimpsest.records.segment import count_parts, split_parts, wording, words
 
 _NUMBERS = 31  # bits of a request's number: any server takes it as a seed
 REASONS = ("failed", "refused", "empty", "garbage", "cut off", "echo", "copy", "blank")
@@ -33,7 +33,7 @@ _MADE = r"(?:rewritten|rephrased|paraphrased|reworded|revised|new|completed|comp
 _FACET = r"(?:label|category|class|topic|type|kind|sentiment|tone|genre)"
 _FENCE = re.compile(r"\A```(?:[\w+-]*[ \t]*\n)?(.*?)(?:```.*)?\Z", re.DOTALL)
 _BOLD = re.compile(r"\A(\*\*|__|\*)([^*_]+)\1\Z")
-_SENTENCE_END = re.compile(r"(?:[.!?…]+[\"'”’»)\]]*(?=\s|\Z))|[。！？]+")
+_SENTENCE_END = re.compile(r"(?:[.!?…]+[\"'”’»)\]]*(?=\s|\Z))|[。！？।॥۔؟]+")
 _TASK = r"(?:assist|comply|fulfil|fulfill|provide|write|create|generate|produce|rewrite|rephrase|paraphrase|continue)"
 _CANNOT = r"(?:can(?:no|['’])t|cannot|could(?: not|n['’]t)|won['’]t|(?:am|['’]m) (?:not able|unable) to)"
 _AI = r"(?:ai|artificial intelligence)(?: (?:language )?(?:model|assistant)\b|[,.])"
@@ -94,7 +94,7 @@ class Requester:
         label, prompts = record.label or UNLABELLED, self._settings.prompts
         draw = self._draw("variation", label, record.text, place)
         number = draw.getrandbits(_NUMBERS)
-        words = asked_words(self._settings.length, len(record.text.split()), draw)
+        words = asked_words(self._settings.length, count_parts(record.text), draw)
         told = {**self._fill_slots(label, words, draw.choice(prompts.styles)), "blank": prompts.blank}
         masks = prompts.vary == "blanks"
         template = prompts.blanks if masks else prompts.paraphrase
@@ -108,7 +108,7 @@ class Requester:
     def _worked_example(self, label: str, text: str, draw: Random) -> tuple[tuple[str, str], tuple[str, str]]:
         """A worked example: the request for a public text with its own blanks, and the answer, the text itself."""
         prompts = self._settings.prompts
-        told = {**self._fill_slots(label, len(text.split()), draw.choice(prompts.styles)), "blank": prompts.blank}
+        told = {**self._fill_slots(label, count_parts(text), draw.choice(prompts.styles)), "blank": prompts.blank}
         masked = with_blanks(text, prompts.masked, prompts.blank, draw)
         return ("user", prompts.blanks.format_map({**told, "text": masked})), ("assistant", text)
 
@@ -144,7 +144,7 @@ def with_blanks(text: str, masked: float, blank: str, draw: Random) -> str:
     >>> with_blanks("What a lovely,  lovely day", 0.5, "_", Random(3))
     '_ a _  lovely day'
     """
-    parts = re.split(r"(\s+)", text)
+    parts = split_parts(text)
     words = [index for index, part in enumerate(parts) if part and not part.isspace()]
     chosen = {index for index in words if draw.random() < masked} or set(words and [draw.choice(words)])
     return "".join(blank if index in chosen else part for index, part in enumerate(parts))
@@ -202,7 +202,7 @@ def judge_answer(answer: Answer, request: Request) -> tuple[str, str | None]:
     text = clean(answer.text, request.label)
     if answer.finish == "length":
         text = clean(whole_sentences(text), request.label)
-        if len(text.split()) < request.words / 2:
+        if count_parts(text) < request.words / 2:
             return "", "cut off"
     reason = fault(text, request)
     return ("", reason) if reason else (text, None)

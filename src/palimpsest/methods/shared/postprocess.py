@@ -21,9 +21,10 @@ import numpy as np
 
 from palimpsest import validate
 from palimpsest.errors import DataError, ParamsError
-from palimpsest.records.duplicates import Shingle, shingles_of, words
+from palimpsest.records.duplicates import Shingle, shingles_of
 from palimpsest.records.personal import is_personal
 from palimpsest.records.record import Record
+from palimpsest.records.segment import words
 
 _MOST_NOTED = 30  # rows of each filter
 _NOTED = "removed_samples"  # in generation.json
@@ -137,7 +138,7 @@ class _Reservoir:
 class LengthFilter:
     """Keeps texts of `min_words` to `max_words` words; None means no upper limit.
 
-    Words are those of the duplicate search: in a script without spaces a whole run of characters is one word.
+    Words are those of `segment`: in a script without spaces each sign is one.
     """
 
     min_words: int

@@ -42,6 +42,16 @@ _STYLES = (
 )  # fmt: skip
 
 
+def system_message(language: str) -> str:
+    """Return the system message for texts in a language, a tag of BCP 47; the usual one for English."""
+    return _SYSTEM if is_english(language) else f"{_SYSTEM} You write in the language with the BCP 47 tag {language}."
+
+
+def is_english(language: str) -> bool:
+    """Tell whether a tag of BCP 47 names English of any country."""
+    return language.lower().split("-")[0] == "en"
+
+
 class Prompts(Settings):
     """What an instruction-following model is told. Templates may name what is listed; a brace is written twice."""
 

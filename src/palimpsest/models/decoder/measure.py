@@ -1,17 +1,18 @@
 """Measures how well a decoder reconstructs public sentences from their embeddings."""
 
 import math
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import regex
 
 from palimpsest.models.decoder.decoding import Decoder, Encode
 from palimpsest.models.decoder.settings import DecodeSettings
+from palimpsest.records.segment import WORD
 
-_WORD = re.compile(r"\w+|[^\w\s]")
+_WORD = regex.compile(rf"(?V1){WORD}|[^\w\s\p{{M}}]")
 _ORDERS = 4  # word sequences that BLEU compares are up to this long
 _BLOCK = 256  # embeddings compared with all training embeddings at once
 _SHOWN = 10  # samples kept

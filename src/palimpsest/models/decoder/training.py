@@ -9,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 
 import numpy as np
+import regex
 import torch
 from safetensors.torch import save_file
 from torch import nn
@@ -24,6 +25,7 @@ from palimpsest.models.decoder.settings import DecoderSettings
 from palimpsest.models.descent import Kept, descend, key_of, length_batches, recent_mean, rise_and_cosine
 from palimpsest.models.lm import load_lm, save_lm
 from palimpsest.models.tokens import encode_texts, specials
+from palimpsest.records.segment import count_parts
 
 LM, MAPS, FACTS = "lm", "maps.safetensors", "decoder.json"  # what a decoder's folder holds
 CORRECTOR = "corrector"  # and, where one was trained, in a folder of the same form
@@ -35,13 +37,13 @@ _MAPS_SHARE, _WORDS_SHARE = 0.4, 0.2  # of the language model's learning rate
 _BETAS = (0.9, 0.98)
 _TAG = re.compile(r"<br ?/?>")
 _SPACE = re.compile(r"\s+")
-_BOUNDARY = re.compile(r'(?<=[.!?])\s+(?=[A-Z"])')
+_BOUNDARY = regex.compile(r'(?<=[.!?])\s+(?=[A-Z"\p{Lo}])|(?<=[。！？।॥۔؟])\s*')  # most scripts have no capitals
 _FEWEST, _MOST = 4, 28  # words: shorter ones say little, longer ones are more than one embedding holds
 _LONGEST = 200  # characters, unless it is quoted: lists and tables are longer
 
 
 def split_sentences(text: str) -> list[str]:
-    """The usable sentences of a text, in order: 4 to 28 words, a capital or a quotation mark in front."""
+    """The usable sentences of a text, in order: 4 to 28 words, no small letter in front."""
     plain = _SPACE.sub(" ", _TAG.sub(" ", text)).strip()
     return [sentence for sentence in _BOUNDARY.split(plain) if _is_usable(sentence)]
 
@@ -60,8 +62,8 @@ def sentences_of(texts: Iterable[str]) -> list[str]:
 
 
 def _is_usable(sentence: str) -> bool:
-    words = len(sentence.split())
-    begins = sentence.startswith('"') or (sentence[:1].isupper() and len(sentence) < _LONGEST)
+    words, first = count_parts(sentence), sentence[:1]
+    begins = first == '"' or (first.isalpha() and not first.islower() and len(sentence) < _LONGEST)
     return begins and _FEWEST <= words <= _MOST
 
 

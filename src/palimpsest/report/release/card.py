@@ -42,6 +42,7 @@ class Described:
         fingerprint: of the signing key.
         version: of palimpsest.
         day: YYYY-MM-DD.
+        language: of the rows, as a tag of BCP 47.
     """
 
     release: ReleaseSettings
@@ -51,6 +52,7 @@ class Described:
     fingerprint: str
     version: str
     day: str
+    language: str = "en"
 
     @property
     def unit(self) -> Unit:
@@ -109,6 +111,7 @@ def _front(described: Described) -> str:
     body = {
         "pretty_name": described.release.title,
         "license": described.release.license or "other",
+        "language": described.language.lower().split("-")[0],
         "task_categories": [_TASKS[described.data.task]],
         "size_categories": [_size(sum(counts.rows for counts in described.rows.values()))],
         "tags": ["synthetic", "differential-privacy", "text"],

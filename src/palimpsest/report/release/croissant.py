@@ -41,6 +41,7 @@ def croissant(described: Described, files: Mapping[str, str], sizes: Mapping[str
         "name": described.release.title,
         "description": "Synthetic rows, computed from private rows under differential privacy.",
         "license": described.release.license or "other",
+        "inLanguage": described.language,
         "url": f"urn:palimpsest:{described.data.asset}",
         "version": "1.0.0",
         "citeAs": f"{described.release.title}, synthetic rows of {described.data.asset}, {described.day}.",

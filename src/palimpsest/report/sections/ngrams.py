@@ -15,6 +15,7 @@ from palimpsest.report.sections.base import Cell, Claim, Column, Figure, Page, S
 _NGRAMS = Metric("ngrams", NgramAudit.from_json, measured_subjects)
 
 _EXCESS_ORDER = 5  # n of the final table
+_BLIND = "planted copies are not found"
 _ORDER = alt.X("order:O", title="n", axis=alt.Axis(labelAngle=0))
 
 
@@ -22,7 +23,7 @@ def excess_of(results: Results, variant: str) -> Excess | None:
     """Return the excess field of a line of the final table."""
     audit = results.get(_NGRAMS, variant)
     overlap = audit.orders.get(_EXCESS_ORDER) if audit else None
-    return Excess(_EXCESS_ORDER, overlap.excess, overlap.p) if overlap else None
+    return Excess(_EXCESS_ORDER, overlap.excess, overlap.p, overlap.judges) if overlap else None
 
 
 def overlap(audit: NgramAudit) -> Rows:
@@ -40,6 +41,7 @@ def _excess(results: Results) -> Rows:
         {"variant": variant, "order": order} | found.excess.to_json() | {"p": found.p}
         for variant, audit in results.of(_NGRAMS).items()
         for order, found in audit.orders.items()
+        if found.judges
     ]
 
 
@@ -109,6 +111,8 @@ def _figures(page: Page) -> Iterator[Figure]:
 def _cell(row: Row) -> Cell | None:
     if row.ngram_excess is None:
         return inconclusive_cell(row, _NGRAMS.name)
+    if not row.ngram_excess.judges:
+        return Cell("cannot judge", (_BLIND,))
     rate = row.ngram_excess.rate
     return Cell(
         points(rate.value),
@@ -117,7 +121,7 @@ def _cell(row: Row) -> Cell | None:
 
 
 def _claims(row: Row, results: Results, _: str) -> Iterator[Claim]:
-    if row.ngram_excess:
+    if row.ngram_excess and row.ngram_excess.judges:
         rate = row.ngram_excess.rate
         sentence = (
             f"{row.ngram_excess.order}-grams of {row.variant} that occur in members, minus those in a holdout it never "

@@ -1,0 +1,100 @@
+"""How long public texts are: the limits that `init` sets by it, and what `plan` says is cut. No private row is read."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from palimpsest.cli.decisions import DataSource
+from palimpsest.errors import DataError
+from palimpsest.params.schema import USUAL_LENGTH, Params
+from palimpsest.records.read import ColumnNames, iter_rows
+from palimpsest.records.segment import count_parts
+
+_MOST = 2000  # public texts that are looked at
+_WHOLE = 10**9  # characters: no text is cut before it is measured
+_KEPT = 95  # per cent of the public texts that the limits of `init` keep whole
+_TOKENS_A_WORD = 4 / 3
+_USUAL_TOKENS = 64
+_TELLS = 0.05  # share of texts from which a limit is worth a line
+_TOKEN_LIMITS = ("max_tokens", "text_tokens")
+
+
+@dataclass(frozen=True, eq=False)
+class Lengths:
+    """Lengths of public texts: characters, and tokens as estimated from words; each of shape (texts,)."""
+
+    characters: np.ndarray
+    tokens: np.ndarray
+
+
+def measure_lengths(path: Path, columns: ColumnNames) -> Lengths | None:
+    """Measure the first 2,000 texts of a public file; None where they cannot be read, which others will say."""
+    try:
+        rows = iter_rows(path, columns, _WHOLE, bad=lambda _: False)
+        texts = [row.text for row in islice(rows, _MOST) if row.text]
+    except DataError:
+        return None
+    if not texts:
+        return None
+    words = np.array([count_parts(text) for text in texts])
+    return Lengths(np.array([len(text) for text in texts]), np.ceil(_TOKENS_A_WORD * words))
+
+
+def fit_lengths(source: DataSource, columns: ColumnNames) -> DataSource:
+    """Return the source with limits that keep 95 % of the public texts whole, where they are longer than usual."""
+    found = measure_lengths(source.public, columns) if source.task != "json" else None
+    if found is None:
+        return source
+    characters, tokens = (np.percentile(lengths, _KEPT) for lengths in (found.characters, found.tokens))
+    length = source.max_length or max(USUAL_LENGTH, _round_up(characters))
+    tokens *= min(1.0, length / characters)
+    return replace(source, max_length=length, text_tokens=_round_up(tokens) if tokens > _USUAL_TOKENS else None)
+
+
+def _round_up(length: float) -> int:
+    """Round up to two digits.
+
+    >>> _round_up(1234), _round_up(99), _round_up(100.5)
+    (1300, 99, 110)
+    """
+    unit = 10 ** max(0, math.floor(math.log10(length)) - 1)
+    return math.ceil(length / unit) * unit
+
+
+def describe_cuts(params: Params, workspace: Path) -> Iterator[str]:
+    """Yield a sentence for each limit that cuts more than a twentieth of the public texts."""
+    data = params.dataset
+    columns = ColumnNames(data.text, None, keys=params.schema_of_data.keys, plain=True)
+    found = measure_lengths(workspace / data.public, columns)
+    if found is None:
+        return
+    limits = [("dataset.max_length", data.max_length, "characters", found.characters)]
+    limits += [(key, most, "tokens, about", found.tokens) for key, most in _token_limits(_running(params))]
+    for key, most, unit, lengths in limits:
+        if (cut := float(np.mean(lengths > most))) > _TELLS:
+            half, nearly_all = (np.percentile(lengths, share) for share in (50, _KEPT))
+            yield (
+                f"{key} is {most} {unit}: it cuts {cut:.0%} of the public texts. Half have up to {half:.0f}, "
+                f"{_KEPT}% up to {nearly_all:.0f}."
+            )
+
+
+def _running(params: Params) -> dict[str, Any]:
+    """Return the settings of what is taught, writes or judges in a run."""
+    settings = params.model_dump(include={"lms", "discriminators", "variants", "taught", "authors", "public_lm"})
+    used = {"finetune" if name == "finetuned" else name for name in params.utility.evaluators}
+    return settings | {"utility": params.utility.model_dump(include=used)}
+
+
+def _token_limits(settings: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, int]]:
+    """Yield every limit in tokens, by its key."""
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _token_limits(value, f"{above}{key}.")
+        elif key in _TOKEN_LIMITS and isinstance(value, int):
+            yield f"{above}{key}", value
