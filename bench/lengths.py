@@ -1,4 +1,4 @@
-"""Seconds of each stage, and the peak memory of all, by how long the private and public texts are.
+"""Seconds of each stage, by how long the private and public texts are.
 
     python -m bench.lengths
 
@@ -12,7 +12,6 @@ Feeds docs/performance.md. It needs no folder.
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -20,13 +19,15 @@ from pathlib import Path
 
 import numpy as np
 
-LENGTHS, ROWS, LABELS = (100, 1_000, 10_000), 80, ("good", "bad")
+from stages.common import SECONDS
+
+LENGTHS, ROWS, LABELS = (100, 1_000), 80, ("good", "bad")
 WORDS = np.array([f"w{number}" for number in range(5_000)])
 COMMON = 1 / np.arange(1, len(WORDS) + 1)
 
 
 def main() -> None:
-    """Print a table: stage, seconds at each length; the last line is the peak memory in MiB."""
+    """Print a table: stage, seconds at each length."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS)
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
@@ -37,10 +38,10 @@ def main() -> None:
     found = [measure(length) for length in args.lengths]
     print(f"| stage | {' | '.join(f'{length:,} words' for length in args.lengths)} |\n|{'---|' * (len(found) + 1)}")
     for stage in found[0]:
-        print(f"| `{stage}` | {' | '.join(f'{one[stage]:.1f}' for one in found)} |")
+        print(f"| `{stage}` | {' | '.join(f'{one[stage]}' for one in found)} |")
 
 
-def measure(length: int) -> dict[str, float]:
+def measure(length: int) -> dict[str, int]:
     """Run one length in a process of its own."""
     command = [sys.executable, "-m", "bench.lengths", "--one", str(length)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
@@ -48,8 +49,8 @@ def measure(length: int) -> dict[str, float]:
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-def run(length: int) -> dict[str, float]:
-    """Make a workspace, run it, and return stage -> its seconds, and the peak memory."""
+def run(length: int) -> dict[str, int]:
+    """Make a workspace, run it, and return stage -> its seconds."""
     with tempfile.TemporaryDirectory() as name:
         folder, rng = Path(name), np.random.default_rng(0)
         for part in ("private", "public", "test"):
@@ -58,9 +59,8 @@ def run(length: int) -> dict[str, float]:
                    "--public", "public.jsonl", "--test", "test.jsonl", "--rows-about", str(ROWS), "--asset", "lengths",
                    "--max-length", str(20 * length), "-w", "work")  # fmt: skip
         palimpsest(folder, "run", "-w", "work")
-        told = {path: json.loads(path.read_text()) for path in sorted((folder / "work/.palimpsest").rglob("*.json"))}
-        seconds = {path.stem: body["seconds"] for path, body in told.items() if "sizes" in body}
-    return seconds | {"MiB, all": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024}
+        told = sorted((folder / "work" / SECONDS).glob("*.json"))
+        return {path.stem.rstrip("@"): json.loads(path.read_text())["seconds"] for path in told}
 
 
 def write(path: Path, length: int, rng: np.random.Generator, labelled: bool) -> None:

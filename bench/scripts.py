@@ -4,10 +4,10 @@
 
 Members and others are texts of two clauses, of two labels; the rows repeat the first quarter of the members with one
 sign of each clause replaced. `kept`: texts of six signs that the length filter keeps, at three words or more. `near`:
-these rows with a near-duplicate among the members. 3-grams and 8-grams: the share of the rows'
-that members have, less those that others have, in points, and its p; eight signs of an unspaced script are three to
-five words. The attacks' AUC is of those members against all others. `tf-idf`: accuracy of a classifier of
-the members' words on other texts, and with shuffled labels.
+these rows with a near-duplicate among the members. 3-grams and 8-grams: the share of the rows' that members have, less
+those that others have, in points, and its p; eight signs of an unspaced script are fewer words. The attacks' AUC is of
+those members against all others. `tf-idf`: accuracy of a classifier of the members' words on other texts, and with
+shuffled labels.
 
 Feeds docs/results/audit.md. It needs no folder.
 """

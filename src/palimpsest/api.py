@@ -68,7 +68,7 @@ class RunFailed(PalimpsestError):
 
 @dataclass(frozen=True)
 class PricedPlan:
-    """A plan of what a run would do and cost; no row was read for it."""
+    """A plan of what a run would do and cost; no private row was read for it."""
 
     summary: PlanSummary
 

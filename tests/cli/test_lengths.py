@@ -42,6 +42,7 @@ def test_limits_keep_nearly_all_public_texts_whole(tmp_path: Path, public: int, 
 def test_a_given_limit_stays(tmp_path: Path) -> None:
     params = settings(source(tmp_path, 5000, 20, max_length=2000))
     assert (params.dataset.max_length, params.lms["dp3"].train.max_tokens) == (2000, 340)
+    assert settings(source(tmp_path, 5000, 20, text_tokens=100)).lms["dp3"].train.max_tokens == 100
 
 
 def test_a_plan_names_what_cuts_public_texts(tmp_path: Path) -> None:

@@ -99,9 +99,9 @@ _EXPORT = "Export what it holds to a .parquet, .csv or .jsonl file, outside of a
 _OPTIONS = {"dataset.public": "--public", "dataset.public_test": "--public-test", "models.lm": "--lm"}
 _FOREIGN = """\
 language: the texts are {language}. The embedded models read English, so name models of that language in params.yaml:
-models.lm, models.encoder (say intfloat/multilingual-e5-small with its commit) and models.classifier. Prompts of
-models.words are English: give them in words of your own, or take an instruction-following author, which is told the
-language. In scripts without capitals no name of a person is found, neither by filters nor by audits."""
+models.lm, models.encoder (a multilingual one, such as sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2 with
+its commit) and models.classifier. Prompts of models.words are English: give them in words of your own, or take an
+instruction-following author, which is told the language. Audits find names of persons by their capitals alone."""
 _IGNORED = {
     ".gitignore": """# Everything here but the settings is private, or made again by `palimpsest run`.
 /data/

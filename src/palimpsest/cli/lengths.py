@@ -46,14 +46,15 @@ def measure_lengths(path: Path, columns: ColumnNames) -> Lengths | None:
 
 
 def fit_lengths(source: DataSource, columns: ColumnNames) -> DataSource:
-    """Return the source with limits that keep 95 % of the public texts whole, where they are longer than usual."""
+    """Return the source with limits that keep 95 % of its public texts whole, unless it has limits of its own."""
     found = measure_lengths(source.public, columns) if source.task != "json" else None
     if found is None:
         return source
     characters, tokens = (np.percentile(lengths, _KEPT) for lengths in (found.characters, found.tokens))
     length = source.max_length or max(USUAL_LENGTH, _round_up(characters))
     tokens *= min(1.0, length / characters)
-    return replace(source, max_length=length, text_tokens=_round_up(tokens) if tokens > _USUAL_TOKENS else None)
+    long = source.text_tokens or (_round_up(tokens) if tokens > _USUAL_TOKENS else None)
+    return replace(source, max_length=length, text_tokens=long)
 
 
 def _round_up(length: float) -> int:

@@ -459,7 +459,7 @@ def plan_table(columns: PlanTable, lines: Sequence[PlanLine], *, whole: bool) ->
         rows.append([*cells, *_prices(line), _state(line), *([_reason(line)] if whole else [])])
     names = (*headings, "state", *(["why"] if whole else []))
     colours = (("infeasible", "red"),)
-    return Rows("Plan: no row was read", names, rows, left=(columns.row, "state"), colours=colours)
+    return Rows("Plan: no private row was read", names, rows, left=(columns.row, "state"), colours=colours)
 
 
 def _title(title: str, line: PlanLine, columns: PlanTable) -> str:

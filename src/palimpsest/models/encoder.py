@@ -77,8 +77,9 @@ class Encoder:
     def encode_batch(self, texts: list[str]) -> np.ndarray:
         """Encode a few texts at once, without a progress bar.
 
-        Guarantee: a vector is a function of its text alone, of length 1 however long the text is. One that the model
-        would cut is the mean of its windows' vectors, brought back to length 1.
+        Guarantee: each vector has length 1, however long its text is; of a text encoded by itself it is a function of
+        that text alone, to the bit. A text that the model would cut gets the mean of its windows' vectors, brought back
+        to length 1. A tokenizer that cannot say where its tokens stand cuts it all the same.
         """
         windows = [self._split_windows(text) for text in texts]
         with torch.autocast(self._kind, torch.bfloat16, enabled=self._half):

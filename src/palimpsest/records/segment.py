@@ -13,7 +13,8 @@ _LETTER = rf"[[\w\p{{N}}]--{_UNSPACED}]"
 _JOINED = rf"[[\w\p{{N}}\p{{M}}\u200c\u200d]--{_UNSPACED}]"  # marks, and joiners as Persian has inside words
 SIGN = rf"{_UNSPACED}\p{{M}}*"  # of such a script, with its marks; these patterns need version 1 of `regex`
 WORD = rf"(?:{SIGN}|{_LETTER}{_JOINED}*)"
-ENDS = ".!?。！？｡؟۔।॥։።"  # what ends a sentence
+STOPS = "。！？｡؟۔।॥։።"  # what ends a sentence in other scripts than Latin, and nothing else
+ENDS = f".!?{STOPS}"
 
 _WORD = regex.compile(rf"(?V1){WORD}")
 _SIGN = regex.compile(rf"(?V1){SIGN}")

@@ -19,7 +19,7 @@ from palimpsest.models.chat.settings import (
     slots,
 )
 from palimpsest.records.record import Record
-from palimpsest.records.segment import count_parts, split_parts, wording, words
+from palimpsest.records.segment import STOPS, count_parts, split_parts, wording, words
 
 _NUMBERS = 31  # bits of a request's number: any server takes it as a seed
 REASONS = ("failed", "refused", "empty", "garbage", "cut off", "echo", "copy", "blank")
@@ -33,7 +33,7 @@ _MADE = r"(?:rewritten|rephrased|paraphrased|reworded|revised|new|completed|comp
 _FACET = r"(?:label|category|class|topic|type|kind|sentiment|tone|genre)"
 _FENCE = re.compile(r"\A```(?:[\w+-]*[ \t]*\n)?(.*?)(?:```.*)?\Z", re.DOTALL)
 _BOLD = re.compile(r"\A(\*\*|__|\*)([^*_]+)\1\Z")
-_SENTENCE_END = re.compile(r"(?:[.!?…]+[\"'”’»)\]]*(?=\s|\Z))|[。！？।॥۔؟]+")
+_SENTENCE_END = re.compile(rf"(?:[.!?…]+[\"'”’»)\]]*(?=\s|\Z))|[{STOPS}]+")
 _TASK = r"(?:assist|comply|fulfil|fulfill|provide|write|create|generate|produce|rewrite|rephrase|paraphrase|continue)"
 _CANNOT = r"(?:can(?:no|['’])t|cannot|could(?: not|n['’]t)|won['’]t|(?:am|['’]m) (?:not able|unable) to)"
 _AI = r"(?:ai|artificial intelligence)(?: (?:language )?(?:model|assistant)\b|[,.])"

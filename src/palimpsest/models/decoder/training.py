@@ -25,7 +25,7 @@ from palimpsest.models.decoder.settings import DecoderSettings
 from palimpsest.models.descent import Kept, descend, key_of, length_batches, recent_mean, rise_and_cosine
 from palimpsest.models.lm import load_lm, save_lm
 from palimpsest.models.tokens import encode_texts, specials
-from palimpsest.records.segment import count_parts
+from palimpsest.records.segment import STOPS, count_parts
 
 LM, MAPS, FACTS = "lm", "maps.safetensors", "decoder.json"  # what a decoder's folder holds
 CORRECTOR = "corrector"  # and, where one was trained, in a folder of the same form
@@ -37,7 +37,7 @@ _MAPS_SHARE, _WORDS_SHARE = 0.4, 0.2  # of the language model's learning rate
 _BETAS = (0.9, 0.98)
 _TAG = re.compile(r"<br ?/?>")
 _SPACE = re.compile(r"\s+")
-_BOUNDARY = regex.compile(r'(?<=[.!?])\s+(?=[A-Z"\p{Lo}])|(?<=[。！？।॥۔؟])\s*')  # most scripts have no capitals
+_BOUNDARY = regex.compile(rf'(?<=[.!?])\s+(?=[A-Z"\p{{Lo}}])|(?<=[{STOPS}])\s*')  # most scripts have no capitals
 _FEWEST, _MOST = 4, 28  # words: shorter ones say little, longer ones are more than one embedding holds
 _LONGEST = 200  # characters, unless it is quoted: lists and tables are longer
 
