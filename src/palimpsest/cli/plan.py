@@ -374,7 +374,7 @@ def _cost(context: Context, item: Priced, charges: Sequence[Charge], spent: floa
     adds = balance_after(context, [item], charges).spent - spent if plan.feasible and spent < math.inf else 0.0
     raised = describe_new_versions(charges, plan.queries, item.run.fingerprint) if item.pending and item.run else []
     return Cost(
-        item.name, dict(plan.numbers), plan.notes, plan.feasible, own, accounting.primary_accountant(item.whole), rdp,
+        item.name, dict(plan.numbers), plan.told, plan.feasible, own, accounting.primary_accountant(item.whole), rdp,
         adds,
         tuple(raised),
     )  # fmt: skip

@@ -168,7 +168,7 @@ def check_budget(context: Context, spending: "Sequence[Priced]", *, anyway: bool
             )
         if item.plan.lost and item.pending and not anyway and is_private(item.whole):
             raise ParamsError(
-                f"{item.name} would pay for noise: {' '.join(item.plan.notes)}.",
+                f"{item.name} would pay for noise: {' '.join(item.plan.told)}.",
                 "Nothing was charged and no row was read. If you want it all the same: --anyway.",
             )
     charges = context.ledger.charges(context.asset.name)

@@ -29,7 +29,11 @@ def plan(settings: EmbedSettings, schema: PublicSchema, budget: Budget) -> Plan:
     event, own_delta = _rounds_cost(settings, costs)
     rounds = planned_rounds(event, settings.rounds, own_delta)
     numbers, told = _numbers(settings, schema, costs), tuple(notes(settings, schema, budget, costs))
-    return Plan("embed", budget, costs.planned_queries(rounds), numbers, is_feasible(settings, schema, costs), told)
+    gaussian = isinstance(settings.selection, GaussianHistogram)
+    foretold = costs.foretell(schema, _votes_each(settings, schema)) if gaussian else ()
+    return Plan(
+        "embed", budget, costs.planned_queries(rounds), numbers, is_feasible(settings, schema, costs), told, foretold
+    )
 
 
 def _numbers(settings: EmbedSettings, schema: PublicSchema, costs: RoundCosts) -> dict[str, float | int | str]:

@@ -40,6 +40,7 @@ def plan(settings: EvolveSettings, schema: PublicSchema, budget: Budget, author:
         costs.planned_queries(rounds),
         {**_numbers(settings, schema, costs), **expected},
         notes=(*notes(settings, schema, costs.votes), *told),
+        foretold=costs.foretell(schema, _votes_each(settings, schema)),
     )
 
 
