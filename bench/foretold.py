@@ -1,6 +1,6 @@
 """What a plan foretells from public numbers alone, beside what came: labels x records x epsilon.
 
-    python -m bench.foretold --data DATA
+    python -m bench.foretold --data DATA [--as-they-are]
 
 DATA holds the labelled sets `dbpedia`, `agnews`, `trec` and `sst2` as `bench.real_data` has them. Public texts are the
 other half of each set, without their labels. Rows are chosen by noisy class means as `select` chooses them; and by
@@ -16,7 +16,7 @@ import gzip
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
@@ -61,13 +61,14 @@ def main() -> None:
     """Print a line for each setting."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--as-they-are", action="store_true", help="use noisy means as they are, not as estimates")
     args = parser.parse_args()
     encoder = Encoder(resolve_encoder("embedded"))
     read = {name: load(args.data, name, encoder) for name in SETS}
     print("| data | labels x records | epsilon | public_only | means | accuracy | votes | accuracy |")
     print("|---|---|---|---|---|---|---|---|")
     for name, labels, records, epsilon in SETTINGS:
-        print(measure(name, *read[name], labels, records, epsilon), flush=True)
+        print(measure(name, *read[name], labels, records, epsilon, args.as_they_are), flush=True)
 
 
 def load(folder: Path, name: str, encoder: Encoder) -> tuple[Encoded, Encoded, Encoded, np.ndarray]:
@@ -95,7 +96,7 @@ def describe(data: str, label: str) -> str:
 
 def measure(
     name: str, private: Encoded, public: Encoded, test: Encoded, named: np.ndarray, labels: int, records: int,
-    epsilon: float,
+    epsilon: float, as_they_are: bool,
 ) -> str:  # fmt: skip
     """Return the line of one setting."""
     schema = PublicSchema(
@@ -103,7 +104,7 @@ def measure(
     )
     sigma = gdp_sigma(epsilon, default_delta(schema.n_units))
     asked = np.isin(test.labels, range(labels))
-    look = Look(private, public, unit_rows(named[:labels]), sigma, records)
+    look = Look(private, public, unit_rows(named[:labels]), sigma, records, as_they_are)
     exam = Encoded(test.vectors[asked], test.labels[asked])
     means, votes = foretell_means(schema, sigma), foretell_votes(records / (2 * look.rows), sigma)
     blind = examine(look.choose_blindly(), public, exam)
@@ -122,6 +123,7 @@ class Look:
         named: embeddings of the labels' descriptions, (labels, d).
         sigma: noise of the sums' coordinates, or of the counts.
         records: private records of a label that are drawn.
+        as_they_are: whether noisy means are used as they are.
     """
 
     private: Encoded
@@ -129,6 +131,7 @@ class Look:
     named: np.ndarray
     sigma: float
     records: int
+    as_they_are: bool
 
     @property
     def rows(self) -> int:
@@ -139,7 +142,9 @@ class Look:
         """Choose as `select` does."""
         sums = np.stack([own.sum(axis=0) for own in self._draw(rng)])
         noisy = sums + rng.normal(0, self.sigma, sums.shape)
-        classes = ClassSums(self._names, noisy, self.sigma, float(self.records), self.named)
+        classes = ClassSums(self._names, noisy)
+        if not self.as_they_are:
+            classes = replace(classes, sigma=self.sigma, units=float(self.records), named=self.named)
         return choose(Candidates(self._texts, self.public.vectors), classes, self._counts, 0.5)
 
     def choose_by_votes(self, rng: np.random.Generator) -> list[Record]:

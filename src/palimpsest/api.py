@@ -47,7 +47,7 @@ GIVEN = DATA / "given"  # tables that were handed over as values
 _FILES = frozenset({"test", "public_test"})
 _OTHERS = {"data", "public", "wanted", "chosen"}  # fields of `DataSource` that are given in another way here
 _NEEDED = {own.name for own in fields(DataSource) if own.default is own.default_factory is MISSING} - _OTHERS
-_WHOLE = frozenset({"n_public", "persons", "max_rows", "max_length", "text_tokens"})
+_WHOLE = frozenset({"n_public", "rows", "persons", "max_rows", "max_length", "text_tokens"})
 _NAMES = frozenset({"text", "label", "unit", "asset", "language", "method", "task", "lm", "preset", "filter"})
 _DECISIONS = frozenset({own.name for own in fields(DataSource)} - _OTHERS | {"method", "task"})
 

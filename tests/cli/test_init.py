@@ -464,6 +464,11 @@ def test_the_first_variant_is_of_the_method_that_is_wanted(wanted: str, task: di
     assert wanted == "predict" or (getattr(row, wanted).class_means is None) == bool(task)
 
 
+@pytest.mark.parametrize("wanted", [*FIRST, "select"])
+def test_the_first_variant_has_as_many_rows_as_are_wanted(wanted: str) -> None:
+    assert getattr(settings(wanted=wanted, rows=321).variants[f"{wanted}3"], wanted).rows == 321
+
+
 @pytest.mark.parametrize("wanted", ["select", None])
 def test_the_first_variant_is_selected_where_there_are_labels(wanted: str | None) -> None:
     params = settings(wanted=wanted)
@@ -575,6 +580,7 @@ def test_prompts_are_in_the_words_that_were_asked_for() -> None:
     ("changes", "problem", "remedy"),
     [
         ({"preset": "best"}, "--preset is 'best'", "Choose one of modern, paper-000"),
+        ({"preset": "paper-000", "wanted": None, "rows": 5}, "--rows is below 1, or beside a preset", "leave it out"),
         ({"preset": "paper-002", "wanted": "evolve"}, "--method and --preset paper-002 are both given", "Leave one"),
         (
             {"preset": "paper-004", "wanted": None, "label": None, "labels": {}},

@@ -47,6 +47,13 @@ def test_votes_are_foretold_too_and_class_means_beside_them_save_a_plan(units: i
     ).lost
 
 
+@pytest.mark.parametrize(("units", "noted"), [(50_000, False), (600, True)])
+def test_counts_that_noise_moves_are_noted(units: int, noted: bool) -> None:
+    wanted = SelectSettings(label_counts="noisy")
+    told = plan_means("select", wanted, schema(20, units), Budget(3.0, 1e-5)).told
+    assert any("label_counts prior" in line for line in told) == noted
+
+
 def test_the_word_falls_with_labels_and_noise_and_rises_with_records() -> None:
     order = ["lost", "weak", "good"]
     for units in (50, 200, 800, 3200):

@@ -386,7 +386,7 @@ def test_the_more_noise_the_more_descriptions_help():
         found = ClassSums(tuple("abcdef"), noisy, sigma, 20.0)
         told = replace(found, named=unit_rows(CENTRE + apart))
         gains.append(angle(estimate_means(found, public), exact) - angle(estimate_means(told, public), exact))
-    assert 0.0 < gains[0]
+    assert gains[0] > 0.0
     assert gains == sorted(gains)
 
 

@@ -72,6 +72,7 @@ class DataSource:
     wanted: str | None = None
     bad_rows: str = "stop"
     language: str = "en"
+    rows: int | None = None
 
     @property
     def method(self) -> str:
@@ -213,9 +214,11 @@ def _adapters(source: DataSource) -> dict[str, Any]:
 
 
 def _variant(source: DataSource) -> dict[str, Any]:
+    rows = {} if source.rows is None else {"rows": source.rows}
     if source.method == "dp_lm":
-        return {"method": "dp_lm", "from": source.row, "variant": "multitask" if source.labels else "plain"}
-    own = {"method": source.method, "epsilon": source.epsilon}
+        kind = "multitask" if source.labels else "plain"
+        return {"method": "dp_lm", "from": source.row, "variant": kind} | rows
+    own = {"method": source.method, "epsilon": source.epsilon} | rows
     reader = "taught/similar" if source.lm == EMBEDDED else "base"  # a named model reads words
     drawn = {"predict": reader, "evolve": "base", "embed": "small"}.get(source.method)
     return own if drawn is None else own | {"from": drawn}

@@ -531,6 +531,9 @@ class Decisions:
     ] = None
     max_rows: Annotated[int, typer.Option(help="With --unit: most rows kept of one person.")] = DataSource.max_rows
     persons: Annotated[int | None, typer.Option(help="With --unit: public, approximate number of persons.")] = None
+    rows: Annotated[
+        int | None, typer.Option(help="Synthetic rows to make; none: as many as is usual for the method.")
+    ] = None
     max_length: Annotated[
         int | None,
         typer.Option(help="Longest text kept, in characters; none: 1,000, or what keeps 95% of public texts whole."),
@@ -614,7 +617,7 @@ class Decisions:
             **said, labels=named, test=self.test, public_test=self.public_test, public_labels=self.public_labels,
             max_length=self.max_length, delta=self.delta, lm=self.lm, words=self.words, preset=self.preset,
             chosen=self.task, json_schema=read_schema(self.json_schema), wanted=self.method, bad_rows=self.bad_rows,
-            filter=self.counted, milestones=read_milestones(self.milestones),
+            filter=self.counted, rows=self.rows, milestones=read_milestones(self.milestones),
         )  # fmt: skip
         return Decided(source, self.check)
 

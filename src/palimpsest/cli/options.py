@@ -187,6 +187,11 @@ def _check_sizes(source: DataSource) -> Iterator[Problem]:
             f"--persons is {persons}; allowed is at least {LEAST_UNITS} and at most --rows-about, {records}.",
             "Give the approximate number of different persons in the column.",
         )
+    if source.rows is not None and (source.rows < 1 or source.published is not None):
+        yield (
+            "--rows is below 1, or beside a preset, which has its own.",
+            "Give a number of synthetic rows, or leave it out.",
+        )
     if source.max_length is not None and source.max_length < 1:
         yield (
             f"--max-length is {source.max_length}; allowed is at least 1.",

@@ -12,7 +12,14 @@ from palimpsest.errors import DataError, ParamsError
 from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.shared.foretell import foretell_means
 from palimpsest.methods.shared.settings import Counted
-from palimpsest.methods.shared.shares import gaussian, planned_histogram, planned_query, require_prior, whole_rho
+from palimpsest.methods.shared.shares import (
+    gaussian,
+    note_counts,
+    planned_histogram,
+    planned_query,
+    require_prior,
+    whole_rho,
+)
 from palimpsest.methods.shared.tools import Tools
 from palimpsest.privacy.accounting import calibrate_noise, gdp_sigma
 from palimpsest.privacy.means import ClassMeans, Encode, unit_rows
@@ -108,7 +115,7 @@ def plan_means(method: str, settings: Counted, schema: PublicSchema, budget: Bud
         (*planned_query(histogram), planned_means(sigma)),
         numbers if histogram is None else {**numbers, "histogram_sigma": histogram.sigma},
         feasible=sigma < most,
-        notes=() if sigma < most else (_explain_noise(sigma, most, schema.unit),),
+        notes=tuple(note_counts(histogram, schema)) if sigma < most else (_explain_noise(sigma, most, schema.unit),),
         foretold=(told,),
     )
 
