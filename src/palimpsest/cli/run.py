@@ -169,7 +169,7 @@ def check_budget(context: Context, spending: "Sequence[Priced]", *, anyway: bool
         if item.plan.lost and item.pending and not anyway and is_private(item.whole):
             raise ParamsError(
                 f"{item.name} would pay for noise: {' '.join(item.plan.told)}.",
-                "Nothing was charged and no row was read. If you want it all the same: --anyway.",
+                "Nothing was charged and no row was read. To do it all the same, add --anyway to this command.",
             )
     charges = context.ledger.charges(context.asset.name)
     variants = [item for item in spending if item.purpose == "release" and not is_paid(context, item, charges)]
