@@ -168,7 +168,9 @@ def _public_models(source: DataSource) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the section of public models; a named language model is left as it is, and is prompted in words."""
     usual = "json" if source.task == "json" else "texts"
     words = {"words": source.words or usual} if source.worded else {}
-    yield _WORDED if words else "", {"models": {"lm": source.lm, "encoder": "embedded", **words}}
+    folder = Path(source.lm).expanduser()
+    lm = str(folder.resolve()) if folder.is_dir() else source.lm
+    yield _WORDED if words else "", {"models": {"lm": lm, "encoder": "embedded", **words}}
 
 
 def _dataset(source: DataSource) -> dict[str, Any]:

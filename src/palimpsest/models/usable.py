@@ -1,0 +1,91 @@
+"""Finds what is wrong with a model's folder by its files alone, so that `init` and a run say it at once."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from palimpsest.errors import ModelError
+from palimpsest.files import read_json
+
+_WHOLE = "model.safetensors"  # stands before parts that an index lists
+_TOKENIZERS = ("tokenizer.*", "vocab*", "*.model", "*.spm", "*.tiktoken", "tekken.json")
+_FRAMES = ("bos_token", "eos_token", "pad_token", "sep_token")
+_WRITERS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "Model")  # ends of names of architectures
+_EXPONENTS = {"F64": (8, 0x7FF << 52), "F32": (4, 0xFF << 23), "F16": (2, 0x1F << 10), "BF16": (2, 0xFF << 7)}
+
+
+def require_usable(folder: Path, *, writes: bool, tokens: int = 0, most: float = math.inf) -> None:
+    """Refuse a model's folder with a fault that a run would tell late, badly or never. Nothing is loaded.
+
+    Args:
+        writes: whether it has to be a causal language model.
+        tokens: of the longest text that it will write or read.
+        most: bytes of a file of weights that are looked at.
+
+    Raises:
+        ModelError: the first fault.
+    """
+    config = _read_settings(folder / "config.json")
+    sizes, kinds = config.get("text_config") or config, config.get("architectures") or []
+    encodes = config.get("is_encoder_decoder") or (
+        "bert" in str(config.get("model_type")) and not config.get("is_decoder")
+    )
+    known, rows = _count_tokens(folder), sizes.get("vocab_size") or math.inf
+    context = sizes.get("max_position_embeddings") or sizes.get("n_positions") or math.inf
+    alone = [one for one in folder.rglob("model.safetensors.index.json") if not (one.parent / _WHOLE).is_file()]
+    listed = {one.parent / name for one in alone for name in _read_settings(one)["weight_map"].values()}
+    weights = sorted(listed.union(folder.rglob(_WHOLE)))
+    broken = [fault for path in weights if (fault := _find_fault(path, most))]
+    faults = (
+        (writes and (encodes or not all(kind.endswith(_WRITERS) for kind in kinds)),
+         f"is a {', '.join(kinds) or config.get('model_type')}, which continues no text",
+         "Name a causal language model, such as GPT-2, Llama or Qwen."),
+        (not any(list(folder.rglob(kind)) for kind in _TOKENIZERS), "has no tokenizer",
+         "Save the tokenizer that belongs to it into the folder, as tokenizer.json."),
+        (known > rows, f"has {known} tokens in its tokenizer, and embeddings of {rows}",
+         "Name a folder whose tokenizer and weights belong together."),
+        (not weights, "has no weights", "Save them as model.safetensors; pickled ones are not loaded."),
+        (broken, "".join(broken[:1]), "Copy or download it again, or take an earlier checkpoint."),
+        (context <= tokens, f"has {context} positions, too few for a prompt and a text of {tokens} tokens",
+         "Name one with a longer context, or give --no-check and lower max_tokens in params.yaml."),
+    )  # fmt: skip
+    for wrong, problem, remedy in faults:
+        if wrong:
+            raise ModelError(f"The model in {str(folder)!r} {problem}.", remedy)
+
+
+def _read_settings(path: Path) -> dict[str, Any]:
+    """Return {} where there are none; what cannot be read the loader of the model refuses."""
+    try:
+        return dict(read_json(path))
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
+def _count_tokens(folder: Path) -> int:
+    """Return one more than the highest token of a text or its frame; others, as for images, may have no embedding."""
+    body, told = (_read_settings(folder / name) for name in ("tokenizer.json", "tokenizer_config.json"))
+    vocab, frames = body.get("model", {}).get("vocab", ()), str([told.get(key) for key in _FRAMES])
+    added = [one["id"] for one in body.get("added_tokens", ()) if not one["special"] or one["content"] in frames]
+    return 1 + max([*(vocab.values() if isinstance(vocab, dict) else range(len(vocab))), *added], default=-1)
+
+
+def _find_fault(path: Path, most: float) -> str | None:
+    try:
+        content = np.memmap(path, np.uint8, "r")
+        begins = 8 + int(content[:8].view("<u8")[0])
+        tensors = json.loads(content[8:begins].tobytes())
+        tensors.pop("__metadata__", None)
+        places = {name: slice(*(begins + place for place in told["data_offsets"])) for name, told in tensors.items()}
+        if max(place.stop for place in places.values()) > len(content):
+            raise ValueError
+    except (OSError, ValueError, LookupError):
+        return f"has no whole file {path.name!r}, which holds weights"
+    for name, place in places.items():
+        width, exponent = _EXPONENTS.get(tensors[name]["dtype"], (0, 0))
+        if width and place.stop <= most and (content[place].view(f"<u{width}") & exponent == exponent).any():
+            return f"has a weight that is no finite number, in {name!r}"
+    return None
