@@ -435,6 +435,20 @@ def test_git_never_holds_what_tells_of_private_files(tmp_path: Path, inside: boo
     ran("dvc", "metrics", "diff", "HEAD")
 
 
+@pytest.mark.parametrize("python", [None, "echo No module named stages >&2; exit 1"], ids=["none", "another"])
+def test_dvc_without_the_environment_says_to_activate_it(python: str | None, tmp_path: Path) -> None:
+    home = write_files(tmp_path / "home")
+    assert init(home, home / "work", method="select").exit_code == 0
+    if python is not None:
+        (home / "python").write_text(f"#!/bin/sh\n{python}\n")
+        (home / "python").chmod(0o700)
+    own = environment() | {"PATH": str(home), "SHELL": "/bin/sh"}
+    command = [sys.executable, "-m", "dvc", "repro", "preprocess"]
+    done = subprocess.run(command, cwd=home / "work", env=own, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "failed to run: python -P -m stages.inputs # not found? Activate the environment that has" in done.stderr
+
+
 def test_no_row_is_quoted(tmp_path: Path) -> None:
     home = write_files(tmp_path / "home")
     (home / "own.csv").write_text('body,team\n"unclosed secret,a\n', encoding="utf-8")

@@ -3,7 +3,7 @@
 import json
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -35,26 +35,22 @@ def require_usable(folder: Path, *, writes: bool, tokens: int = 0, most: float =
     )
     known, rows = _count_tokens(folder), sizes.get("vocab_size") or math.inf
     context = sizes.get("max_position_embeddings") or sizes.get("n_positions") or math.inf
-    alone = [one for one in folder.rglob("model.safetensors.index.json") if not (one.parent / _WHOLE).is_file()]
-    listed = {one.parent / name for one in alone for name in _read_settings(one)["weight_map"].values()}
-    weights = sorted(listed.union(folder.rglob(_WHOLE)))
-    broken = [fault for path in weights if (fault := _find_fault(path, most))]
-    faults = (
-        (writes and (encodes or not all(kind.endswith(_WRITERS) for kind in kinds)),
-         f"is a {', '.join(kinds) or config.get('model_type')}, which continues no text",
-         "Name a causal language model, such as GPT-2, Llama or Qwen."),
-        (not any(list(folder.rglob(kind)) for kind in _TOKENIZERS), "has no tokenizer",
-         "Save the tokenizer that belongs to it into the folder, as tokenizer.json."),
-        (known > rows, f"has {known} tokens in its tokenizer, and embeddings of {rows}",
-         "Name a folder whose tokenizer and weights belong together."),
-        (not weights, "has no weights", "Save them as model.safetensors; pickled ones are not loaded."),
-        (broken, "".join(broken[:1]), "Copy or download it again, or take an earlier checkpoint."),
-        (context <= tokens, f"has {context} positions, too few for a prompt and a text of {tokens} tokens",
-         "Name one with a longer context, or give --no-check and lower max_tokens in params.yaml."),
-    )  # fmt: skip
-    for wrong, problem, remedy in faults:
-        if wrong:
-            raise ModelError(f"The model in {str(folder)!r} {problem}.", remedy)
+    if writes and (encodes or not all(kind.endswith(_WRITERS) for kind in kinds)):
+        named = ", ".join(kinds) or config.get("model_type")
+        _refuse(folder, f"is a {named}, which continues no text", "Name a causal LM, such as GPT-2, Llama or Qwen.")
+    if not any(True for kind in _TOKENIZERS for _ in folder.rglob(kind)):
+        _refuse(folder, "has no tokenizer", "Save the tokenizer that belongs to it into the folder, as tokenizer.json.")
+    if known > rows:
+        remedy = "Name a folder whose tokenizer and weights belong together."
+        _refuse(folder, f"has {known} tokens in its tokenizer, and embeddings of {rows}", remedy)
+    _check_weights(folder, most)
+    if context <= tokens:
+        remedy = "Name one with a longer context, or give --no-check and lower max_tokens in params.yaml."
+        _refuse(folder, f"has {context} positions, too few for a prompt and a text of {tokens} tokens", remedy)
+
+
+def _refuse(folder: Path, problem: str, remedy: str) -> NoReturn:
+    raise ModelError(f"The model in {str(folder)!r} {problem}.", remedy)
 
 
 def _read_settings(path: Path) -> dict[str, Any]:
@@ -73,19 +69,26 @@ def _count_tokens(folder: Path) -> int:
     return 1 + max([*(vocab.values() if isinstance(vocab, dict) else range(len(vocab))), *added], default=-1)
 
 
-def _find_fault(path: Path, most: float) -> str | None:
-    try:
-        content = np.memmap(path, np.uint8, "r")
-        begins = 8 + int(content[:8].view("<u8")[0])
-        tensors = json.loads(content[8:begins].tobytes())
-        tensors.pop("__metadata__", None)
-        places = {name: slice(*(begins + place for place in told["data_offsets"])) for name, told in tensors.items()}
-        if max(place.stop for place in places.values()) > len(content):
-            raise ValueError
-    except (OSError, ValueError, LookupError):
-        return f"has no whole file {path.name!r}, which holds weights"
-    for name, place in places.items():
-        width, exponent = _EXPONENTS.get(tensors[name]["dtype"], (0, 0))
-        if width and place.stop <= most and (content[place].view(f"<u{width}") & exponent == exponent).any():
-            return f"has a weight that is no finite number, in {name!r}"
-    return None
+def _check_weights(folder: Path, most: float) -> None:
+    indexes = [one for one in folder.rglob("model.safetensors.index.json") if not (one.parent / _WHOLE).is_file()]
+    parts = {one.parent / name for one in indexes for name in _read_settings(one)["weight_map"].values()}
+    weights = sorted(parts.union(folder.rglob(_WHOLE)))
+    if not weights:
+        _refuse(folder, "has no weights", "Save them as model.safetensors; pickled ones are not loaded.")
+    for path in weights:
+        try:
+            content = np.memmap(path, np.uint8, "r")
+            begins = 8 + int(content[:8].view("<u8")[0])
+            tensors = json.loads(content[8:begins].tobytes())
+            tensors.pop("__metadata__", None)
+            places = {name: slice(*np.add(begins, told["data_offsets"])) for name, told in tensors.items()}
+            whole = max(place.stop for place in places.values()) <= len(content)
+        except (OSError, ValueError, LookupError):
+            whole = False
+        if not whole:
+            _refuse(folder, f"has no whole file {path.name!r}, which holds weights", "Copy or download it again.")
+        for name, place in places.items():
+            width, exponent = _EXPONENTS.get(tensors[name]["dtype"], (0, 0))
+            if width and place.stop <= most and (content[place].view(f"<u{width}") & exponent == exponent).any():
+                remedy = "Copy or download it again, or take an earlier checkpoint."
+                _refuse(folder, f"has a weight that is no finite number, in {name!r}", remedy)
