@@ -36,7 +36,7 @@ from palimpsest.privacy.ledger.rules import preview
 from palimpsest.privacy.ledger.total import propose_milestones
 from palimpsest.records import schema as attributes
 from palimpsest.records.conformity import schema_problem
-from palimpsest.records.faults import NOTES, OF_THE_RECORD, Kind, Place, RecordError
+from palimpsest.records.faults import FLATTEN, NOTES, OF_THE_RECORD, Kind, Place, RecordError
 from palimpsest.records.formats import MissingColumn, names
 from palimpsest.records.preprocess import odd_labels, odd_public, odd_sizes
 from palimpsest.records.read import Checked, ColumnNames, Found, check, is_unicode, iter_rows, nobody_error
@@ -56,6 +56,7 @@ _HINTS = {
     "named by --labels-file; an empty one is no label.",
     Kind.CODING: "Save the file as UTF-8.",
     Kind.TYPE: "Write texts and labels as strings; null is an empty text.",
+    Kind.NESTED: FLATTEN,
     Kind.RETURN: "Save the file with line ends of Unix or Windows; what follows could not be checked.",
     Kind.KEY: "Write every key in every line; null stands for none.",
 }
@@ -306,7 +307,7 @@ def _remedy(stops: list[Found], readable: int) -> str:
 
 def _describe_odd(checked: Checked, schema: PublicSchema, public: frozenset[int]) -> list[str]:
     """Return what is far from what was declared, or is public as well, without a count."""
-    seen = {label: int(label in checked.labels) for label in schema.label_names}
+    seen = {label: checked.labels.get(label, 0) for label in schema.label_names}
     sizes = [each.told for each in odd_sizes(checked.rows, checked.persons, schema)]
     unnamed = [_UNNAMED] if schema.unit_column is not None and checked.nobody else []
     others = [*odd_labels(seen), *odd_public(len(checked.marks & public))]
