@@ -121,6 +121,13 @@ def test_a_model_that_does_not_run_is_not_looked_at(tmp_path: Path) -> None:
     assert init(home, home / "work", lm=home / "model", method="select").exit_code == 0
 
 
+def test_the_licence_of_the_public_file_is_a_decision(tmp_path: Path) -> None:
+    home = write_files(tmp_path / "home")
+    assert init(home, home / "work", public_license="CC-BY-4.0").exit_code == 0
+    assert load(home / "work").dataset.public_license == "CC-BY-4.0"
+    assert settings().dataset.public_license is None
+
+
 def test_the_folder_of_a_model_counts_from_where_the_command_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

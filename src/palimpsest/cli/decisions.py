@@ -54,6 +54,7 @@ class DataSource:
     test: Path | None = None
     public_test: Path | None = None
     public_labels: bool = False
+    public_license: str | None = None
     unit: str | None = None
     max_rows: int = 1
     persons: int | None = None
@@ -189,6 +190,7 @@ def _dataset(source: DataSource) -> dict[str, Any]:
         "bad_rows": None if source.bad_rows == "stop" else source.bad_rows,
         "test": _resolve_path(source.test),
         "public_test": _resolve_path(source.public_test),
+        "public_license": source.public_license,
         "public_labels": source.public_labels or None,
         "label": source.label,
         "labels": dict(source.labels) or None,

@@ -71,6 +71,12 @@ class UnitSettings(Settings):
         return self
 
 
+def _require_one_line(text: str | None) -> str | None:
+    if text is not None and not text.isprintable():
+        raise ValueError("write it on one line")
+    return text
+
+
 class Dataset(Settings):
     """The private data set and the public files beside it."""
 
@@ -86,6 +92,9 @@ class Dataset(Settings):
     public: str = Field(min_length=1)
     """A public file with text of the same kind, in the same text column. For task json that may hold records or plain
     text; where the column is *, a line is a record, or has its plain text under `text`."""
+    public_license: str | None = None
+    """Licence of the public texts, an SPDX identifier or a URL: some methods release them word for word, and cards say
+    it; null: not stated."""
     public_labels: bool = False
     """Whether the public file has the label column, with the same labels."""
     public_test: str | None = Field(default=None, description="A labelled test file declared public, or null.")
@@ -113,6 +122,8 @@ class Dataset(Settings):
     language: str = Field(default="en", pattern=LANGUAGE)
     """The language of the texts, a tag of BCP 47 (de, pt-BR, zh-Hans). A card states it, and chat authors are told."""
     unit: UnitSettings = UnitSettings()
+
+    _one_line = field_validator("public_license")(_require_one_line)
 
     @model_validator(mode="before")
     @classmethod
@@ -353,12 +364,7 @@ class ReleaseSettings(Settings):
             raise ValueError(f"variants names {twice} twice")
         return variants
 
-    @field_validator("title", "license")
-    @classmethod
-    def _require_one_line(cls, text: str | None) -> str | None:
-        if text is not None and not text.isprintable():
-            raise ValueError("write it on one line")
-        return text
+    _one_line = field_validator("title", "license")(_require_one_line)
 
 
 class Fitted(Settings):
