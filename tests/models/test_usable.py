@@ -1,6 +1,7 @@
 """A fault of a model's folder is told from its files, in the words that `init` and a run share."""
 
 import json
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -115,7 +116,14 @@ def test_a_fault_is_told(edit: Edit, problem: str, folder: Path) -> None:
     assert caught.value.remedy
 
 
+def beside_a_checkpoint(folder: Path) -> None:
+    """As a training leaves them below its folder; the loader does not look there."""
+    shutil.copytree(folder, folder / "checkpoint-5")
+    broken(TABLE, np.nan)(folder / "checkpoint-5")
+
+
 SOUND: dict[str, Edit] = {
+    "a broken checkpoint below it": beside_a_checkpoint,
     "weights in parts": lambda folder: in_parts(folder, 2),
     "an index of parts that were joined": lambda folder: write_json(folder / INDEX, {"weight_map": {"a": "gone"}}),
     "large numbers": broken(TABLE, 1e38, torch.bfloat16),

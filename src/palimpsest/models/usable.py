@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -33,17 +34,18 @@ def require_usable(folder: Path, *, writes: bool, tokens: int = 0, most: float =
     encodes = config.get("is_encoder_decoder") or (
         "bert" in str(config.get("model_type")) and not config.get("is_decoder")
     )
+    find = folder.rglob if (folder / "modules.json").is_file() else folder.glob  # a sentence encoder has parts
     known, rows = _count_tokens(folder), sizes.get("vocab_size") or math.inf
     context = sizes.get("max_position_embeddings") or sizes.get("n_positions") or math.inf
     if writes and (encodes or not all(kind.endswith(_WRITERS) for kind in kinds)):
         named = ", ".join(kinds) or config.get("model_type")
         _refuse(folder, f"is a {named}, which continues no text", "Name a causal LM, such as GPT-2, Llama or Qwen.")
-    if not any(True for kind in _TOKENIZERS for _ in folder.rglob(kind)):
+    if not any(True for kind in _TOKENIZERS for _ in find(kind)):
         _refuse(folder, "has no tokenizer", "Save the tokenizer that belongs to it into the folder, as tokenizer.json.")
     if known > rows:
         remedy = "Name a folder whose tokenizer and weights belong together."
         _refuse(folder, f"has {known} tokens in its tokenizer, and embeddings of {rows}", remedy)
-    _check_weights(folder, most)
+    _check_weights(folder, find, most)
     if context <= tokens:
         remedy = "Name one with a longer context, or give --no-check and lower max_tokens in params.yaml."
         _refuse(folder, f"has {context} positions, too few for a prompt and a text of {tokens} tokens", remedy)
@@ -69,10 +71,10 @@ def _count_tokens(folder: Path) -> int:
     return 1 + max([*(vocab.values() if isinstance(vocab, dict) else range(len(vocab))), *added], default=-1)
 
 
-def _check_weights(folder: Path, most: float) -> None:
-    indexes = [one for one in folder.rglob("model.safetensors.index.json") if not (one.parent / _WHOLE).is_file()]
-    parts = {one.parent / name for one in indexes for name in _read_settings(one)["weight_map"].values()}
-    weights = sorted(parts.union(folder.rglob(_WHOLE)))
+def _check_weights(folder: Path, find: Callable[[str], Iterator[Path]], most: float) -> None:
+    indexes = [one for one in find("model.safetensors.index.json") if not (one.parent / _WHOLE).is_file()]
+    parts = {one.parent / name for one in indexes for name in _read_settings(one).get("weight_map", {}).values()}
+    weights = sorted(parts.union(find(_WHOLE)))
     if not weights:
         _refuse(folder, "has no weights", "Save them as model.safetensors; pickled ones are not loaded.")
     for path in weights:
@@ -83,7 +85,7 @@ def _check_weights(folder: Path, most: float) -> None:
             tensors.pop("__metadata__", None)
             places = {name: slice(*np.add(begins, told["data_offsets"])) for name, told in tensors.items()}
             whole = max(place.stop for place in places.values()) <= len(content)
-        except (OSError, ValueError, LookupError):
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):
             whole = False
         if not whole:
             _refuse(folder, f"has no whole file {path.name!r}, which holds weights", "Copy or download it again.")

@@ -71,12 +71,6 @@ class UnitSettings(Settings):
         return self
 
 
-def _require_one_line(text: str | None) -> str | None:
-    if text is not None and not text.isprintable():
-        raise ValueError("write it on one line")
-    return text
-
-
 class Dataset(Settings):
     """The private data set and the public files beside it."""
 
@@ -122,8 +116,6 @@ class Dataset(Settings):
     language: str = Field(default="en", pattern=LANGUAGE)
     """The language of the texts, a tag of BCP 47 (de, pt-BR, zh-Hans). A card states it, and chat authors are told."""
     unit: UnitSettings = UnitSettings()
-
-    _one_line = field_validator("public_license")(_require_one_line)
 
     @model_validator(mode="before")
     @classmethod
@@ -364,7 +356,12 @@ class ReleaseSettings(Settings):
             raise ValueError(f"variants names {twice} twice")
         return variants
 
-    _one_line = field_validator("title", "license")(_require_one_line)
+    @field_validator("title", "license")
+    @classmethod
+    def _require_one_line(cls, text: str | None) -> str | None:
+        if text is not None and not text.isprintable():
+            raise ValueError("write it on one line")
+        return text
 
 
 class Fitted(Settings):
