@@ -90,7 +90,7 @@ def test_where_no_record_would_be_kept_nothing_is_registered(home: Path, termina
         done = init(home, home / "work", bad_rows=policy)
         assert done.exit_code == 1
         assert "a label is not one of those listed. The first is row 1 (line 2), column 'team'." in done.stderr
-        assert "Correct them. Labels are compared exactly, case and spaces too." in done.stderr
+        assert "Correct them. Labels are compared exactly, case, spaces" in done.stderr
         assert not (home / "ledger.db").exists()
 
 

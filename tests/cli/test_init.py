@@ -17,14 +17,15 @@ import palimpsest
 from palimpsest.cli.context import asset_of, environment
 from palimpsest.cli.decisions import DataSource
 from palimpsest.cli.init import check_source, read_label, read_labels, read_schema, render_settings
-from palimpsest.errors import DataError, ParamsError
+from palimpsest.errors import DataError, ModelError, ParamsError
 from palimpsest.params.load import LEDGER_VARIABLE, load, loads
 from palimpsest.params.schema import Params
 from palimpsest.params.text import scalar
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.rules import preview
 from palimpsest.records.schema import default_delta
-from stages import preprocess
+from palimpsest.twins.models import save_base
+from stages import inputs, preprocess
 from stages.spenders import Prices, spenders
 
 
@@ -93,6 +94,49 @@ def test_a_large_named_model_trains_adapters(tmp_path: Path, rows: int, rank: in
     published = settings(lm=str(tmp_path), preset="paper-000", wanted=None)
     assert {model.train.lora_rank for model in published.lms.values()} == {0}
     assert ("lora_rank" in render_settings(source(lm=str(tmp_path), wanted=None))["params.yaml"]) == (rank > 0)
+
+
+def test_a_fault_of_a_model_is_told_before_anything_is_written_and_by_a_run_in_the_same_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = write_files(tmp_path / "home")
+    save_base(("lamp", "hums"), 0.5, 1, home / "model")
+    short = init(home, home / "work", lm=home / "model")
+    assert "has 24 positions, too few for a prompt and a text of 64 tokens" in short.stderr
+    (home / "model" / "tokenizer.json").unlink()
+    done = init(home, home / "work", lm=home / "model")
+    assert done.exit_code == 1
+    assert f"The model in '{home / 'model'}' has no tokenizer.\n  what to do: Save" in done.stderr
+    assert sorted(path.name for path in home.iterdir()) == ["model", "own.csv", "public.csv"]
+    assert init(home, home / "work", "--no-check", lm=home / "model").exit_code == 0
+    monkeypatch.chdir(home / "work")
+    with pytest.raises(ModelError) as caught:
+        inputs.run()
+    assert caught.value.lines == done.stderr.strip()
+
+
+def test_a_model_that_does_not_run_is_not_looked_at(tmp_path: Path) -> None:
+    home = write_files(tmp_path / "home")
+    (home / "model").mkdir()
+    assert init(home, home / "work", lm=home / "model", method="select").exit_code == 0
+
+
+def test_the_licence_of_the_public_file_is_a_decision(tmp_path: Path) -> None:
+    home = write_files(tmp_path / "home")
+    assert init(home, home / "work", public_license="CC-BY-4.0").exit_code == 0
+    assert load(home / "work").dataset.public_license == "CC-BY-4.0"
+    assert settings().dataset.public_license is None
+
+
+def test_the_folder_of_a_model_counts_from_where_the_command_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = write_files(tmp_path / "home")
+    save_base(("lamp", "hums"), 0.5, 1, home / "model")
+    monkeypatch.chdir(home)
+    done = init(home, Path("work"), "--no-check", lm="model")
+    assert done.exit_code == 0, done.output
+    assert load(home / "work").models.lm == str(home / "model")
 
 
 @pytest.mark.parametrize("n_public", [20, 21, 100, 191, 192, 12_288, 10**9])
@@ -396,6 +440,20 @@ def test_git_never_holds_what_tells_of_private_files(tmp_path: Path, inside: boo
     assert "dvc.lock" in ran("git", "ls-files").split()
     ran("git", "commit", "-q", "-m", "all")
     ran("dvc", "metrics", "diff", "HEAD")
+
+
+@pytest.mark.parametrize("python", [None, "echo No module named stages >&2; exit 1"], ids=["none", "another"])
+def test_dvc_without_the_environment_says_to_activate_it(python: str | None, tmp_path: Path) -> None:
+    home = write_files(tmp_path / "home")
+    assert init(home, home / "work", method="select").exit_code == 0
+    if python is not None:
+        (home / "python").write_text(f"#!/bin/sh\n{python}\n")
+        (home / "python").chmod(0o700)
+    own = environment() | {"PATH": str(home), "SHELL": "/bin/sh"}
+    command = [sys.executable, "-m", "dvc", "repro", "preprocess"]
+    done = subprocess.run(command, cwd=home / "work", env=own, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "failed to run: python -P -m stages.inputs # not found? Activate the environment that has" in done.stderr
 
 
 def test_no_row_is_quoted(tmp_path: Path) -> None:

@@ -54,6 +54,7 @@ class DataSource:
     test: Path | None = None
     public_test: Path | None = None
     public_labels: bool = False
+    public_license: str | None = None
     unit: str | None = None
     max_rows: int = 1
     persons: int | None = None
@@ -169,7 +170,9 @@ def _public_models(source: DataSource) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the section of public models; a named language model is left as it is, and is prompted in words."""
     usual = "json" if source.task == "json" else "texts"
     words = {"words": source.words or usual} if source.worded else {}
-    yield _WORDED if words else "", {"models": {"lm": source.lm, "encoder": "embedded", **words}}
+    folder = Path(source.lm).expanduser()
+    lm = str(folder.resolve()) if folder.is_dir() else source.lm
+    yield _WORDED if words else "", {"models": {"lm": lm, "encoder": "embedded", **words}}
 
 
 def _dataset(source: DataSource) -> dict[str, Any]:
@@ -188,6 +191,7 @@ def _dataset(source: DataSource) -> dict[str, Any]:
         "bad_rows": None if source.bad_rows == "stop" else source.bad_rows,
         "test": _resolve_path(source.test),
         "public_test": _resolve_path(source.public_test),
+        "public_license": source.public_license,
         "public_labels": source.public_labels or None,
         "label": source.label,
         "labels": dict(source.labels) or None,

@@ -22,11 +22,12 @@ from ruamel.yaml.error import YAMLError
 from palimpsest.cli.console import owners_terminal, tell_owner
 from palimpsest.cli.context import asset_of, books_of, contents, enter
 from palimpsest.cli.decisions import DataSource, params_text
-from palimpsest.cli.lengths import fit_lengths
+from palimpsest.cli.lengths import fit_lengths, longest_text
 from palimpsest.cli.options import budget_problem, find_problems
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.files import close_workspace, make_folder, read_json, write_json, write_text
 from palimpsest.models.chat.settings import is_english
+from palimpsest.models.usable import require_usable
 from palimpsest.params.file import FILE, RESOLVED
 from palimpsest.params.load import loads
 from palimpsest.params.schema import USUAL_LENGTH, Params
@@ -35,24 +36,27 @@ from palimpsest.privacy.ledger.rules import preview
 from palimpsest.privacy.ledger.total import propose_milestones
 from palimpsest.records import schema as attributes
 from palimpsest.records.conformity import schema_problem
-from palimpsest.records.faults import NOTES, OF_THE_RECORD, Kind, Place, RecordError
+from palimpsest.records.faults import FLATTEN, NOTES, OF_THE_RECORD, Kind, Place, RecordError
 from palimpsest.records.formats import MissingColumn, names
 from palimpsest.records.preprocess import odd_labels, odd_public, odd_sizes
 from palimpsest.records.read import Checked, ColumnNames, Found, check, is_unicode, iter_rows, nobody_error
 from palimpsest.records.schema import PublicSchema
 from palimpsest.records.structured import unique_members
 from palimpsest.workspace import DVC, FAULT, GRAPH, PRIVATE, ROWS_REPORT, Zone
-from stages.vouching import require_vouched
+from stages.inputs import LANGUAGE_MODELS
+from stages.vouching import named_sources, place_of, require_vouched
 
 _FOR_EVER = "What is declared never changes for a data set: to correct it, run init again with another --asset."
 _UNNAMED = "Some rows name no person and will be left out."
 LIST = PRIVATE / "check.json"
+_LOOKED_AT = 1 << 30  # bytes of each file of a model's weights
 _MOST_NAMES, _LONGEST_NAME, _MOST_WORDS = 30, 40, 3
 _HINTS = {
     Kind.LABEL: "Labels are compared exactly, case, spaces and how accents are written too. One with a comma in it is "
     "named by --labels-file; an empty one is no label.",
     Kind.CODING: "Save the file as UTF-8.",
     Kind.TYPE: "Write texts and labels as strings; null is an empty text.",
+    Kind.NESTED: FLATTEN,
     Kind.RETURN: "Save the file with line ends of Unix or Windows; what follows could not be checked.",
     Kind.KEY: "Write every key in every line; null stands for none.",
 }
@@ -303,7 +307,7 @@ def _remedy(stops: list[Found], readable: int) -> str:
 
 def _describe_odd(checked: Checked, schema: PublicSchema, public: frozenset[int]) -> list[str]:
     """Return what is far from what was declared, or is public as well, without a count."""
-    seen = {label: int(label in checked.labels) for label in schema.label_names}
+    seen = {label: checked.labels.get(label, 0) for label in schema.label_names}
     sizes = [each.told for each in odd_sizes(checked.rows, checked.persons, schema)]
     unnamed = [_UNNAMED] if schema.unit_column is not None and checked.nobody else []
     others = [*odd_labels(seen), *odd_public(len(checked.marks & public))]
@@ -460,6 +464,8 @@ def init_workspace(
     params = loads(made[FILE])
     for text in {params_text(source), made[FILE]}:  # a draft must not come to stay where a public file is
         _require_vouched(loads(text), workspace)
+    if check:
+        _require_usable(params, workspace)
     found = check_all(source, params.schema_of_data, workspace, books_of(params, workspace)) if check else None
     enter(params, workspace, lost=lost)
     make_workspace(workspace, made)
@@ -480,6 +486,14 @@ def _require_vouched(params: Params, workspace: Path) -> None:
         for key, option in _OPTIONS.items():
             problem = problem.replace(f"{key} in params.yaml", option)
         raise DataError(problem, error.remedy) from None
+
+
+def _require_usable(params: Params, workspace: Path) -> None:
+    """Check the models that will run, as far as they are on this machine; a run looks at all of their weights."""
+    for source in named_sources(params).values():
+        if source.on_disk and source.used and (place := place_of(source, workspace)) is not None and place.is_dir():
+            tokens = longest_text(params) if source.key == "models.lm" else 0
+            require_usable(place, writes=source.key in LANGUAGE_MODELS, tokens=tokens, most=_LOOKED_AT)
 
 
 def render_settings(source: DataSource) -> dict[str, str]:

@@ -85,6 +85,11 @@ def describe_cuts(params: Params, workspace: Path) -> Iterator[str]:
             )
 
 
+def longest_text(params: Params) -> int:
+    """Return the most tokens that a text has which the public language model, or a copy of it, writes or reads."""
+    return max((most for key, most in _token_limits(_running(params)) if not key.startswith("utility.")), default=0)
+
+
 def _running(params: Params) -> dict[str, Any]:
     """Return the settings of what is taught, writes or judges in a run."""
     settings = params.model_dump(include={"lms", "discriminators", "variants", "taught", "authors", "public_lm"})

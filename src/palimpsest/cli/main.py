@@ -524,6 +524,9 @@ class Decisions:
     ] = None
     test: Annotated[Path | None, typer.Option(help="Private test file; none cuts a part from DATA.")] = None
     public_test: Annotated[Path | None, typer.Option(help="A labelled test file that is public.")] = None
+    public_license: Annotated[
+        str | None, typer.Option(help="Licence of the public file, stated where a method releases its texts.")
+    ] = None
     public_labels: Annotated[bool, typer.Option(help="The public file has the label column too.")] = False
     unit: Annotated[
         str | None,
@@ -615,6 +618,7 @@ class Decisions:
         named = read_labels(said.pop("labels"), said.pop("labels_file"), said["label"])
         source = DataSource(
             **said, labels=named, test=self.test, public_test=self.public_test, public_labels=self.public_labels,
+            public_license=self.public_license,
             max_length=self.max_length, delta=self.delta, lm=self.lm, words=self.words, preset=self.preset,
             chosen=self.task, json_schema=read_schema(self.json_schema), wanted=self.method, bad_rows=self.bad_rows,
             filter=self.counted, rows=self.rows, milestones=read_milestones(self.milestones),

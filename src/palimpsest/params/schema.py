@@ -86,6 +86,9 @@ class Dataset(Settings):
     public: str = Field(min_length=1)
     """A public file with text of the same kind, in the same text column. For task json that may hold records or plain
     text; where the column is *, a line is a record, or has its plain text under `text`."""
+    public_license: str | None = None
+    """Licence of the public texts, an SPDX identifier or a URL: some methods release them word for word, and cards say
+    it; null: not stated."""
     public_labels: bool = False
     """Whether the public file has the label column, with the same labels."""
     public_test: str | None = Field(default=None, description="A labelled test file declared public, or null.")
