@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from cli_place import Place, call, init, write_files
+from dp_accounting import GaussianDpEvent
 from dvc.repo import Repo
 from ruamel.yaml import YAML
 
@@ -22,7 +23,9 @@ from palimpsest.params.load import LEDGER_VARIABLE, load, loads
 from palimpsest.params.schema import Params
 from palimpsest.params.text import scalar
 from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Run
 from palimpsest.privacy.ledger.rules import preview
+from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.records.schema import default_delta
 from stages import preprocess
 from stages.spenders import Prices, spenders
@@ -269,7 +272,23 @@ def test_a_ledger_inside_the_workspace_is_refused(tmp_path: Path) -> None:
     assert {path.name for path in home.iterdir()} == {"own.csv", "public.csv"}
 
 
+def reserve(home: Path) -> None:
+    """Let a run of the data set reserve one query."""
+    run, asked = Run("fit", "a", "release", "rows", "plan"), PlannedQuery("votes", GaussianDpEvent(20.0))
+    Ledger.open(f"sqlite:///{home / 'ledger.db'}").reserve("notes", run, [asked])
+
+
+def test_what_was_declared_wrongly_is_corrected_while_nothing_was_charged(place: Place) -> None:
+    done = init(place.home, place.workspace, "--force", n_public=700)
+    assert done.exit_code == 0, done.output
+    words = " ".join(done.stdout.split())
+    assert "notes: nothing was charged under its earlier terms, which are corrected: delta " in words
+    assert "n_public 700, not 600" in words
+    assert place.call("plan").exit_code == 0
+
+
 def test_other_terms_than_the_ledgers_are_refused_before_anything_is_written(place: Place) -> None:
+    reserve(place.home)
     done = init(place.home, place.home / "second", n_public=700)
     assert done.exit_code == 1
     assert "other terms" in done.stderr
@@ -642,6 +661,7 @@ def test_milestones_that_are_said_are_those_of_every_workspace_of_the_data_set(t
     again = init(home, home / "second")
     assert again.exit_code == 0, again.output
     assert budget(home / "second")["milestones"] == [4.0, 8.0]
+    reserve(home)
     other = init(home, home / "third", "--milestones", 5)
     assert other.exit_code == 1
     assert "registered with other terms: milestones (4.0, 8.0), not (5.0,)" in " ".join(other.output.split())
@@ -650,6 +670,7 @@ def test_milestones_that_are_said_are_those_of_every_workspace_of_the_data_set(t
 def test_another_filter_than_the_registered_one_is_named(tmp_path: Path) -> None:
     home = write_files(tmp_path / "home")
     assert init(home, home / "work", "--milestones", 4).exit_code == 0
+    reserve(home)
     other = init(home, home / "second", "--filter", "renyi")
     assert other.exit_code == 1
     assert "filter gdp, not renyi" in " ".join(other.output.split())

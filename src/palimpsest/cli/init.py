@@ -44,7 +44,7 @@ from palimpsest.records.structured import unique_members
 from palimpsest.workspace import DVC, FAULT, GRAPH, PRIVATE, ROWS_REPORT, Zone
 from stages.vouching import require_vouched
 
-_FOR_EVER = "What is declared never changes for a data set: to correct it, run init again with another --asset."
+_FOR_EVER = "What is declared never changes once something was charged: to correct it now, run init again with --force."
 _UNNAMED = "Some rows name no person and will be left out."
 LIST = PRIVATE / "check.json"
 _MOST_NAMES, _LONGEST_NAME, _MOST_WORDS = 30, 40, 3
