@@ -272,6 +272,29 @@ def test_a_ledger_inside_the_workspace_is_refused(tmp_path: Path) -> None:
     assert {path.name for path in home.iterdir()} == {"own.csv", "public.csv"}
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+@pytest.mark.parametrize(
+    ("header", "named"),
+    [("id,body,team,who wrote", "nothing reads: 'id', 'who wrote'."), ("7,body,team,who", "nothing reads. (")],
+)
+def test_columns_that_nothing_reads_are_named_once_on_the_owners_terminal_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, header: str, named: str, terminal: bool
+) -> None:
+    """Not where one looks like a value: the header may be a row."""
+    home = write_files(tmp_path / "home")
+    (home / "own.csv").write_text(f"{header}\n1,some text,a,me\n")
+    for module in ("console", "init"):
+        monkeypatch.setattr(f"palimpsest.cli.{module}.owners_terminal", lambda: terminal)
+    done = init(home, home / "work")
+    assert done.exit_code == 0, done.output
+    assert done.stderr.count("nothing reads") == terminal
+    assert (named in done.stderr) == terminal
+    assert "nothing reads" not in done.stdout
+    assert "who" not in done.stdout
+    files = [path for path in (home / "work").rglob("*") if path.is_file()]
+    assert not [path for path in files if b"who wrote" in path.read_bytes()]
+
+
 def reserve(home: Path) -> None:
     """Let a run of the data set reserve one query."""
     run, asked = Run("fit", "a", "release", "rows", "plan"), PlannedQuery("votes", GaussianDpEvent(20.0))
