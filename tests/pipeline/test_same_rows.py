@@ -74,6 +74,16 @@ def test_a_file_that_moved_costs_nothing_and_plan_says_so(place: Place, tmp_path
     assert f"Stage '{STAGE}' didn't change, skipping" in run_free(place)
 
 
+def test_of_other_public_texts_plan_says_what_it_cannot_know(place: Place) -> None:
+    """Class means choose among them free, and votes are of other candidates."""
+    texts = place.public.read_text().splitlines()
+    place.public.write_text("\n".join(texts[: len(texts) // 2]) + "\n")
+    place.edit("dataset", public=str(place.public))
+    cost = foretold(place)
+    assert (cost.budget_cost > 0.5, cost.may_be_paid) == (True, True)
+    assert "made again from answers that were paid for" in run_free(place)
+
+
 @pytest.mark.parametrize("name", ["moved.tsv", "gone.csv"])
 def test_what_is_read_otherwise_or_is_not_there_is_not_taken_for_the_same_rows(
     place: Place, tmp_path: Path, name: str
@@ -100,7 +110,7 @@ def test_rows_in_another_order_cost_nothing_and_plan_says_what_it_cannot_know(
     show_plan(place.workspace)
     printed = capsys.readouterr().out
     assert f"budget cost 0 or {up(cost.budget_cost)}" in printed
-    assert "0 or: the file is another one now, and only a run reads it." in printed
+    assert "0 or: a file is another one now, and only a run reads it." in printed
     assert "made again from answers that were paid for" in run_free(place)
     assert foretold(place).budget_cost == 0.0
 

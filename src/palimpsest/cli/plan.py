@@ -38,7 +38,7 @@ from stages.common import PASSES, RECORDS, ROWS, place, sizes
 from stages.spenders import Prices, Spender, continues, run_of, spender, spenders
 from stages.vouching import require_vouched
 
-_PUBLIC_FILES = ("public", "public_test", "public_labels")  # no private row follows from them
+_FILES = ("private", "test", "public", "public_test")  # keys of `dataset` that are paths
 
 
 @dataclass(frozen=True)
@@ -254,15 +254,15 @@ def predict_fingerprint(context: Context, found: Mapping[str, Standing]) -> str 
 
 
 def _split_facts(settings: Mapping[str, Any], hash_of: Callable[[str], str | None]) -> object:
-    """Return what the rows of the training part follow from: files by their format and content, and settings.
+    """Return what the rows of the training part, and the public ones that are asked about, follow from.
 
-    A file that is not there is like no other.
+    Files are known by format and content, and one that is not there is like no other. Of a test file it matters whether
+    there is one: else a part is cut off.
     """
     data = settings["dataset"]
-    files = {
-        key: data[key] and (Path(data[key]).suffixes, hash_of(data[key]) or object()) for key in ("private", "test")
-    }
-    return {**{key: value for key, value in data.items() if key not in _PUBLIC_FILES}, **files}, settings["audit.size"]
+    read = [(Path(data[key]).suffixes, hash_of(data[key]) or object()) for key in ("private", "public")]
+    others = {key: value for key, value in data.items() if key not in _FILES}
+    return others, read, data["test"] is None, settings["audit.size"]
 
 
 def _would_run(found: Mapping[str, Standing], each: Spender) -> bool:
@@ -449,8 +449,8 @@ def _sentences(summary: PlanSummary) -> Iterator[str]:
     yield budget_sentence(summary)
     if any(line.cost.may_be_paid for line in summary.lines):
         yield (
-            "0 or: the file is another one now, and only a run reads it. What holds the rows that were charged before, "
-            "in another order or format say, costs nothing."
+            "0 or: a file is another one now, and only a run reads it. The rows that were charged before, in another "
+            "order or format say, cost nothing."
         )
     if summary.fits:
         yield f"After them, what is released will say: {summary.states}"
