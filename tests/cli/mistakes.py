@@ -16,9 +16,13 @@ from unittest.mock import patch
 import pyarrow as pa
 import pyarrow.parquet as pq
 from cli_place import call
+from dp_accounting import GaussianDpEvent
 
 from palimpsest.cli.main import app
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Run
 from palimpsest.privacy.ledger.witness import VARIABLE
+from palimpsest.privacy.planned import PlannedQuery
 
 SAID = Path(__file__).with_suffix(".txt")  # mistake | what is said | what to do | exit status
 FILES = {
@@ -70,6 +74,11 @@ def _parquet_named(name: str) -> Edit:
 def _changed(old: str, new: str) -> Edit:
     path = Path("work/params.yaml")
     return lambda: path.write_text(path.read_text().replace(old, new))
+
+
+def _charge() -> None:
+    run, asked = Run("fit", "a", "release", "rows", "plan"), PlannedQuery("votes", GaussianDpEvent(20.0))
+    Ledger.open(f"sqlite:///{Path('ledger.db').resolve()}").reserve("notes", run, [asked])
 
 
 _PLAN = ("plan", "-w", "work")
@@ -158,7 +167,11 @@ MISTAKES = (
     Mistake("a private file that has moved", command=("run", "-w", "work"), after=Path("own.csv").unlink),
     Mistake("a wrong value in params.yaml", command=_PLAN, after=_changed("epsilon: 3.0", "epsilon: three")),
     Mistake("a key of params.yaml misspelt", command=_PLAN, after=_changed("n_public:", "n_publik:")),
-    Mistake("another size for a data set that the ledger knows", command=("init", "--rows-about", "25", "--force")),
+    Mistake(
+        "another size for a data set that was charged",
+        command=("init", "--rows-about", "25", "--force"),
+        after=_charge,
+    ),
     Mistake("the same in params.yaml", command=_PLAN, after=_changed("n_public: 30", "n_public: 25")),
 )
 

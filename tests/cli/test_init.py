@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from cli_place import Place, call, init, write_files
+from dp_accounting import GaussianDpEvent
 from dvc.repo import Repo
 from ruamel.yaml import YAML
 
@@ -22,7 +23,9 @@ from palimpsest.params.load import LEDGER_VARIABLE, load, loads
 from palimpsest.params.schema import Params
 from palimpsest.params.text import scalar
 from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Run
 from palimpsest.privacy.ledger.rules import preview
+from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.records.schema import default_delta
 from palimpsest.twins.models import save_base
 from stages import inputs, preprocess
@@ -313,7 +316,46 @@ def test_a_ledger_inside_the_workspace_is_refused(tmp_path: Path) -> None:
     assert {path.name for path in home.iterdir()} == {"own.csv", "public.csv"}
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+@pytest.mark.parametrize(
+    ("header", "named"),
+    [("id,body,team,who wrote", "nothing reads: 'id', 'who wrote'."), ("7,body,team,who", "nothing reads. (")],
+)
+def test_columns_that_nothing_reads_are_named_once_on_the_owners_terminal_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, header: str, named: str, terminal: bool
+) -> None:
+    """Not where one looks like a value: the header may be a row."""
+    home = write_files(tmp_path / "home")
+    (home / "own.csv").write_text(f"{header}\n1,some text,a,me\n")
+    for module in ("console", "init"):
+        monkeypatch.setattr(f"palimpsest.cli.{module}.owners_terminal", lambda: terminal)
+    done = init(home, home / "work")
+    assert done.exit_code == 0, done.output
+    assert done.stderr.count("nothing reads") == terminal
+    assert (named in done.stderr) == terminal
+    assert "nothing reads" not in done.stdout
+    assert "who" not in done.stdout
+    files = [path for path in (home / "work").rglob("*") if path.is_file()]
+    assert not [path for path in files if b"who wrote" in path.read_bytes()]
+
+
+def reserve(home: Path) -> None:
+    """Let a run of the data set reserve one query."""
+    run, asked = Run("fit", "a", "release", "rows", "plan"), PlannedQuery("votes", GaussianDpEvent(20.0))
+    Ledger.open(f"sqlite:///{home / 'ledger.db'}").reserve("notes", run, [asked])
+
+
+def test_what_was_declared_wrongly_is_corrected_while_nothing_was_charged(place: Place) -> None:
+    done = init(place.home, place.workspace, "--force", n_public=700)
+    assert done.exit_code == 0, done.output
+    words = " ".join(done.stdout.split())
+    assert "notes: nothing was charged under its earlier terms, which are corrected: delta " in words
+    assert "n_public 700, not 600" in words
+    assert place.call("plan").exit_code == 0
+
+
 def test_other_terms_than_the_ledgers_are_refused_before_anything_is_written(place: Place) -> None:
+    reserve(place.home)
     done = init(place.home, place.home / "second", n_public=700)
     assert done.exit_code == 1
     assert "other terms" in done.stderr
@@ -706,6 +748,7 @@ def test_milestones_that_are_said_are_those_of_every_workspace_of_the_data_set(t
     again = init(home, home / "second")
     assert again.exit_code == 0, again.output
     assert budget(home / "second")["milestones"] == [4.0, 8.0]
+    reserve(home)
     other = init(home, home / "third", "--milestones", 5)
     assert other.exit_code == 1
     assert "registered with other terms: milestones (4.0, 8.0), not (5.0,)" in " ".join(other.output.split())
@@ -714,6 +757,7 @@ def test_milestones_that_are_said_are_those_of_every_workspace_of_the_data_set(t
 def test_another_filter_than_the_registered_one_is_named(tmp_path: Path) -> None:
     home = write_files(tmp_path / "home")
     assert init(home, home / "work", "--milestones", 4).exit_code == 0
+    reserve(home)
     other = init(home, home / "second", "--filter", "renyi")
     assert other.exit_code == 1
     assert "filter gdp, not renyi" in " ".join(other.output.split())

@@ -41,12 +41,12 @@ from palimpsest.records.formats import MissingColumn, names
 from palimpsest.records.preprocess import odd_labels, odd_public, odd_sizes
 from palimpsest.records.read import Checked, ColumnNames, Found, check, is_unicode, iter_rows, nobody_error
 from palimpsest.records.schema import PublicSchema
-from palimpsest.records.structured import unique_members
+from palimpsest.records.structured import WHOLE_ROW, unique_members
 from palimpsest.workspace import DVC, FAULT, GRAPH, PRIVATE, ROWS_REPORT, Zone
 from stages.inputs import LANGUAGE_MODELS
 from stages.vouching import named_sources, place_of, require_vouched
 
-_FOR_EVER = "What is declared never changes for a data set: to correct it, run init again with another --asset."
+_FOR_EVER = "What is declared never changes once something was charged: to correct it now, run init again with --force."
 _UNNAMED = "Some rows name no person and will be left out."
 LIST = PRIVATE / "check.json"
 _LOOKED_AT = 1 << 30  # bytes of each file of a model's weights
@@ -187,6 +187,21 @@ def _check_first(file: _Named, source: DataSource) -> None:
 
 def _columns_by_option(source: DataSource) -> Mapping[str, Sequence[str | None]]:
     return {"--text": [source.text], "--label": attributes.names(source.label), "--unit": [source.unit]}
+
+
+def tell_of_unread(source: DataSource) -> None:
+    """Name the columns of the private file that nothing reads, on the terminal of their owner alone.
+
+    Where one looks like a value, the header may be missing: the first row is then shown nowhere.
+    """
+    read = {source.text, *attributes.names(source.label), source.unit}
+    left = [name for name in _names_of(source.data) if name not in read]
+    if source.text == WHOLE_ROW or not left or not owners_terminal():
+        return
+    named = ", ".join(map(repr, left[:_MOST_NAMES])) + ", ..." * (len(left) > _MOST_NAMES)
+    shown = "" if any(_is_value(name, source.labels) for name in left) else f": {named}"
+    whole = '--task json --text "*" writes whole rows, of JSON lines'
+    tell_owner(f"note: synthetic rows will not have the columns that nothing reads{shown}. ({whole}.)")
 
 
 def _describe_columns(columns: Sequence[str], labels: Collection[str]) -> str:
@@ -454,6 +469,7 @@ def init_workspace(
     """
     require_free(workspace, force=force)
     check_source(source)
+    tell_of_unread(source)
     if check:
         source = fit_to_public(source)
     if stays is not None:

@@ -152,12 +152,14 @@ def select_due(context: Context, needed: Collection[str]) -> "list[Priced]":
 def check_budget(context: Context, spending: "Sequence[Priced]", *, anyway: bool = False) -> None:
     """Stop before the first stage if what is due would pass the budget, or noise would decide and `anyway` is not said.
 
+    What is free if a file holds rows that were charged before is left to its stage, which knows before it charges.
+
     Raises:
         BudgetExceeded: saying what is spent, what is asked and what is left.
     """
     if not spending:
         return
-    from palimpsest.cli.plan import balance_after, is_paid
+    from palimpsest.cli.plan import balance_after, is_paid, may_be_paid
     from palimpsest.privacy.accounting import is_private
     from palimpsest.privacy.ledger.rules import GIVE_BACK, full_budget_error, has_waiting
 
@@ -172,7 +174,8 @@ def check_budget(context: Context, spending: "Sequence[Priced]", *, anyway: bool
                 "Nothing was charged and no row was read. To do it all the same, add --anyway to this command.",
             )
     charges = context.ledger.charges(context.asset.name)
-    variants = [item for item in spending if item.purpose == "release" and not is_paid(context, item, charges)]
+    releases = [item for item in spending if item.purpose == "release"]
+    variants = [each for each in releases if not any(free(context, each, charges) for free in (is_paid, may_be_paid))]
     if not variants:  # nothing more is asked: a cap that was lowered since stops only new charges
         return
     _check_share(context, variants)

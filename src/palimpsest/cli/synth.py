@@ -42,6 +42,11 @@ def synthesise(decided: Decided, folder: Path | None, *, yes: bool, anyway: bool
     else:
         init_workspace(workspace, source, force=False, check=decided.check)
     show_plan(workspace)
+    if any(line.cost.may_be_paid for line in summarise_plan(open_workspace(workspace)).lines):
+        print("The file is read first, which charges nothing, to see whether its rows were charged before.", flush=True)
+        if code := run_workspace(workspace, ["preprocess"], ui=False, stay=False, workers=0):
+            return code
+        show_plan(workspace)
     if not _may_charge(workspace, yes=yes):
         print(f"Nothing ran and nothing was charged. The workspace {workspace} stays; the same line asks again.")
         return 1

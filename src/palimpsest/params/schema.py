@@ -51,7 +51,7 @@ class UnitSettings(Settings):
 
     column: str | None = Field(default=None, min_length=1)
     """Column whose exact value is a person, who then is the unit of privacy; null where it is one row. It never changes
-    for a data set."""
+    for a data set once something was charged."""
     max_rows: int = Field(default=1, ge=1)
     """Public cap on rows per person, applied after rows that name nobody are left out and before the split; more are
     left out, chosen by a keyed hash."""
