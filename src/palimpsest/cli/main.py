@@ -500,7 +500,7 @@ class Decisions:
     data: Annotated[
         str | None,
         typer.Argument(
-            help="The private table: CSV, TSV, JSONL, JSON or Parquet, plain or gzipped, or .xlsx; a file or an address: "
+            help="The private table: CSV, TSV, JSONL, JSON or Parquet, plain or gzipped, or .xlsx; a file or address: "
             "s3://, hf://datasets/, https://, or 'postgresql://host/database#TABLE', where TABLE may be a query."
         ),
     ] = None

@@ -142,7 +142,7 @@ def require_known(path: Path) -> _Format:
     if known is None:
         raise DataError(
             f"The format of {path.name!r} is not known.",
-            f"Use a file whose name ends in {', '.join(_FORMATS)}, each alone or followed by .gz.",
+            f"Use a file whose name ends in {', '.join(_FORMATS)}, each alone or followed by .gz; or in .xlsx.",
         )
     return known
 

@@ -147,7 +147,7 @@ def _write(names: Sequence[str], batches: Iterable[Sequence[Sequence[Any]]], pat
         for rows in batches:
             cells = (pa.array(map(_spell, column), pa.large_binary()) for column in zip(*rows, strict=True))
             columns = [column.view(pa.large_string()) for column in cells]  # which does not ask for UTF-8
-            writer.write_batch(pa.record_batch(columns, schema=schema))
+            writer.write_table(pa.table(columns, schema=schema))
 
 
 def _spell(value: Any) -> bytes | None:
