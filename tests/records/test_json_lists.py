@@ -53,7 +53,7 @@ def test_what_does_not_begin_as_a_list_is_refused(text: str, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "end",
     [
-        "",
+        ', {"a": 1}',
         ",",
         ",]",
         "]]",

@@ -125,9 +125,9 @@ def _copy_query(address: str, draft: Path) -> dict[str, str]:
     snapshot = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
     options = snapshot if engine.dialect.name == "postgresql" else {}
     with engine.connect() as connection:
-        connection.execution_options(stream_results=True, yield_per=_BATCH_ROWS, no_parameters=True, **options)
+        connection.execution_options(stream_results=True, max_row_buffer=_BATCH_ROWS, no_parameters=True, **options)
         found = connection.exec_driver_sql(wanted)
-        _write(list(found.keys()), found.partitions(), draft)
+        _write(list(found.keys()), found.partitions(_BATCH_ROWS), draft)
     return {}
 
 
