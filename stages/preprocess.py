@@ -62,9 +62,9 @@ def run() -> None:
 
 
 def read_origins(params: Params) -> dict[str, Any]:
-    """Return name of a copied table -> where `init` had it from. No stage runs again for these alone."""
-    data, known = params.dataset, read_json(ORIGINS) if ORIGINS.is_file() else {}
-    named = (data.private, data.public, data.test, data.public_test)
+    """Return name of a copy that the data set names -> where `init` had it from. No stage runs again for these alone."""
+    known = read_json(ORIGINS) if ORIGINS.is_file() else {}
+    named = [value for value in vars(params.dataset).values() if isinstance(value, str)]
     return {name: origin for name, origin in known.items() if str((GIVEN / name).resolve()) in named}
 
 

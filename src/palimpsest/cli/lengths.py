@@ -32,7 +32,7 @@ class Lengths:
     tokens: np.ndarray
 
 
-def measure_lengths(path: Path, columns: ColumnNames) -> Lengths | None:
+def measure_lengths(path: Path | str, columns: ColumnNames) -> Lengths | None:
     """Measure the first 2,000 texts of a public file; None where they cannot be read, which others will say."""
     try:
         rows = iter_rows(path, columns, _WHOLE, bad=lambda _: False)
@@ -47,7 +47,7 @@ def measure_lengths(path: Path, columns: ColumnNames) -> Lengths | None:
 
 def fit_lengths(source: DataSource, columns: ColumnNames) -> DataSource:
     """Return the source with limits that keep 95 % of its public texts whole, unless it has limits of its own."""
-    found = measure_lengths(Path(source.public), columns) if source.task != "json" else None
+    found = measure_lengths(source.public, columns) if source.task != "json" else None
     if found is None:
         return source
     characters, tokens = (np.percentile(lengths, _KEPT) for lengths in (found.characters, found.tokens))
