@@ -62,7 +62,7 @@ def run() -> None:
 
 
 def read_origins(params: Params) -> dict[str, Any]:
-    """Return name of a copy that the data set names -> where `init` had it from. No stage runs again for these alone."""
+    """Return name of a copy that is read -> where `init` had it from. No stage runs again for these alone."""
     known = read_json(ORIGINS) if ORIGINS.is_file() else {}
     named = [value for value in vars(params.dataset).values() if isinstance(value, str)]
     return {name: origin for name, origin in known.items() if str((GIVEN / name).resolve()) in named}

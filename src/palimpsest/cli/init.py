@@ -268,11 +268,12 @@ def _judge(file: _Named, checked: Checked, policy: str, workspace: Path) -> None
     droppable = OF_THE_RECORD if policy == "drop" and checked.rows else frozenset[Kind]()
     stops = [fault for fault in checked.faults if fault.kind not in NOTES | droppable]
     if stops:
+        place = file.path.name if file.path.parent.suffix == ".part" else str(file.path)  # a copy is a draft as yet
         shown, remedy = "", "Correct them."
         if owners_terminal():
             shown, remedy = f": {_describe_faults(stops)}", _remedy(stops, checked.rows)
         raise DataError(
-            f"{file.option} is {str(file.path)!r}, which has records that a run would stop at{shown}.",
+            f"{file.option} is {place!r}, which has records that a run would stop at{shown}.",
             f"{remedy} {str(workspace / LIST)!r} lists each with its kind and place.",
         )
     for words, kinds in (("records are left out", droppable), ("worth a look", NOTES - droppable)):
@@ -458,18 +459,16 @@ def init_workspace(
 
 def find_copies(source: DataSource, workspace: Path) -> dict[str, Any]:
     """Return field -> path of the copy in the workspace, of tables that are not read where they are."""
-    tables = {name: table for name in _TABLES if (table := getattr(source, name)) is not None}
-    suffixes = {name: copied_suffix(table) for name, table in tables.items()}
+    suffixes = {name: copied_suffix(getattr(source, name) or "") for name in _TABLES}
     return {name: workspace / GIVEN / f"{name}{suffix}" for name, suffix in suffixes.items() if suffix}
 
 
 def _copy_tables(source: DataSource, copies: Mapping[str, Path], workspace: Path, drafts: ExitStack) -> DataSource:
     """Return the source with drafts of the copies, and draft a file that says where they are from."""
     now: dict[str, Any] = {name: drafts.enter_context(atomic_path(path)) for name, path in copies.items()}
-    origins = {}
-    for name, path in copies.items():
-        print(f"copying {describe(getattr(source, name))} into the workspace")
-        origins[path.name] = copy(getattr(source, name), now[name])
+    if copies:
+        print("copying into the workspace:", *(describe(getattr(source, name)) for name in copies))
+    origins = {path.name: copy(getattr(source, name), now[name]) for name, path in copies.items()}
     if origins or (workspace / ORIGINS).exists():
         write_json(drafts.enter_context(atomic_path(workspace / ORIGINS)), origins)
     return replace(source, **now)

@@ -15,16 +15,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import sqlalchemy as sa
-from aiohttp import ClientTimeout
-from fsspec import available_protocols, get_filesystem_class
 
 from palimpsest.errors import DataError, machine_error
 from palimpsest.records.formats import require_known
 
 _SHEET, _BATCH_ROWS, _BLOCK = ".xlsx", 4096, 1 << 23
-_PATIENT = ClientTimeout(total=None, sock_connect=60, sock_read=300)
-_WEB = {"encoded": True, "client_kwargs": {"trust_env": True, "timeout": _PATIENT}}  # and proxies of the environment
-_OPTIONS: dict[str, dict[str, Any]] = {"http": _WEB, "https": _WEB, "hf": {"expand_info": True}}  # with the commit
 # What file systems say of a file's version, in small letters.
 _VERSION = ("etag", "versionid", "last_commit", "blob_id", "generation", "content-md5", "last-modified", "mtime")
 _PACKAGES = {"psycopg": "'palimpsest[postgres]'", "MySQLdb": "mysqlclient"}  # where pip has another name for a module
@@ -46,6 +41,8 @@ def is_address(named: Path | str) -> bool:
 
 
 def _is_database(named: Path | str) -> bool:
+    from fsspec import available_protocols  # slow to import, and most commands copy nothing
+
     return is_address(named) and str(named).partition("://")[0] not in available_protocols()
 
 
@@ -92,10 +89,16 @@ def copy(named: Path | str, draft: Path) -> dict[str, Any]:
 
 def _copy_file(named: Path | str, draft: Path) -> dict[str, str]:
     """Copy a file, a sheet as Parquet, and return the version that its file system says."""
+    from aiohttp import ClientTimeout
+    from fsspec import get_filesystem_class
+
+    client = {"trust_env": True, "timeout": ClientTimeout(total=None, sock_connect=60, sock_read=300)}
+    web = {"encoded": True, "client_kwargs": client}
+    streamed: dict[str, dict[str, Any]] = {"http": web, "https": web, "hf": {"expand_info": True}}  # with the commit
     scheme = str(named).partition("://")[0] if is_address(named) else "file"
-    files = get_filesystem_class(scheme)(**_OPTIONS.get(scheme, {}), skip_instance_cache=True)
+    files = get_filesystem_class(scheme)(**streamed.get(scheme, {}), skip_instance_cache=True)
     before, sheet = _version(files, str(named)), describe(named).lower().endswith(_SHEET)
-    place, block = draft.with_suffix(_SHEET) if sheet else draft, 0 if scheme in _OPTIONS else _BLOCK
+    place, block = draft.with_suffix(_SHEET) if sheet else draft, 0 if scheme in streamed else _BLOCK
     with files.open(str(named), "rb", block_size=block) as stream, place.open("wb") as file:
         shutil.copyfileobj(stream, file, _BLOCK)
     if _version(files, str(named)) != before or before.pop("size", None) not in (None, str(place.stat().st_size)):
@@ -118,7 +121,9 @@ def _copy_query(address: str, draft: Path) -> dict[str, str]:
         remedy = "End it with # and a table's name or a query: 'postgresql://host/database#tickets'."
         raise DataError(f"{describe(address)} is a database, and no table of it is named.", remedy)
     database = re.sub(r"^postgres(ql)?://", "postgresql+psycopg://", database)
-    database = re.sub(r"^sqlite:///([^?]*).*", r"sqlite:///file:\1?mode=ro&uri=true", database)  # makes no file
+    database = re.sub(
+        r"^sqlite(?:\+pysqlite)?:///([^?]*).*", r"sqlite:///file:\1?mode=ro&uri=true", database
+    )  # makes no file
     engine = sa.create_engine(database, poolclass=sa.NullPool)
     if not re.search(r"\s", wanted):
         wanted = f"SELECT * FROM {wanted}"
