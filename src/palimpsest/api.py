@@ -35,7 +35,7 @@ from palimpsest.report.results import Metric, Results
 from palimpsest.report.row import Row
 from palimpsest.report.sections import METRICS
 from palimpsest.report.summary import summarise
-from palimpsest.workspace import DATA, SUMMARY, SYNTHETIC
+from palimpsest.workspace import GIVEN, SUMMARY, SYNTHETIC
 from stages.report import read_receipts, read_results
 from stages.vouching import require_vouched
 
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from pandas import DataFrame
 
-GIVEN = DATA / "given"  # tables that were handed over as values
 _FILES = frozenset({"test", "public_test"})
 _OTHERS = {"data", "public", "wanted", "chosen"}  # fields of `DataSource` that are given in another way here
 _NEEDED = {own.name for own in fields(DataSource) if own.default is own.default_factory is MISSING} - _OTHERS
@@ -238,8 +237,8 @@ def create(
 
     Args:
         folder: where; it may exist.
-        data: the private table: a path, a DataFrame, a `datasets.Dataset`, or a list of texts. One that is no path is
-            written into the workspace, readable only by you.
+        data: the private table: a path, an address as text, a DataFrame, a `datasets.Dataset`, or a list of texts. One
+            that is no path is written into the workspace, readable only by you.
         public: public text of the same kind, with the same text column.
         check: go through both tables once, to find what a run would stop at.
         force: overwrite params.yaml.
@@ -288,13 +287,13 @@ def _take(name: str, value: Any) -> Any:
     return value
 
 
-def _place_table(table: Table, folder: Path, name: str, column: str, drafts: ExitStack) -> tuple[Path, Path]:
-    """Return where a table is now and where it stays. One that is no path is a draft until `drafts` end well.
+def _place_table(table: Table, folder: Path, name: str, column: str, drafts: ExitStack) -> tuple[Path | str, ...]:
+    """Return where a table is now and where it stays. A value is a draft until `drafts` end well.
 
     A list or a Series is a table of one column, the texts.
     """
     if isinstance(table, (str, Path)):
-        return Path(table), Path(table)
+        return table, table
     frame = table.to_pandas() if isinstance(table, Frameable) else table
     if isinstance(frame, (list, tuple)) or hasattr(frame, "to_frame"):
         frame = _frame({column: text} for text in frame)

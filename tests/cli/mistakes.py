@@ -7,6 +7,7 @@ import contextlib
 import gzip
 import os
 import re
+import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -67,6 +68,10 @@ def _xlsx(name: str) -> Edit:
     return lambda: Path(name).write_bytes(b"PK\x03\x04" + bytes(60))
 
 
+def _database(name: str) -> Edit:
+    return lambda: sqlite3.connect(name).close()
+
+
 def _parquet_named(name: str) -> Edit:
     return lambda: pq.write_table(pa.table({"body": ["t"], "team": ["a"]}), name)
 
@@ -96,10 +101,13 @@ MISTAKES = (
     Mistake("a byte order mark, as Excel's UTF-8", {"own.csv": ROWS.encode("utf-8-sig")}, ends=0),
     Mistake("Latin-1", {"own.csv": ROWS.replace("ticket", "café").encode("latin-1")}),
     Mistake("an Excel file renamed to .csv", edit=_xlsx("own.csv")),
-    Mistake("an Excel file", edit=_xlsx("own.xlsx"), data="own.xlsx"),
+    Mistake("a damaged Excel file", edit=_xlsx("own.xlsx"), data="own.xlsx"),
+    Mistake("an old Excel file", edit=_xlsx("own.xls"), data="own.xls"),
     Mistake("a Parquet file renamed to .csv", edit=_parquet_named("own.csv")),
     Mistake("a gzipped file renamed to .csv", {"own.csv": gzip.compress(ROWS.encode(), mtime=0)}),
     Mistake("a JSON array instead of lines", {"own.jsonl": '[\n{"body": "t", "team": "a"}\n]\n'}, data="own.jsonl"),
+    Mistake("lines of JSON named .json", {"own.json": '{"body": "t", "team": "a"}\n' * 30}, data="own.json"),
+    Mistake("a JSON list without an end", {"own.json": '[{"body": "t", "team": "a"}, {"body": "u"'}, data="own.json"),
     Mistake("a line that is no JSON", {"own.jsonl": '{"body": "t", "team": "a"}\n{oops\n'}, data="own.jsonl"),
     Mistake("NaN in a JSON file", {"own.jsonl": '{"body": NaN, "team": "a"}\n'}, data="own.jsonl"),
     Mistake("a number in a JSON file for a text", {"own.jsonl": '{"body": 7.5, "team": "a"}\n'}, data="own.jsonl"),
@@ -114,7 +122,13 @@ MISTAKES = (
     Mistake("semicolons between the columns of the public file", {"public.csv": "body;hours\n" + "text;1,5\n" * 9}),
     Mistake("Excel's line about separators", {"own.csv": "sep=,\n" + ROWS}),
     Mistake("an address of a database", data="postgresql://me@host/notes"),
-    Mistake("an address in a cloud", options={"public": "s3://bucket/public.csv"}),
+    Mistake("a database that does not answer", data="postgresql://me:secret@127.0.0.1:1/notes#tickets"),
+    Mistake("a database that there is not", data="sqlite:///notes.db#tickets"),
+    Mistake("a table that there is not", edit=_database("notes.db"), data="sqlite:///notes.db#tickets"),
+    Mistake("a kind of address that there is not", data="postgre://me:secret@host/notes#tickets"),
+    Mistake("an address in a cloud, whose package is missing", options={"public": "gs://bucket/public.csv"}),
+    Mistake("an address of the web that does not answer", data="https://me:secret@127.0.0.1:1/own.csv?key=secret"),
+    Mistake("an address without a format", data="https://host/export?format=csv"),
     Mistake(
         "lines of JSON named .ndjson", {"own.ndjson": '{"body": "t u", "team": "a"}\n' * 30}, data="own.ndjson", ends=0
     ),

@@ -42,17 +42,17 @@ _BEGINS = {"classify": "select", "span": "predict"}  # the method to begin with
 
 @dataclass(frozen=True)
 class DataSource:
-    """The options of `init` about the data. Nothing in it is read out of the data."""
+    """The options of `init` about the data: tables by path or address. Nothing in it is read out of the data."""
 
-    data: Path
+    data: Path | str
     text: str
-    public: Path
+    public: Path | str
     n_public: int
     asset: str
     label: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
-    test: Path | None = None
-    public_test: Path | None = None
+    test: Path | str | None = None
+    public_test: Path | str | None = None
     public_labels: bool = False
     public_license: str | None = None
     unit: str | None = None
@@ -228,5 +228,5 @@ def _variant(source: DataSource) -> dict[str, Any]:
     return own if drawn is None else own | {"from": drawn}
 
 
-def _resolve_path(path: Path | None) -> str | None:
-    return None if path is None else str(path.resolve())
+def _resolve_path(path: Path | str | None) -> str | None:
+    return None if path is None else str(Path(path).resolve())

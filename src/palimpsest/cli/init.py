@@ -8,9 +8,8 @@ file.
 import json
 import logging
 import os
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +24,7 @@ from palimpsest.cli.decisions import DataSource, params_text
 from palimpsest.cli.lengths import fit_lengths, longest_text
 from palimpsest.cli.options import budget_problem, find_problems
 from palimpsest.errors import DataError, ParamsError
-from palimpsest.files import close_workspace, make_folder, read_json, write_json, write_text
+from palimpsest.files import atomic_path, close_workspace, make_folder, read_json, write_json, write_text
 from palimpsest.models.chat.settings import is_english
 from palimpsest.models.usable import require_usable
 from palimpsest.params.file import FILE, RESOLVED
@@ -41,8 +40,9 @@ from palimpsest.records.formats import MissingColumn, names
 from palimpsest.records.preprocess import odd_labels, odd_public, odd_sizes
 from palimpsest.records.read import Checked, ColumnNames, Found, check, is_unicode, iter_rows, nobody_error
 from palimpsest.records.schema import PublicSchema
+from palimpsest.records.sources import copied_suffix, copy, describe
 from palimpsest.records.structured import WHOLE_ROW, unique_members
-from palimpsest.workspace import DVC, FAULT, GRAPH, PRIVATE, ROWS_REPORT, Zone
+from palimpsest.workspace import DVC, FAULT, GIVEN, GRAPH, ORIGINS, PRIVATE, ROWS_REPORT, Zone
 from stages.inputs import LANGUAGE_MODELS
 from stages.vouching import named_sources, place_of, require_vouched
 
@@ -98,8 +98,7 @@ In this folder:
 To try another epsilon or method, add a variant to `params.yaml`; its comments have examples. To share rows, make a key
 with `palimpsest keys new`, name the variants under `release`, and run `palimpsest run release`.
 """
-_ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+):/")  # a path has one stroke of the two
-_EXPORT = "Export what it holds to a .parquet, .csv or .jsonl file, outside of any repository, and name that."
+_TABLES = ("data", "public", "test", "public_test")
 _OPTIONS = {"dataset.public": "--public", "dataset.public_test": "--public-test", "models.lm": "--lm"}
 _FOREIGN = """\
 language: the texts are {language}. The embedded models read English, so name models of that language in params.yaml:
@@ -137,13 +136,14 @@ class _Named:
 def _files_of(source: DataSource) -> Iterator[_Named]:
     """Yield all files of a data set."""
     keys, label = source.keys, source.label
-    yield _Named("DATA", source.data, ColumnNames(source.text, label, source.unit, keys, nobody=True))
+    yield _Named("DATA", Path(source.data), ColumnNames(source.text, label, source.unit, keys, nobody=True))
     public = ColumnNames(source.text, label if source.public_labels else None, keys=keys, plain=True)
-    yield _Named("--public", source.public, public)
+    yield _Named("--public", Path(source.public), public)
     if source.test is not None:
-        yield _Named("--test", source.test, ColumnNames(source.text, label, keys=keys))
+        yield _Named("--test", Path(source.test), ColumnNames(source.text, label, keys=keys))
     if source.public_test is not None:
-        yield _Named("--public-test", source.public_test, ColumnNames(source.text, label, keys=keys, plain=True))
+        columns = ColumnNames(source.text, label, keys=keys, plain=True)
+        yield _Named("--public-test", Path(source.public_test), columns)
 
 
 def check_first_rows(source: DataSource) -> None:
@@ -159,8 +159,6 @@ def check_first_rows(source: DataSource) -> None:
 
 def _check_there(file: _Named) -> None:
     said = f"{file.option} is {str(file.path)!r}"
-    if address := _ADDRESS.match(str(file.path)):
-        raise DataError(f"{file.option} is an address, {address[1]}://; only files are read.", _EXPORT)
     if file.path.is_dir():
         raise DataError(f"{said}, a folder.", "Name one data file in it.")
     if not file.path.exists():
@@ -181,7 +179,7 @@ def _check_first(file: _Named, source: DataSource) -> None:
         said = f"{option} is {missing!r}: {file.path.name!r} has no such column.{there}"
         if file.option != "DATA":
             raise DataError(said, f"Name the columns of {file.path.name!r} as those of DATA are named.")
-        header = "" if ".jsonl" in file.path.name.lower() else ", or name the file's columns in its first row"
+        header = "" if ".json" in file.path.name.lower() else ", or name the file's columns in its first row"
         raise DataError(said, f"Correct {option}{header}. Case and spaces count.")
 
 
@@ -289,11 +287,12 @@ def _judge(file: _Named, checked: Checked, policy: str, workspace: Path) -> None
     droppable = OF_THE_RECORD if policy == "drop" and checked.rows else frozenset[Kind]()
     stops = [fault for fault in checked.faults if fault.kind not in NOTES | droppable]
     if stops:
+        place = file.path.name if file.path.parent.suffix == ".part" else str(file.path)  # a copy is a draft as yet
         shown, remedy = "", "Correct them."
         if owners_terminal():
             shown, remedy = f": {_describe_faults(stops)}", _remedy(stops, checked.rows)
         raise DataError(
-            f"{file.option} is {str(file.path)!r}, which has records that a run would stop at{shown}.",
+            f"{file.option} is {place!r}, which has records that a run would stop at{shown}.",
             f"{remedy} {str(workspace / LIST)!r} lists each with its kind and place.",
         )
     for words, kinds in (("records are left out", droppable), ("worth a look", NOTES - droppable)):
@@ -337,14 +336,14 @@ def tell_of_rows(workspace: Path) -> None:
             tell_owner(f"note: {told}")
 
 
-def _names_of(path: Path | None) -> list[str]:
+def _names_of(path: Path | str | None) -> list[str]:
     """Return the names of a file's columns; none where it cannot be read, which is told later."""
     with suppress(DataError):
-        return [] if path is None else names(path)
+        return [] if path is None else names(Path(path))
     return []
 
 
-def read_label(column: str | None, path: Path | None = None) -> str | None:
+def read_label(column: str | None, path: Path | str | None = None) -> str | None:
     """Return the label column as it is named; several, separated by commas, as one name.
 
     Where the file has a column with this very name, its commas separate nothing.
@@ -455,9 +454,10 @@ def init_workspace(
 ) -> None:
     """Register the asset, write params.yaml, dvc.yaml and the ignore files, and initialise DVC.
 
-    Everything that can be wrong with the options is found before anything is written. The first rows of each file are
-    read to find a missing column or a wrong format now rather than later, and with `check` all rows, to find those
-    that a run would stop at; these are then listed in `data/private/check.json`, and nothing else is written.
+    Everything that can be wrong with the options is found before anything is written. Tables that lie elsewhere are
+    then copied, and stay if all ends well. The first rows of each file are read to find a missing column or a wrong
+    format now rather than later, and with `check` all rows, to find those that a run would stop at; these are then
+    listed in `data/private/check.json`, and nothing else is written.
 
     Args:
         stays: the source with the places where its files will be, if those of `source` are drafts.
@@ -468,14 +468,39 @@ def init_workspace(
         LedgerError: if the ledger knows the asset on other terms, or another ledger has charged it that is not `lost`.
     """
     require_free(workspace, force=force)
+    for problem, remedy in find_problems(source):  # before anything is copied
+        raise ParamsError(problem, remedy)
+    with ExitStack() as drafts:
+        copies = find_copies(source, workspace)
+        now, later = _copy_tables(source, copies, workspace, drafts), replace(stays or source, **copies)
+        _init_copied(workspace, now, later, lost=lost, check=check)
+
+
+def find_copies(source: DataSource, workspace: Path) -> dict[str, Any]:
+    """Return field -> path of the copy in the workspace, of tables that are not read where they are."""
+    suffixes = {name: copied_suffix(getattr(source, name) or "") for name in _TABLES}
+    return {name: workspace / GIVEN / f"{name}{suffix}" for name, suffix in suffixes.items() if suffix}
+
+
+def _copy_tables(source: DataSource, copies: Mapping[str, Path], workspace: Path, drafts: ExitStack) -> DataSource:
+    """Return the source with drafts of the copies, and draft a file that says where they are from."""
+    now: dict[str, Any] = {name: drafts.enter_context(atomic_path(path)) for name, path in copies.items()}
+    if copies:
+        print("copying into the workspace:", *(describe(getattr(source, name)) for name in copies))
+    origins = {path.name: copy(getattr(source, name), now[name]) for name, path in copies.items()}
+    if origins or (workspace / ORIGINS).exists():
+        write_json(drafts.enter_context(atomic_path(workspace / ORIGINS)), origins)
+    return replace(source, **now)
+
+
+def _init_copied(workspace: Path, source: DataSource, stays: DataSource, *, lost: bool, check: bool) -> None:
     check_source(source)
     tell_of_unread(source)
     if check:
         source = fit_to_public(source)
-    if stays is not None:
-        stays = replace(stays, max_length=source.max_length, text_tokens=source.text_tokens)
-    milestones = _milestones(source, loads(params_text(stays or source)), workspace)
-    source, stays = (replace(each, milestones=milestones) for each in (source, stays or source))
+    stays = replace(stays, max_length=source.max_length, text_tokens=source.text_tokens)
+    milestones = _milestones(source, loads(params_text(stays)), workspace)
+    source, stays = (replace(each, milestones=milestones) for each in (source, stays))
     made = render_settings(stays)
     params = loads(made[FILE])
     for text in {params_text(source), made[FILE]}:  # a draft must not come to stay where a public file is

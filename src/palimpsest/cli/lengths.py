@@ -32,7 +32,7 @@ class Lengths:
     tokens: np.ndarray
 
 
-def measure_lengths(path: Path, columns: ColumnNames) -> Lengths | None:
+def measure_lengths(path: Path | str, columns: ColumnNames) -> Lengths | None:
     """Measure the first 2,000 texts of a public file; None where they cannot be read, which others will say."""
     try:
         rows = iter_rows(path, columns, _WHOLE, bad=lambda _: False)

@@ -498,12 +498,16 @@ class Decisions:
 
     context: typer.Context
     data: Annotated[
-        Path | None, typer.Argument(help="The private file: CSV, TSV, JSONL or Parquet, plain or gzipped.")
+        str | None,
+        typer.Argument(
+            help="The private table: CSV, TSV, JSONL, JSON or Parquet, plain or gzipped, or .xlsx; a file or address: "
+            "s3://, hf://datasets/, https://, or 'postgresql://host/database#TABLE', where TABLE may be a query."
+        ),
     ] = None
     text: Annotated[
         str | None, typer.Option(help="Name of the text column; '*': with --task json, a line is a record.")
     ] = None
-    public: Annotated[Path | None, typer.Option(help="Public text of the same kind, with the same text column.")] = None
+    public: Annotated[str | None, typer.Option(help="Public text of the same kind, with the same text column.")] = None
     n_public: Annotated[
         int | None,
         typer.Option("--rows-about", "--n-public", help="About how many private records there are: public."),
@@ -522,8 +526,8 @@ class Decisions:
             "columns, such lines under the name of each."
         ),
     ] = None
-    test: Annotated[Path | None, typer.Option(help="Private test file; none cuts a part from DATA.")] = None
-    public_test: Annotated[Path | None, typer.Option(help="A labelled test file that is public.")] = None
+    test: Annotated[str | None, typer.Option(help="Private test file; none cuts a part from DATA.")] = None
+    public_test: Annotated[str | None, typer.Option(help="A labelled test file that is public.")] = None
     public_license: Annotated[
         str | None, typer.Option(help="Licence of the public file, stated where a method releases its texts.")
     ] = None

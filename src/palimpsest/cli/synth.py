@@ -1,21 +1,24 @@
 """`palimpsest synth`: from a file to rows, with the steps of `init`, `plan`, `run` and `report`."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from palimpsest.cli.context import open_workspace
 from palimpsest.cli.decisions import DataSource, Decided, params_text
-from palimpsest.cli.init import check_source, fit_to_public, init_workspace
+from palimpsest.cli.init import check_source, find_copies, fit_to_public, init_workspace
 from palimpsest.cli.plan import show_plan, summarise_plan
 from palimpsest.cli.run import may_charge, run_workspace
 from palimpsest.cli.sample import list_showable, show_sample
 from palimpsest.errors import ParamsError
+from palimpsest.files import read_json
 from palimpsest.params.file import FILE
 from palimpsest.params.load import file_of, read, read_written
 from palimpsest.privacy.shown import down, up
-from palimpsest.workspace import SYNTHETIC
+from palimpsest.records.sources import describe_origin
+from palimpsest.workspace import ORIGINS, SYNTHETIC
 
 _DECIDED = ("privacy", "models", "lms", "taught", "decoders", "variants")  # beside the data set
 
@@ -36,8 +39,9 @@ def synthesise(decided: Decided, folder: Path | None, *, yes: bool, anyway: bool
     source = decided.source
     workspace = folder or Path(f"{source.asset}-workspace")
     if (workspace / FILE).exists():
-        check_source(source)
+        source = _use_copies(source, workspace)
         _require_same(workspace, fit_to_public(source) if decided.check else source)
+        check_source(source)
         print(f"going on with the workspace {workspace}, which this line has made before")
     else:
         init_workspace(workspace, source, force=False, check=decided.check)
@@ -56,6 +60,15 @@ def synthesise(decided: Decided, folder: Path | None, *, yes: bool, anyway: bool
         _show_rows(workspace)
         print(f"{workspace / 'README.md'} says what the folders hold, what may be shared, and how to go on.")
     return code
+
+
+def _use_copies(source: DataSource, workspace: Path) -> DataSource:
+    """Return the source with the workspace's copies of tables, where those are from the same places."""
+    known = read_json(workspace / ORIGINS) if (workspace / ORIGINS).exists() else {}
+    for name, path in find_copies(source, workspace).items():
+        if describe_origin(getattr(source, name)).items() <= known.get(path.name, {}).items():
+            source = replace(source, **{name: path})
+    return source
 
 
 def _require_same(workspace: Path, source: DataSource) -> None:
