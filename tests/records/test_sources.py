@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import psycopg
 import pyarrow.parquet as pq
 import pytest
 from fsspec import get_filesystem_class
+from huggingface_hub.hf_api import LastCommitInfo
 
 from bench import postgres, s3
 from palimpsest.errors import DataError
@@ -113,6 +115,17 @@ def test_the_hub_is_read_by_its_own_file_system_and_may_be_out_of_reach(
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:1")
     told = refused("hf://datasets/me/texts@v1/x.csv", tmp_path)
     assert told.startswith("hf://datasets/me/texts@v1/x.csv cannot be reached")
+
+
+def test_a_revision_of_the_hub_is_the_commit_that_last_changed_the_file() -> None:
+    class Hub:
+        def invalidate_cache(self) -> None: ...
+
+        def info(self, named: str) -> dict[str, Any]:
+            commit = LastCommitInfo(oid="c0ffee", title="a title", date=datetime.now(UTC))
+            return {"name": named, "size": 7, "type": "file", "blob_id": "b10b", "last_commit": commit, "lfs": None}
+
+    assert sources._version(Hub(), "x") == {"last_commit": "c0ffee", "blob_id": "b10b", "size": "7"}  # noqa: SLF001
 
 
 # HTTP

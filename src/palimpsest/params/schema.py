@@ -78,7 +78,7 @@ class Dataset(Settings):
     task: Literal["classify", "span", "text", "json"]
     """classify: one label of a public list a record. span: the label is free text and part of the record. text: no
     label. json: each record is a JSON object."""
-    private: str = Field(min_length=1, description="The private file: CSV, TSV, JSONL or Parquet, plain or gzipped.")
+    private: str = Field(min_length=1, description="The private file: CSV, TSV, JSONL, JSON or Parquet, also gzipped.")
     test: str | None = None
     """Private test file; null cuts a test part from the private file."""
     test_share: float = Field(default=0.1, ge=0, lt=1)

@@ -13,7 +13,7 @@
 * `preprocess`: preprocessing of raw private rows to training, holdout and test rows, with a report for the private
   zone
 * `private`: rows of the private zone
-* `read`: reading private (or public) rows from CSV, TSV, JSONL and Parquet, or finding every fault of a file
+* `read`: reading private (or public) rows from CSV, TSV, JSONL, JSON and Parquet, or finding every fault of a file
 * `record`: the record that leaves a generator, and public rows: text with a label or none
 * `schema`: the public facts about a private data set and its labels
 * `segment`: segments texts of any script into words, the one way for filters, near-duplicates, n-grams, attacks and

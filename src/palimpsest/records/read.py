@@ -1,4 +1,4 @@
-"""Reading private (or public) rows from CSV, TSV, JSONL and Parquet, or finding every fault of a file."""
+"""Reading private (or public) rows from CSV, TSV, JSONL, JSON and Parquet, or finding every fault of a file."""
 
 import hashlib
 from collections import Counter
@@ -107,7 +107,7 @@ def iter_rows(
     function of that row and of public settings alone (1-stable). No error carries anything of a row but its place.
 
     Args:
-        path: a .csv, .tsv, .jsonl or .parquet file, plain or with .gz.
+        path: a .csv, .tsv, .jsonl, .json or .parquet file, plain or with .gz.
         columns: the names of the columns to read.
         max_length: public; longest text kept, in characters (Unicode code points).
         labels: the public list of labels, or None where the labels are free.

@@ -121,9 +121,7 @@ def _copy_query(address: str, draft: Path) -> dict[str, str]:
         remedy = "End it with # and a table's name or a query: 'postgresql://host/database#tickets'."
         raise DataError(f"{describe(address)} is a database, and no table of it is named.", remedy)
     database = re.sub(r"^postgres(ql)?://", "postgresql+psycopg://", database)
-    database = re.sub(
-        r"^sqlite(?:\+pysqlite)?:///([^?]*).*", r"sqlite:///file:\1?mode=ro&uri=true", database
-    )  # makes no file
+    database = re.sub(r"^sqlite(\+pysqlite)?:///([^?]*).*", r"sqlite:///file:\2?mode=ro&uri=true", database)
     engine = sa.create_engine(database, poolclass=sa.NullPool)
     if not re.search(r"\s", wanted):
         wanted = f"SELECT * FROM {wanted}"
