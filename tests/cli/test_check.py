@@ -221,15 +221,15 @@ def test_a_faulty_entry_is_named_by_every_command_until_it_is_struck(place: Plac
 def test_a_terminal_is_asked_each_thing_and_told_what_is_there(tmp_path: Path) -> None:
     """On a real terminal: labels are asked for again, and a missing column is answered with those that there are."""
     home = write_files(tmp_path / "home")
-    answers = ["owm.csv", "own.csv", "public.csv", "text", "team", "", "a,b", "some", "600", "", "notes", "", ""]
+    answers = ["owm.csv", "own.csv", "public.csv", "text", "team", "", "a,b", "some", "600", "", "", "notes", "", ""]
     (home / "own.csv").write_text("body,group\nsome text,a\n")
     code, shown = on_a_terminal(home, answers, "init", "--workspace", "work")
     assert code == 1
     assert "Labels are never taken from the data" in shown
     assert "'owm.csv': there is no such file." in shown
     assert "'some': that is no whole number." in shown
-    same = "init own.csv --public public.csv --text text --label team --labels a,b --rows-about 600 --asset notes"
-    assert f"beside what else you gave: palimpsest {same} --epsilon 3.0 --budget 10.0" in " ".join(shown.split())
+    same = "init own.csv --public public.csv --text text --label team --labels a,b --rows-about 600 --language en"
+    assert f"beside what else you gave: palimpsest {same} --asset notes --epsilon 3.0 --budget 10.0" in " ".join(shown.split())
     assert "--text is 'text': 'own.csv' has no such column. It has: 'body', 'group'." in " ".join(shown.split())
 
 
