@@ -229,7 +229,8 @@ def test_a_terminal_is_asked_each_thing_and_told_what_is_there(tmp_path: Path) -
     assert "'owm.csv': there is no such file." in shown
     assert "'some': that is no whole number." in shown
     same = "init own.csv --public public.csv --text text --label team --labels a,b --rows-about 600 --language en"
-    assert f"beside what else you gave: palimpsest {same} --asset notes --epsilon 3.0 --budget 10.0" in " ".join(shown.split())
+    rest = "--asset notes --epsilon 3.0 --budget 10.0"
+    assert f"beside what else you gave: palimpsest {same} {rest}" in " ".join(shown.split())
     assert "--text is 'text': 'own.csv' has no such column. It has: 'body', 'group'." in " ".join(shown.split())
 
 
