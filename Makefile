@@ -5,6 +5,8 @@ EXTRAS ?= embedded
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
 COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true  # as pip would, on all cores; some files are no Python of today
+# An editable install alone is found after any folder `palimpsest` of the working directory: a clone seen from above.
+FIND := $(BIN)/python -c 'import sysconfig; open(sysconfig.get_path("purelib") + "/palimpsest_src.pth", "w").write("$(CURDIR)/src\n")'
 DEMO := $(BIN)/.demo-installed
 TEST := $(BIN)/.test-installed
 TOOLS := build/tools/.installed
@@ -67,12 +69,14 @@ $(BIN)/python:
 $(DEMO): pyproject.toml constraints.txt | $(BIN)/python
 	$(INSTALL) torch
 	$(INSTALL) --editable '.[$(EXTRAS)]'
+	$(FIND)
 	$(COMPILE)
 	touch $@
 
 $(TEST): pyproject.toml constraints.txt | $(BIN)/python  # in one go, the demo's among them
 	$(INSTALL) torch
 	$(INSTALL) --editable '.[embedded,prefect,postgres,docs,test]'
+	$(FIND)
 	$(COMPILE)
 	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $(VENV)/share/triton triton==3.9.0 || true  # there for Linux; apart, or each import of torch's users takes it along
 	touch $(DEMO) $@

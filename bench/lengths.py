@@ -56,7 +56,7 @@ def run(length: int) -> dict[str, int]:
         for part in ("private", "public", "test"):
             write(folder / f"{part}.jsonl", length, rng, labelled=part != "public")
         palimpsest(folder, "init", "private.jsonl", "--text", "text", "--label", "label", "--labels", ",".join(LABELS),
-                   "--public", "public.jsonl", "--test", "test.jsonl", "--n-public", str(ROWS), "--asset", "lengths",
+                   "--public", "public.jsonl", "--test", "test.jsonl", "--rows-about", str(ROWS), "--asset", "lengths",
                    "--max-length", str(20 * length), "-w", "work")  # fmt: skip
         palimpsest(folder, "run", "-w", "work")
         told = sorted((folder / "work" / SECONDS).glob("*.json"))

@@ -17,6 +17,7 @@ from palimpsest.files import atomic_path
 from palimpsest.graph.closure import Look
 from palimpsest.graph.stages import STAGES
 from palimpsest.methods.registry import METHODS, stages_that_spend
+from palimpsest.models.usable import require_usable
 from palimpsest.params.extension import model_keys
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
@@ -26,6 +27,7 @@ from stages.common import start
 from stages.vouching import digest_of, named_sources, require_vouched, resolve_vouched
 
 STAGE = INPUTS.name
+LANGUAGE_MODELS = ("models.lm", "models.next_token")
 MODEL_KEYS = ("models.lm", "models.encoder", "models.classifier", "models.next_token")
 
 
@@ -34,15 +36,14 @@ def run() -> None:
 
     Raises:
         DataError: params.yaml names something as public that is the workspace's own, or a copy of that.
-        ModelError: a model that it names cannot be found.
+        ModelError: a model that it names cannot be found, or has a fault.
     """
     params = load()
     require_vouched(params)
     for source in named_sources(params).values():
         if source.kind == "model" and source.used:
-            resolve_vouched(
-                params, source.key
-            )  # a hub model is fetched, so that its files are known from the first run on
+            place = resolve_vouched(params, source.key)  # a hub model is fetched: its files are known from now on
+            require_usable(place, writes=source.key in LANGUAGE_MODELS)
     for path, content in contents().items():
         with atomic_path(path) as draft:
             draft.write_bytes(content)

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from palimpsest.errors import DataError
-from palimpsest.files import write_json
+from palimpsest.files import read_json, write_json
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import Params
 from palimpsest.privacy.ledger.ledger import Ledger
@@ -19,7 +20,7 @@ from palimpsest.records.private import RawRow
 from palimpsest.records.read import ColumnNames, nobody_error, read_rows
 from palimpsest.records.record import Record
 from palimpsest.records.write import write_public, write_split
-from palimpsest.workspace import FAULT, MANIFEST, PRIVATE, PUBLIC, ROWS_REPORT, Zone
+from palimpsest.workspace import FAULT, GIVEN, MANIFEST, ORIGINS, PRIVATE, PUBLIC, ROWS_REPORT, Zone
 from stages.common import start
 from stages.public import public_rows
 
@@ -55,9 +56,16 @@ def run() -> None:
         write_split(PRIVATE / f"{part}.parquet", getattr(done.split, part))
     write_json(ROWS_REPORT, done.report)
     manifest = {"zone": Zone.PRIVATE, "fingerprint": fingerprint(done.split.train, asset.key)}
-    write_json(MANIFEST, manifest)
+    write_json(MANIFEST, manifest | {"origins": read_origins(params)})
     # Always: the presence of warnings is a function of the rows.
     print(f"preprocess: what the data's owner should know is in {ROWS_REPORT} (private zone)")
+
+
+def read_origins(params: Params) -> dict[str, Any]:
+    """Return name of a copy that is read -> where `init` had it from. No stage runs again for these alone."""
+    known = read_json(ORIGINS) if ORIGINS.is_file() else {}
+    named = [value for value in vars(params.dataset).values() if isinstance(value, str)]
+    return {name: origin for name, origin in known.items() if str((GIVEN / name).resolve()) in named}
 
 
 def read_private(params: Params) -> tuple[Sequence[RawRow], Sequence[RawRow] | None]:

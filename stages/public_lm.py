@@ -9,7 +9,7 @@ from palimpsest.methods.shared.filters import apply_filters
 from palimpsest.params.load import load
 from palimpsest.params.schema import PublicLm
 from palimpsest.records.record import Record
-from palimpsest.records.write import write_synthetic
+from palimpsest.records.write import shuffle_rows, write_synthetic
 from palimpsest.workspace import BASE_LM, PUBLIC_LM, SYNTHETIC
 from stages.common import start
 from stages.filters import chain
@@ -32,7 +32,9 @@ def run() -> None:
     removing = chain(params, settings.filters, settings.max_tokens, settings.batch)
     texts = author.random({label: math.ceil(_SPARE * count) for label, count in counts.items()})
     kept = apply_filters(removing, texts)
-    write_synthetic(take_first(kept, counts), SYNTHETIC / PUBLIC_LM, params.dataset.text, params.dataset.label)
+    write_synthetic(
+        shuffle_rows(take_first(kept, counts)), SYNTHETIC / PUBLIC_LM, params.dataset.text, params.dataset.label
+    )
 
 
 def prompt_author(settings: PublicLm) -> Base:

@@ -6,7 +6,7 @@ from palimpsest.methods.public_only import pick_evenly, select_public
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.records.record import Record
-from palimpsest.records.write import read_public, write_synthetic
+from palimpsest.records.write import read_public, shuffle_rows, write_synthetic
 from palimpsest.workspace import PUBLIC, PUBLIC_ONLY, SYNTHETIC
 from stages.common import start
 from stages.public import public_embeddings
@@ -17,7 +17,7 @@ def run() -> None:
     params = load()
     rows = read_public(PUBLIC / "train.parquet")
     chosen = choose_per_label(params, rows) if params.dataset.labels else pick_evenly(rows, params.public_only.rows)
-    write_synthetic(chosen, SYNTHETIC / PUBLIC_ONLY, params.dataset.text, params.dataset.label)
+    write_synthetic(shuffle_rows(chosen), SYNTHETIC / PUBLIC_ONLY, params.dataset.text, params.dataset.label)
 
 
 def choose_per_label(params: Params, rows: Sequence[Record]) -> list[Record]:

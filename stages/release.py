@@ -21,6 +21,7 @@ from palimpsest.graph.taint import RELEASE, Flow, Node, narrow_reads, nodes
 from palimpsest.params.file import RESOLVED
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import Params, ReleaseSettings
+from palimpsest.params.sources import describe_public_rows
 from palimpsest.privacy import accounting
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Asset, Charge
@@ -150,10 +151,11 @@ def prepare_contents(
     day = datetime.now(UTC).date().isoformat()
     promise, books, receipts, scores = evidence.promise, evidence.books, evidence.receipts, evidence.scores
     version, language = palimpsest.__version__, params.dataset.language
-    described = Described(settings, params.schema_of_data, promise, counts, signer, version, day, language)
+    copied = describe_public_rows(params, settings.variants)
+    described = Described(settings, params.schema_of_data, promise, counts, signer, version, day, language, copied)
     page = render_card(
         promise, books, receipts, evidence.stages, report.provenance() | {"created": day},
-        variants=settings.variants, scores=scores, fingerprint=signer,
+        variants=settings.variants, scores=scores, fingerprint=signer, copied=copied,
         samples={name: report.samples_of(params, records) for name, records in rows.items()},
     )  # fmt: skip
     counted = {name: METRICS / name / "generation.json" for name in receipts}

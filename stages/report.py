@@ -20,6 +20,7 @@ from palimpsest.graph.expand import MADE, expand, list_unrepeated
 from palimpsest.params.file import RESOLVED
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import Params
+from palimpsest.params.sources import describe_public_rows
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.summary import LedgerSummary, ledger_summary
 from palimpsest.privacy.receipt import Receipt, read_receipt
@@ -65,7 +66,7 @@ def run(*awaited: str) -> None:
         return
     card = render_card(
         document, books, receipts, stages, provenance(), variants=params.may_leave, scores=read_scores(params),
-        samples=read_samples(params, receipts),
+        samples=read_samples(params, receipts), copied=describe_public_rows(params, params.may_leave),
     )  # fmt: skip
     write_text(CARD, card)
     write_json(STATEMENT, document)

@@ -119,7 +119,7 @@ def write_files(folder: Path, command: str, given: Mapping[str, Any]) -> None:
     labels = [each.partition("=")[0].strip() for each in (given.get("labels") or "").split(",")]
     texts = {"data": world.private, "public": world.public, "test": world.test, "public_test": world.public_test}
     for option, rows in texts.items():
-        if given.get(option):
+        if given.get(option) and "://" not in given[option]:
             columns: dict[str, list[object]] = {given["text"]: [row.text for row in rows]}
             known = option != "public" or given.get("public_labels")
             if given.get("label") and known:

@@ -53,7 +53,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory, installed: Path) -> Path
         lines = [json.dumps({"text": text, **({"label": label} if label else {})}) for text, label in rows]
         (folder / f"{name}.jsonl").write_text("\n".join(lines), encoding="utf-8")
     said = ["--text", "text", "--label", "label", "--labels", "praise,fault", "--public", "public.jsonl"]
-    said += ["--n-public", "60", "--epsilon", "1", "--method", "lottery", "--workspace", "w"]
+    said += ["--rows-about", "60", "--epsilon", "1", "--method", "lottery", "--workspace", "w"]
     called(folder, installed, "init", "own.jsonl", *said)
     edit(folder / "w", lambda body: body.update(runs={"lengths": ["lottery1"]}))
     edit(folder / "w", lambda body: body["variants"]["lottery1"].update(rows=20))

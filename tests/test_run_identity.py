@@ -2,6 +2,7 @@
 
 import ast
 import json
+import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -181,6 +182,18 @@ def test_the_cap_and_the_unit_make_other_runs(place: Place):
     three, two = place.split(), place.split(persons(max_rows=2))
     assert len({*records.values(), *three.values(), *two.values()}) == 3 * len(records)
     assert all(row.person for row in read_split(PRIVATE / "train.parquet"))
+
+
+def test_persons_and_rows_that_occur_twice_are_the_same_rows_in_any_order(place: Place):
+    """Also where a person has more rows than are kept, and equal ones among them."""
+    place.content["dataset"] |= persons(max_rows=2)["dataset"]
+    place.register("second")
+    found = [*rows(60), *rows(9), *rows(4)]
+    place.write("twice", found)
+    place.write("shuffled", random.Random(2).sample(found, len(found)))
+    assert place.split({"dataset": {"private": "twice.jsonl"}}) == place.split(
+        {"dataset": {"private": "shuffled.jsonl"}}
+    )
 
 
 def test_rows_that_name_nobody_are_left_out_or_refused_as_the_owner_chose(place: Place):

@@ -12,7 +12,7 @@ A preset is the settings of one paper, over all of its methods. This page is ren
 
 ```bash
 palimpsest init tickets.csv --text body --label team --labels returns,workshop,helpline --public public.csv \\
-  --n-public 5000 --preset paper-000 --workspace tickets
+  --rows-about 5000 --preset paper-000 --workspace tickets
 palimpsest plan --workspace tickets
 ```
 

@@ -14,4 +14,6 @@ def __getattr__(name: str) -> Any:
     """Load the interface for Python when it is asked for, so that importing a part of the package does not load it."""
     if name in ("Workspace", "create", "open"):
         return getattr(import_module("palimpsest.api"), name)
+    if name == "PalimpsestError":
+        return import_module("palimpsest.errors").PalimpsestError
     raise AttributeError(f"module 'palimpsest' has no attribute {name!r}")

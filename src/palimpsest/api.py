@@ -8,10 +8,12 @@ work.samples("select3")
 work.audit()
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import MISSING, dataclass, fields
+from operator import index
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from palimpsest.cli.context import Context, open_workspace, render
@@ -33,7 +35,7 @@ from palimpsest.report.results import Metric, Results
 from palimpsest.report.row import Row
 from palimpsest.report.sections import METRICS
 from palimpsest.report.summary import summarise
-from palimpsest.workspace import DATA, SUMMARY, SYNTHETIC
+from palimpsest.workspace import GIVEN, SUMMARY, SYNTHETIC
 from stages.report import read_receipts, read_results
 from stages.vouching import require_vouched
 
@@ -41,10 +43,11 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from pandas import DataFrame
 
-GIVEN = DATA / "given"  # tables that were handed over as values
 _FILES = frozenset({"test", "public_test"})
 _OTHERS = {"data", "public", "wanted", "chosen"}  # fields of `DataSource` that are given in another way here
 _NEEDED = {own.name for own in fields(DataSource) if own.default is own.default_factory is MISSING} - _OTHERS
+_WHOLE = frozenset({"n_public", "rows", "persons", "max_rows", "max_length", "text_tokens"})
+_NAMES = frozenset({"text", "label", "unit", "asset", "language", "method", "task", "lm", "preset", "filter"})
 _DECISIONS = frozenset({own.name for own in fields(DataSource)} - _OTHERS | {"method", "task"})
 
 
@@ -55,7 +58,7 @@ class Frameable(Protocol):
     def to_pandas(self) -> "DataFrame": ...
 
 
-Table: TypeAlias = "Path | str | DataFrame | Frameable"
+Table: TypeAlias = "Path | str | DataFrame | Frameable | Sequence[str]"
 
 
 class RunFailed(PalimpsestError):
@@ -234,8 +237,8 @@ def create(
 
     Args:
         folder: where; it may exist.
-        data: the private table: a path, a DataFrame or a `datasets.Dataset`. One that is no path is written into the
-            workspace, readable only by you.
+        data: the private table: a path, an address as text, a DataFrame, a `datasets.Dataset`, or a list of texts. One
+            that is no path is written into the workspace, readable only by you.
         public: public text of the same kind, with the same text column.
         check: go through both tables once, to find what a run would stop at.
         force: overwrite params.yaml.
@@ -250,15 +253,17 @@ def create(
         raise ParamsError(f"{', '.join(unknown)}: nothing is decided so.", f"Use {', '.join(sorted(_DECISIONS))}.")
     if missing := sorted(_NEEDED - decisions.keys()):
         raise ParamsError(f"{', '.join(missing)}: this is not decided.", f"Give {', '.join(sorted(_NEEDED))} always.")
+    decisions = {name: _take(name, value) for name, value in decisions.items()}
     told = schema.join_columns({"label": decisions.pop("label", None), "labels": decisions.pop("labels", ())})
     folder, labels = Path(folder), told["labels"]
     require_free(folder, force=force)
-    named = dict(labels) if isinstance(labels, Mapping) else {name: name for name in labels}
+    named = dict(labels) if isinstance(labels, Mapping) else {str(name): str(name) for name in labels}
     usual = {"epsilon": usual_epsilon(decisions.get("preset", DataSource.preset))}
     made = usual | {"wanted": decisions.pop("method", None), "chosen": decisions.pop("task", None), **decisions}
     tables = {"data": data, "public": public} | {name: made[name] for name in _FILES if made.get(name) is not None}
     with restrict_to_owner(), ExitStack() as drafts:  # on an error they are removed, and what was there stays
-        places = {name: _place_table(table, folder, name, drafts) for name, table in tables.items()}
+        column = decisions["text"]
+        places = {name: _place_table(table, folder, name, column, drafts) for name, table in tables.items()}
         made |= {"label": told["label"], "labels": named}
         source = DataSource(**made | {name: now for name, (now, _) in places.items()})
         stays = DataSource(**made | {name: later for name, (_, later) in places.items()})
@@ -266,11 +271,34 @@ def create(
     return Workspace(folder)
 
 
-def _place_table(table: Table, folder: Path, name: str, drafts: ExitStack) -> tuple[Path, Path]:
-    """Return where a table is now and where it stays. One that is no path is a draft until `drafts` end well."""
+def _take(name: str, value: Any) -> Any:
+    """Return a decision as it is meant: a whole number of any kind as an int, names of labels as text.
+
+    Raises:
+        ParamsError: it is of a type that says nothing here.
+    """
+    if name in _WHOLE and value is not None:
+        try:
+            return index(value)
+        except TypeError:
+            raise ParamsError(f"{name} is {value!r}.", "Give a whole number.") from None
+    if name in _NAMES and not isinstance(value, (str, NoneType, *((list, tuple) if name == "label" else ()))):
+        raise ParamsError(f"{name} is {value!r}.", "Give a name, as text.")
+    return value
+
+
+def _place_table(table: Table, folder: Path, name: str, column: str, drafts: ExitStack) -> tuple[Path | str, ...]:
+    """Return where a table is now and where it stays. A value is a draft until `drafts` end well.
+
+    A list or a Series is a table of one column, the texts.
+    """
     if isinstance(table, (str, Path)):
-        return Path(table), Path(table)
+        return table, table
     frame = table.to_pandas() if isinstance(table, Frameable) else table
+    if isinstance(frame, (list, tuple)) or hasattr(frame, "to_frame"):
+        frame = _frame({column: text} for text in frame)
+    if isinstance(frame, Sequence) or not hasattr(frame, "to_parquet"):
+        raise ParamsError(f"{name} is a {type(table).__name__}.", "Give a path, a DataFrame, or a list of texts.")
     path = folder / GIVEN / f"{name}.parquet"
     draft = drafts.enter_context(atomic_path(path))
     _write(frame, draft, name)
@@ -281,8 +309,9 @@ def _write(frame: "DataFrame", path: Path, name: str) -> None:
     """Write a table as Parquet; whole numbers beside empty cells stay whole. An error quotes no value."""
     if not frame.columns.map(str).is_unique:  # as Parquet would name them
         raise DataError(f"The table {name!r} has two columns of one name.", "Give each a name of its own.")
+    truths = frame.select_dtypes("bool").columns
     try:
-        frame.convert_dtypes().to_parquet(path, index=False)
+        frame.astype(dict.fromkeys(truths, str)).convert_dtypes().to_parquet(path, index=False)
         return
     except (TypeError, ValueError):  # Arrow's are of both kinds, and quote the cell
         pass

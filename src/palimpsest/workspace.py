@@ -23,6 +23,8 @@ PUBLISHABLE, INTERNAL = "publishable", "internal"
 
 DATA = Path("data")
 RAW = DATA / "raw"  # the invented world
+GIVEN = DATA / "given"  # tables that were values, or lay elsewhere
+ORIGINS = GIVEN / "origins.json"  # name of such a file -> where it is from
 FACTS = RAW / "facts.json"  # its answer key
 PRIVATE = DATA / "private"  # the splits
 BASELINES = PRIVATE / "baselines.json"

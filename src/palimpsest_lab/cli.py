@@ -33,7 +33,10 @@ def dataset(
     ] = None,
     seed: Annotated[int, typer.Option(help="With --cut: another one draws another test part.")] = 0,
     n_public: Annotated[
-        int | None, typer.Option(help="Public, approximate number of private records; none: as published.")
+        int | None,
+        typer.Option(
+            "--rows-about", "--n-public", help="About how many private records there are; none: as published."
+        ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the files of an earlier time.")] = False,
 ) -> None:

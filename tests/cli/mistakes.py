@@ -7,6 +7,7 @@ import contextlib
 import gzip
 import os
 import re
+import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,9 +17,13 @@ from unittest.mock import patch
 import pyarrow as pa
 import pyarrow.parquet as pq
 from cli_place import call
+from dp_accounting import GaussianDpEvent
 
 from palimpsest.cli.main import app
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Run
 from palimpsest.privacy.ledger.witness import VARIABLE
+from palimpsest.privacy.planned import PlannedQuery
 
 SAID = Path(__file__).with_suffix(".txt")  # mistake | what is said | what to do | exit status
 FILES = {
@@ -26,7 +31,7 @@ FILES = {
     "public.csv": "body\n" + "".join(f"public text {i}\n" for i in range(9)),
 }
 OPTIONS = {
-    "text": "body", "label": "team", "labels": "a,b", "public": "public.csv", "n-public": 30, "asset": "notes",
+    "text": "body", "label": "team", "labels": "a,b", "public": "public.csv", "rows-about": 30, "asset": "notes",
 }  # fmt: skip
 ROWS = FILES["own.csv"]
 
@@ -63,6 +68,10 @@ def _xlsx(name: str) -> Edit:
     return lambda: Path(name).write_bytes(b"PK\x03\x04" + bytes(60))
 
 
+def _database(name: str) -> Edit:
+    return lambda: sqlite3.connect(name).close()
+
+
 def _parquet_named(name: str) -> Edit:
     return lambda: pq.write_table(pa.table({"body": ["t"], "team": ["a"]}), name)
 
@@ -72,10 +81,15 @@ def _changed(old: str, new: str) -> Edit:
     return lambda: path.write_text(path.read_text().replace(old, new))
 
 
+def _charge() -> None:
+    run, asked = Run("fit", "a", "release", "rows", "plan"), PlannedQuery("votes", GaussianDpEvent(20.0))
+    Ledger.open(f"sqlite:///{Path('ledger.db').resolve()}").reserve("notes", run, [asked])
+
+
 _PLAN = ("plan", "-w", "work")
 MISTAKES = (
     Mistake("no option at all, in a script", options=dict.fromkeys(OPTIONS), data=""),
-    Mistake("an option that is needed left out", options={"n-public": None}),
+    Mistake("an option that is needed left out", options={"rows-about": None}),
     Mistake("a wrong path", data="owm.csv"),
     Mistake("a folder instead of a file", edit=lambda: Path("folder").mkdir(), data="folder"),
     Mistake("a wrong column", options={"text": "text"}),
@@ -87,12 +101,39 @@ MISTAKES = (
     Mistake("a byte order mark, as Excel's UTF-8", {"own.csv": ROWS.encode("utf-8-sig")}, ends=0),
     Mistake("Latin-1", {"own.csv": ROWS.replace("ticket", "café").encode("latin-1")}),
     Mistake("an Excel file renamed to .csv", edit=_xlsx("own.csv")),
-    Mistake("an Excel file", edit=_xlsx("own.xlsx"), data="own.xlsx"),
+    Mistake("a damaged Excel file", edit=_xlsx("own.xlsx"), data="own.xlsx"),
+    Mistake("an old Excel file", edit=_xlsx("own.xls"), data="own.xls"),
     Mistake("a Parquet file renamed to .csv", edit=_parquet_named("own.csv")),
     Mistake("a gzipped file renamed to .csv", {"own.csv": gzip.compress(ROWS.encode(), mtime=0)}),
     Mistake("a JSON array instead of lines", {"own.jsonl": '[\n{"body": "t", "team": "a"}\n]\n'}, data="own.jsonl"),
+    Mistake("lines of JSON named .json", {"own.json": '{"body": "t", "team": "a"}\n' * 30}, data="own.json"),
+    Mistake("a JSON list without an end", {"own.json": '[{"body": "t", "team": "a"}, {"body": "u"'}, data="own.json"),
     Mistake("a line that is no JSON", {"own.jsonl": '{"body": "t", "team": "a"}\n{oops\n'}, data="own.jsonl"),
     Mistake("NaN in a JSON file", {"own.jsonl": '{"body": NaN, "team": "a"}\n'}, data="own.jsonl"),
+    Mistake("a number in a JSON file for a text", {"own.jsonl": '{"body": 7.5, "team": "a"}\n'}, data="own.jsonl"),
+    Mistake(
+        "turns of a chat for a text",
+        {"own.jsonl": '{"body": [{"role": "user", "content": "t"}], "team": "a"}\n'},
+        data="own.jsonl",
+    ),
+    Mistake("several labels in a list", {"own.jsonl": '{"body": "t", "team": ["a", "b"]}\n'}, data="own.jsonl"),
+    Mistake("no label in a JSON file", {"own.jsonl": '{"body": "t", "team": null}\n'}, data="own.jsonl"),
+    Mistake("semicolons and decimal commas", {"own.csv": "body;hours;team\n" + "some text;1,5;a\n" * 30}),
+    Mistake("semicolons between the columns of the public file", {"public.csv": "body;hours\n" + "text;1,5\n" * 9}),
+    Mistake("Excel's line about separators", {"own.csv": "sep=,\n" + ROWS}),
+    Mistake("an address of a database", data="postgresql://me@host/notes"),
+    Mistake("a database that does not answer", data="postgresql://me:secret@127.0.0.1:1/notes#tickets"),
+    Mistake("a database that there is not", data="sqlite:///notes.db#tickets"),
+    Mistake("a table that there is not", edit=_database("notes.db"), data="sqlite:///notes.db#tickets"),
+    Mistake("a kind of address that there is not", data="postgre://me:secret@host/notes#tickets"),
+    Mistake("an address in a cloud, whose package is missing", options={"public": "gs://bucket/public.csv"}),
+    Mistake("an address of the web that does not answer", data="https://me:secret@127.0.0.1:1/own.csv?key=secret"),
+    Mistake("an address without a format", data="https://host/export?format=csv"),
+    Mistake(
+        "lines of JSON named .ndjson", {"own.ndjson": '{"body": "t u", "team": "a"}\n' * 30}, data="own.ndjson", ends=0
+    ),
+    Mistake("private texts without a word", {"own.csv": "body,team\n" + "!!,a\n??,b\n" * 15}, ends=0),
+    Mistake("public texts without a word", {"public.csv": "body\n!!\n??\n"}),
     Mistake("an empty file", {"own.csv": ""}),
     Mistake("a header and no rows", {"own.csv": "body,team\n"}),
     Mistake("two columns of one name", {"own.csv": "body,team,body\nt,a,u\n"}),
@@ -101,6 +142,15 @@ MISTAKES = (
     Mistake("a field longer than any text", {"own.csv": ROWS + "x" * 2000 + ",a\n"}),
     Mistake("a label in the data that is not listed", {"own.csv": ROWS + "one,c\n"}),
     Mistake("labels with spaces around them in the data", {"own.csv": ROWS.replace(",a", ", a")}),
+    Mistake("a label with a comma in it", {"own.csv": ROWS + 'one,"c, d"\n'}, {"labels": "a,b,c, d"}),
+    Mistake(
+        "a label column with a comma in its name",
+        {"own.csv": ROWS.replace("team", '"team, now"', 1)},
+        {"label": "team, now"},
+        ends=0,
+    ),
+    Mistake("accents written in two ways", {"own.csv": ROWS.replace(",a", ",cafe\u0301")}, {"labels": "caf\u00e9,b"}),
+    Mistake("a label of three records", {"own.csv": ROWS.replace("b\n", "a\n", 12)}, ends=0),
     Mistake("spaces around listed labels", options={"labels": " a , b "}, ends=0),
     Mistake("a label listed twice", options={"labels": "a,b,a"}),
     Mistake("one label alone", options={"labels": "a"}),
@@ -111,8 +161,8 @@ MISTAKES = (
     Mistake("the public file is the private one", options={"public": "own.csv"}),
     Mistake("the public file is a copy of the private one", {"public.csv": ROWS}),
     Mistake("the test file is the private one", options={"test": "own.csv"}),
-    Mistake("no private records", options={"n-public": 0}),
-    Mistake("ten times as many records as declared", options={"n-public": 300}, ends=0),
+    Mistake("no private records", options={"rows-about": 0}),
+    Mistake("ten times as many records as declared", options={"rows-about": 300}, ends=0),
     Mistake("epsilon 0", options={"epsilon": 0}),
     Mistake("epsilon 1000", options={"epsilon": 1000}),
     Mistake("filter unknown", options={"filter": "zcdp"}),
@@ -131,7 +181,11 @@ MISTAKES = (
     Mistake("a private file that has moved", command=("run", "-w", "work"), after=Path("own.csv").unlink),
     Mistake("a wrong value in params.yaml", command=_PLAN, after=_changed("epsilon: 3.0", "epsilon: three")),
     Mistake("a key of params.yaml misspelt", command=_PLAN, after=_changed("n_public:", "n_publik:")),
-    Mistake("another size for a data set that the ledger knows", command=("init", "--n-public", "25", "--force")),
+    Mistake(
+        "another size for a data set that was charged",
+        command=("init", "--rows-about", "25", "--force"),
+        after=_charge,
+    ),
     Mistake("the same in params.yaml", command=_PLAN, after=_changed("n_public: 30", "n_public: 25")),
 )
 

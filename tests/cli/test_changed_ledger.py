@@ -185,7 +185,17 @@ def test_an_init_that_says_so_begins_anew(place: Place) -> None:
     lived(place.ledger)
     place.ledger.unlink()
     other = place.home / "other"
-    options = ["--text", "body", "--public", place.home / "public.csv", "--n-public", 600, "--asset", "notes", "--lost"]
+    options = [
+        "--text",
+        "body",
+        "--public",
+        place.home / "public.csv",
+        "--rows-about",
+        600,
+        "--asset",
+        "notes",
+        "--lost",
+    ]
     done = call("init", place.home / "own.csv", *options, "--workspace", other, ledger=place.ledger)
     assert (done.exit_code, "what it spent is unknown" in done.stdout) == (0, True)
 
@@ -199,14 +209,15 @@ def test_a_world_that_was_removed_begins_again(place: Place) -> None:
 
 def pending(purpose: str) -> Any:
     """What `palimpsest run` is told of a model that is due."""
-    return SimpleNamespace(name="dp3", purpose=purpose, plan=SimpleNamespace(feasible=True))
+    return SimpleNamespace(name="dp3", purpose=purpose, plan=SimpleNamespace(feasible=True, lost=False))
 
 
 def test_a_run_that_abandoned_reservations_block_says_how_they_are_given_back(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(LEDGER_VARIABLE, str(place.ledger))
-    monkeypatch.setattr(planning, "is_paid", lambda *_: False)
+    for free in ("is_paid", "may_be_paid"):
+        monkeypatch.setattr(planning, free, lambda *_: False)
     monkeypatch.setattr(planning, "balance_after", lambda *_, **_team: Balance((), 12.0, 9.0, 0.0, 1.0))
     ledger = Ledger.open(f"sqlite:///{place.ledger}")
     for told in (False, True):

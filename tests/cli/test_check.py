@@ -47,7 +47,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_kinds_and_the_first_place_are_said_and_all_is_listed(home: Path, terminal: None) -> None:
     done = init(home, home / "work")
     assert done.exit_code == 1
-    words = "a label is not one of those listed. The first is row 2 (line 3)"
+    words = "a label is not one of those listed. The first is row 2 (line 3), column 'team'"
     assert f"DATA is {str(home / 'own.csv')!r}, which has records that a run would stop at: {words}." in done.stderr
     path = home / "work" / init_command.LIST
     assert [each.relative_to(home / "work") for each in (home / "work").rglob("*") if each.is_file()] == [
@@ -89,8 +89,8 @@ def test_where_no_record_would_be_kept_nothing_is_registered(home: Path, termina
     for policy in ("stop", "drop"):
         done = init(home, home / "work", bad_rows=policy)
         assert done.exit_code == 1
-        assert "a label is not one of those listed. The first is row 1 (line 2)." in done.stderr
-        assert "Correct them. Labels are compared exactly, case and spaces too." in done.stderr
+        assert "a label is not one of those listed. The first is row 1 (line 2), column 'team'." in done.stderr
+        assert "Correct them. Labels are compared exactly, case, spaces" in done.stderr
         assert not (home / "ledger.db").exists()
 
 
@@ -221,15 +221,16 @@ def test_a_faulty_entry_is_named_by_every_command_until_it_is_struck(place: Plac
 def test_a_terminal_is_asked_each_thing_and_told_what_is_there(tmp_path: Path) -> None:
     """On a real terminal: labels are asked for again, and a missing column is answered with those that there are."""
     home = write_files(tmp_path / "home")
-    answers = ["owm.csv", "own.csv", "public.csv", "text", "team", "", "a,b", "some", "600", "", "notes", "", ""]
+    answers = ["owm.csv", "own.csv", "public.csv", "text", "team", "", "a,b", "some", "600", "", "", "notes", "", ""]
     (home / "own.csv").write_text("body,group\nsome text,a\n")
     code, shown = on_a_terminal(home, answers, "init", "--workspace", "work")
     assert code == 1
     assert "Labels are never taken from the data" in shown
     assert "'owm.csv': there is no such file." in shown
     assert "'some': that is no whole number." in shown
-    same = "init own.csv --public public.csv --text text --label team --labels a,b --n-public 600 --asset notes"
-    assert f"beside what else you gave: palimpsest {same} --epsilon 3.0 --budget 10.0" in " ".join(shown.split())
+    same = "init own.csv --public public.csv --text text --label team --labels a,b --rows-about 600 --language en"
+    rest = "--asset notes --epsilon 3.0 --budget 10.0"
+    assert f"beside what else you gave: palimpsest {same} {rest}" in " ".join(shown.split())
     assert "--text is 'text': 'own.csv' has no such column. It has: 'body', 'group'." in " ".join(shown.split())
 
 

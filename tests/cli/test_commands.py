@@ -67,6 +67,12 @@ def charged(place: Place) -> Path:
     return receipts(place)[0]
 
 
+def reserved(place: Place) -> None:
+    """Let a run of the data set reserve one query."""
+    ledger = Ledger.open(f"sqlite:///{place.ledger}")
+    ledger.reserve("notes", RUN, [PlannedQuery("votes", dpa.GaussianDpEvent(20.0))])
+
+
 def receipts(place: Place) -> tuple[Path, Path]:
     """The receipt of the variant, and the model's, which it repeats."""
     folder = place.workspace / "reports" / "receipts"
@@ -312,6 +318,7 @@ def test_an_asset_of_persons_is_closed_to_those_of_another_column_and_to_records
     place = Place(home)
     place.edit("dataset", "unit", max_rows=5)
     assert place.call("register").exit_code == 0
+    reserved(place)
     (home / "own.csv").unlink()
     for unit in ({"column": "who"}, {"column": None, "max_rows": 1, "persons": None}):
         place.edit("dataset", "unit", **unit)
@@ -333,6 +340,7 @@ def test_the_cap_is_amended_as_soon_as_it_is_written(place: Place) -> None:
 
 
 def test_the_cap_is_not_amended_for_another_unit(place: Place) -> None:
+    reserved(place)
     place.edit("dataset", "unit", column="team", persons=600)
     place.edit("privacy", "budget", epsilon=12.0)
     _is_closed(place, "register", "registered for one record")

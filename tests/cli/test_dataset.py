@@ -130,7 +130,7 @@ def test_a_cut_is_said_and_lowers_the_number_of_records(home: Path) -> None:
              for part in ("train", "dev", "test")}  # fmt: skip
     done = call("dataset", "sst2", "--from", written(home / "from", files), "--cut", 0.2, ledger=home / "ledger.db")
     assert "--seed 0" in done.stdout
-    assert next_line(done)[next_line(done).index("--n-public") + 1] == "7690"  # 9,613 less a fifth
+    assert next_line(done)[next_line(done).index("--rows-about") + 1] == "7690"  # 9,613 less a fifth
     assert sum(len(read(home / "sst2" / name)) for name in ("private.jsonl", "test.jsonl")) == 150
     assert "Bring public text first" in (home / "sst2" / "README.md").read_text()
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from cli_place import Place, call, init, write_files
+from dp_accounting import GaussianDpEvent
 from dvc.repo import Repo
 from ruamel.yaml import YAML
 
@@ -17,14 +18,17 @@ import palimpsest
 from palimpsest.cli.context import asset_of, environment
 from palimpsest.cli.decisions import DataSource
 from palimpsest.cli.init import check_source, read_label, read_labels, read_schema, render_settings
-from palimpsest.errors import DataError, ParamsError
+from palimpsest.errors import DataError, ModelError, ParamsError
 from palimpsest.params.load import LEDGER_VARIABLE, load, loads
 from palimpsest.params.schema import Params
 from palimpsest.params.text import scalar
 from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Run
 from palimpsest.privacy.ledger.rules import preview
+from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.records.schema import default_delta
-from stages import preprocess
+from palimpsest.twins.models import save_base
+from stages import inputs, preprocess
 from stages.spenders import Prices, spenders
 
 
@@ -93,6 +97,49 @@ def test_a_large_named_model_trains_adapters(tmp_path: Path, rows: int, rank: in
     published = settings(lm=str(tmp_path), preset="paper-000", wanted=None)
     assert {model.train.lora_rank for model in published.lms.values()} == {0}
     assert ("lora_rank" in render_settings(source(lm=str(tmp_path), wanted=None))["params.yaml"]) == (rank > 0)
+
+
+def test_a_fault_of_a_model_is_told_before_anything_is_written_and_by_a_run_in_the_same_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = write_files(tmp_path / "home")
+    save_base(("lamp", "hums"), 0.5, 1, home / "model")
+    short = init(home, home / "work", lm=home / "model")
+    assert "has 24 positions, too few for a prompt and a text of 64 tokens" in short.stderr
+    (home / "model" / "tokenizer.json").unlink()
+    done = init(home, home / "work", lm=home / "model")
+    assert done.exit_code == 1
+    assert f"The model in '{home / 'model'}' has no tokenizer.\n  what to do: Save" in done.stderr
+    assert sorted(path.name for path in home.iterdir()) == ["model", "own.csv", "public.csv"]
+    assert init(home, home / "work", "--no-check", lm=home / "model").exit_code == 0
+    monkeypatch.chdir(home / "work")
+    with pytest.raises(ModelError) as caught:
+        inputs.run()
+    assert caught.value.lines == done.stderr.strip()
+
+
+def test_a_model_that_does_not_run_is_not_looked_at(tmp_path: Path) -> None:
+    home = write_files(tmp_path / "home")
+    (home / "model").mkdir()
+    assert init(home, home / "work", lm=home / "model", method="select").exit_code == 0
+
+
+def test_the_licence_of_the_public_file_is_a_decision(tmp_path: Path) -> None:
+    home = write_files(tmp_path / "home")
+    assert init(home, home / "work", public_license="CC-BY-4.0").exit_code == 0
+    assert load(home / "work").dataset.public_license == "CC-BY-4.0"
+    assert settings().dataset.public_license is None
+
+
+def test_the_folder_of_a_model_counts_from_where_the_command_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = write_files(tmp_path / "home")
+    save_base(("lamp", "hums"), 0.5, 1, home / "model")
+    monkeypatch.chdir(home)
+    done = init(home, Path("work"), "--no-check", lm="model")
+    assert done.exit_code == 0, done.output
+    assert load(home / "work").models.lm == str(home / "model")
 
 
 @pytest.mark.parametrize("n_public", [20, 21, 100, 191, 192, 12_288, 10**9])
@@ -223,7 +270,7 @@ FAILING = {
     "one column for both": ({"text": "team"}, "--text and --label are both 'team'"),
     "a text for a person": ({"unit": "body", "persons": 100}, "--unit and --text are both 'body'"),
     "what is bad": ({"bad_rows": "skip"}, "--bad-rows is 'skip'"),
-    "too few": ({"n_public": 19}, "--n-public is 19"),
+    "too few": ({"n_public": 19}, "--rows-about is 19"),
     "delta above 1/n": ({"delta": 0.1}, "--delta is 0.1; allowed is 1e-12 to 1 / n for 600 records"),
     "no budget": ({"budget": -1}, "--budget is -1"),
     "infinite epsilon": ({"epsilon": "inf"}, "--epsilon"),
@@ -269,7 +316,46 @@ def test_a_ledger_inside_the_workspace_is_refused(tmp_path: Path) -> None:
     assert {path.name for path in home.iterdir()} == {"own.csv", "public.csv"}
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+@pytest.mark.parametrize(
+    ("header", "named"),
+    [("id,body,team,who wrote", "nothing reads: 'id', 'who wrote'."), ("7,body,team,who", "nothing reads. (")],
+)
+def test_columns_that_nothing_reads_are_named_once_on_the_owners_terminal_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, header: str, named: str, terminal: bool
+) -> None:
+    """Not where one looks like a value: the header may be a row."""
+    home = write_files(tmp_path / "home")
+    (home / "own.csv").write_text(f"{header}\n1,some text,a,me\n")
+    for module in ("console", "init"):
+        monkeypatch.setattr(f"palimpsest.cli.{module}.owners_terminal", lambda: terminal)
+    done = init(home, home / "work")
+    assert done.exit_code == 0, done.output
+    assert done.stderr.count("nothing reads") == terminal
+    assert (named in done.stderr) == terminal
+    assert "nothing reads" not in done.stdout
+    assert "who" not in done.stdout
+    files = [path for path in (home / "work").rglob("*") if path.is_file()]
+    assert not [path for path in files if b"who wrote" in path.read_bytes()]
+
+
+def reserve(home: Path) -> None:
+    """Let a run of the data set reserve one query."""
+    run, asked = Run("fit", "a", "release", "rows", "plan"), PlannedQuery("votes", GaussianDpEvent(20.0))
+    Ledger.open(f"sqlite:///{home / 'ledger.db'}").reserve("notes", run, [asked])
+
+
+def test_what_was_declared_wrongly_is_corrected_while_nothing_was_charged(place: Place) -> None:
+    done = init(place.home, place.workspace, "--force", n_public=700)
+    assert done.exit_code == 0, done.output
+    words = " ".join(done.stdout.split())
+    assert "notes: nothing was charged under its earlier terms, which are corrected: delta " in words
+    assert "n_public 700, not 600" in words
+    assert place.call("plan").exit_code == 0
+
+
 def test_other_terms_than_the_ledgers_are_refused_before_anything_is_written(place: Place) -> None:
+    reserve(place.home)
     done = init(place.home, place.home / "second", n_public=700)
     assert done.exit_code == 1
     assert "other terms" in done.stderr
@@ -294,7 +380,7 @@ def test_force_overwrites_settings_and_keeps_ignore_files(place: Place) -> None:
     options = [
         "--text", "body", "--label", "team", "--labels", "a=The first, b=The second",
         "--public", place.home / "public.csv",
-        "--n-public", 600, "--asset", "notes", "--budget", 9, "--method", "dp_lm", "--force",
+        "--rows-about", 600, "--asset", "notes", "--budget", 9, "--method", "dp_lm", "--force",
     ]  # fmt: skip
     done = place.call("init", place.home / "own.csv", *options)
     assert done.exit_code == 0, done.output
@@ -323,7 +409,7 @@ def test_a_dvc_project_of_somebodys_is_left_as_it_is(
         (home / "params.yaml").write_text("train: {epochs: 3}\n")
     before, ledger = files_in(home), tmp_path / "ledger.db"
     monkeypatch.setenv(LEDGER_VARIABLE, str(ledger))
-    asked = ["--text", "body", "--label", "team", "--labels", "a,b", "--n-public", 600, "--asset", "notes"]
+    asked = ["--text", "body", "--label", "team", "--labels", "a,b", "--rows-about", 600, "--asset", "notes"]
     asked += ["--public", home / "public.csv"]
     commands = [["init", home / "own.csv", *asked, "--workspace", home]]
     commands += [[*commands[0], "--force"]]
@@ -345,7 +431,7 @@ def test_a_project_with_settings_of_its_own_is_left_as_it_is_too(tmp_path: Path,
     Repo.init(str(home), no_scm=True).close()
     (home / "params.yaml").write_text("train: {epochs: 3}\n")
     before = files_in(home)
-    asked = ["--text", "body", "--n-public", 600, "--public", home / "public.csv", "--asset", "notes"]
+    asked = ["--text", "body", "--rows-about", 600, "--public", home / "public.csv", "--asset", "notes"]
     words = [home / "own.csv", *asked] if command == "synth" else []
     done = call(command, *words, "--dir", home, ledger=tmp_path / "ledger.db")
     assert done.exit_code == 1, done.output
@@ -396,6 +482,20 @@ def test_git_never_holds_what_tells_of_private_files(tmp_path: Path, inside: boo
     assert "dvc.lock" in ran("git", "ls-files").split()
     ran("git", "commit", "-q", "-m", "all")
     ran("dvc", "metrics", "diff", "HEAD")
+
+
+@pytest.mark.parametrize("python", [None, "echo No module named stages >&2; exit 1"], ids=["none", "another"])
+def test_dvc_without_the_environment_says_to_activate_it(python: str | None, tmp_path: Path) -> None:
+    home = write_files(tmp_path / "home")
+    assert init(home, home / "work", method="select").exit_code == 0
+    if python is not None:
+        (home / "python").write_text(f"#!/bin/sh\n{python}\n")
+        (home / "python").chmod(0o700)
+    own = environment() | {"PATH": str(home), "SHELL": "/bin/sh"}
+    command = [sys.executable, "-m", "dvc", "repro", "preprocess"]
+    done = subprocess.run(command, cwd=home / "work", env=own, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "failed to run: python -P -m stages.inputs # not found? Activate the environment that has" in done.stderr
 
 
 def test_no_row_is_quoted(tmp_path: Path) -> None:
@@ -462,6 +562,11 @@ def test_the_first_variant_is_of_the_method_that_is_wanted(wanted: str, task: di
     row = params.variants[f"{wanted}3"]
     assert row.method == wanted
     assert wanted == "predict" or (getattr(row, wanted).class_means is None) == bool(task)
+
+
+@pytest.mark.parametrize("wanted", [*FIRST, "select"])
+def test_the_first_variant_has_as_many_rows_as_are_wanted(wanted: str) -> None:
+    assert getattr(settings(wanted=wanted, rows=321).variants[f"{wanted}3"], wanted).rows == 321
 
 
 @pytest.mark.parametrize("wanted", ["select", None])
@@ -550,7 +655,7 @@ def test_a_workspace_for_records_in_lines(tmp_path: Path) -> None:
     (home / "film.json").write_text('{"type": "object", "properties": {"title": {}}}', encoding="utf-8")
     options = [
         "--task", "json", "--json-schema", home / "film.json", "--text", "*", "--public", home / "public.jsonl",
-        "--n-public", 600, "--asset", "films", "--workspace", home / "work",
+        "--rows-about", 600, "--asset", "films", "--workspace", home / "work",
     ]  # fmt: skip
     done = call("init", home / "films.jsonl", *options, ledger=home / "ledger.db")
     assert done.exit_code == 0, done.output
@@ -575,6 +680,7 @@ def test_prompts_are_in_the_words_that_were_asked_for() -> None:
     ("changes", "problem", "remedy"),
     [
         ({"preset": "best"}, "--preset is 'best'", "Choose one of modern, paper-000"),
+        ({"preset": "paper-000", "wanted": None, "rows": 5}, "--rows is below 1, or beside a preset", "leave it out"),
         ({"preset": "paper-002", "wanted": "evolve"}, "--method and --preset paper-002 are both given", "Leave one"),
         (
             {"preset": "paper-004", "wanted": None, "label": None, "labels": {}},
@@ -642,6 +748,7 @@ def test_milestones_that_are_said_are_those_of_every_workspace_of_the_data_set(t
     again = init(home, home / "second")
     assert again.exit_code == 0, again.output
     assert budget(home / "second")["milestones"] == [4.0, 8.0]
+    reserve(home)
     other = init(home, home / "third", "--milestones", 5)
     assert other.exit_code == 1
     assert "registered with other terms: milestones (4.0, 8.0), not (5.0,)" in " ".join(other.output.split())
@@ -650,6 +757,7 @@ def test_milestones_that_are_said_are_those_of_every_workspace_of_the_data_set(t
 def test_another_filter_than_the_registered_one_is_named(tmp_path: Path) -> None:
     home = write_files(tmp_path / "home")
     assert init(home, home / "work", "--milestones", 4).exit_code == 0
+    reserve(home)
     other = init(home, home / "second", "--filter", "renyi")
     assert other.exit_code == 1
     assert "filter gdp, not renyi" in " ".join(other.output.split())

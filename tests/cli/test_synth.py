@@ -124,6 +124,26 @@ def test_the_same_line_again_shows_the_rows_and_charges_nothing(ran: tuple[Home,
     assert rows_of(done.stdout).keys() == WORDS.keys()
 
 
+def test_the_same_rows_in_another_order_are_not_asked_about_and_other_rows_are(
+    ran: tuple[Home, Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody could answer here."""
+    monkeypatch.delenv("PYTEST_CURRENT_TEST")
+    monkeypatch.setattr(run, "serve_stages", lambda _: nullcontext(warm()))
+    home, before = ran[0], ran[0].spent
+    file = home.folder / "Own notes.csv"
+    head, *rows = file.read_text().splitlines()
+    file.write_text("\n".join([head, *rows[::-1], ""]))
+    done = home.line()
+    assert (done.exit_code, home.spent) == (0, before), done.output
+    assert "to see whether its rows were charged before" in done.stdout
+    file.write_text("\n".join([head, *rows[1:], ""]))
+    done = home.line()
+    assert (done.exit_code, home.spent) == (1, before)
+    assert "would charge epsilon" in done.stderr
+    file.write_text("\n".join([head, *rows, ""]))
+
+
 def test_another_line_for_the_same_folder_is_refused(ran: tuple[Home, Result]) -> None:
     done = ran[0].line("--max-length", 50, epsilon=1)
     assert done.exit_code == 1

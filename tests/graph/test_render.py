@@ -135,7 +135,7 @@ def test_a_workspaces_own_folder_of_stages_stands_not_before_ours(tmp_path: Path
     (tmp_path / "stages").mkdir()
     for name in ("__init__", "inputs"):
         (tmp_path / f"stages/{name}.py").write_text("raise SystemExit('its own')")
-    command = [sys.executable, *document(EVERY)["stages"]["inputs"]["cmd"].split()[1:]]
+    command = [sys.executable, *document(EVERY)["stages"]["inputs"]["cmd"].partition(" #")[0].split()[1:]]
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
     done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
     assert (done.returncode, "There is no params.yaml here" in done.stderr, "its own" in done.stderr) == (

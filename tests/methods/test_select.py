@@ -16,7 +16,7 @@ from palimpsest.methods.select.declaration import SelectSettings
 from palimpsest.methods.select.fit import Chosen, Select
 from palimpsest.methods.select.fit import plan as planned
 from palimpsest.methods.shared.base import Budget, Plan
-from palimpsest.methods.shared.means import Candidates, ClassSums, choose, public_candidates
+from palimpsest.methods.shared.means import Candidates, ClassSums, choose, estimate_means, public_candidates
 from palimpsest.privacy.accounting import epsilon, gdp_epsilon, is_private, zcdp_rho
 from palimpsest.privacy.means import GRID, class_steps, unit_rows
 from palimpsest.records.record import Record
@@ -344,3 +344,57 @@ def test_counts_are_met_until_the_texts_in_domain_run_out(points, sums, wanted, 
 @pytest.mark.parametrize("broken", [np.inf, -np.inf, np.nan])
 def test_a_vector_that_is_no_number_has_no_direction(broken):
     assert unit_rows(np.array([[broken, 1.0], [3.0, 4.0]])).round(12).tolist() == [[0.0, 0.0], [0.6, 0.8]]
+
+
+# What noisy sums say of the means.
+
+CENTRE = np.eye(40)[0]
+
+
+def clusters(rng: np.random.Generator, labels: int, records: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Public unit vectors (n, 40) of all labels, the labels' exact sums, and directions that set them apart."""
+    apart = np.zeros((labels, 40))
+    apart[:, 1:9] = rng.normal(0, 0.2, (labels, 8))
+    public = unit_rows(CENTRE + np.repeat(apart, 100, axis=0) + 0.05 * rng.normal(size=(100 * labels, 40)))
+    own = CENTRE + np.repeat(apart, records, axis=0) + 0.05 * rng.normal(size=(records * labels, 40))
+    return public, unit_rows(own).reshape(labels, records, 40).sum(axis=1), apart
+
+
+def angle(found: np.ndarray, exact: np.ndarray) -> float:
+    """How far the differences between labels point elsewhere."""
+    one, other = (unit_rows(unit_rows(each) - unit_rows(each).mean(axis=0)) for each in (found, exact))
+    return float(1.0 - (one * other).sum(axis=1).mean())
+
+
+@pytest.mark.parametrize("sigma", [2.0, 5.0, 10.0])
+def test_noise_where_no_candidate_lies_is_taken_out(sigma):
+    public, exact, _ = clusters(np.random.default_rng(0), 6, 20)
+    noisy = exact + np.random.default_rng(1).normal(0, sigma, exact.shape)
+    assert angle(estimate_means(ClassSums(tuple("abcdef"), noisy, sigma, 20.0), public), exact) < angle(noisy, exact)
+
+
+def test_without_noise_sums_stay_as_they_are():
+    public, exact, apart = clusters(np.random.default_rng(0), 6, 20)
+    assert estimate_means(ClassSums(tuple("abcdef"), exact, 0.0, 20.0, unit_rows(apart)), public) is exact
+
+
+def test_the_more_noise_the_more_descriptions_help():
+    public, exact, apart = clusters(np.random.default_rng(0), 6, 20)
+    gains = []
+    for sigma in (0.2, 1.0, 5.0, 20.0):
+        noisy = exact + np.random.default_rng(1).normal(0, sigma, exact.shape)
+        found = ClassSums(tuple("abcdef"), noisy, sigma, 20.0)
+        told = replace(found, named=unit_rows(CENTRE + apart))
+        gains.append(angle(estimate_means(found, public), exact) - angle(estimate_means(told, public), exact))
+    assert gains[0] > 0.0
+    assert gains == sorted(gains)
+
+
+def test_descriptions_that_contradict_the_rows_are_left_aside():
+    public, exact, apart = clusters(np.random.default_rng(0), 6, 200)
+    noisy = exact + np.random.default_rng(1).normal(0, 5.0, exact.shape)
+    found = ClassSums(tuple("abcdef"), noisy, 5.0, 200.0)
+    wrong = replace(found, named=unit_rows(CENTRE - apart))
+    assert estimate_means(wrong, public) == pytest.approx(
+        estimate_means(replace(found, named=np.ones((6, 40))), public), abs=1e-12
+    )

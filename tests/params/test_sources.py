@@ -1,18 +1,20 @@
 """Whatever params.yaml names as public is on the list of what is checked, loaded and stated."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
+from ruamel.yaml import YAML
 
 from palimpsest.models.chat.settings import Endpoint, LocalChatSettings
-from palimpsest.params.load import parse
+from palimpsest.params.load import loads, parse
 from palimpsest.params.schema import Params
-from palimpsest.params.sources import public_sources
+from palimpsest.params.sources import describe_public_rows, public_sources
 from palimpsest.settings import descriptions
 from tests.models.chat.asked import LENGTH, PROMPTS
-from tests.settings_file import demo
+from tests.settings_file import FULL, demo
 
 WORDS = (
     "folder",
@@ -69,6 +71,41 @@ def test_every_source_is_named_once_with_its_key():
 )
 def test_what_is_made_of_public_text_or_not_named_is_no_source(key: str, value: str | None):
     assert f"models.{key}" not in {source.key for source in public_sources(parse(body(**{key: value})))}
+
+
+def said_of_rows(**sections: Any) -> dict[str, str]:
+    """Variant of the demo -> what is said of its rows, with further entries of sections of its params.yaml."""
+    content = YAML(typ="safe", pure=True).load(FULL.read_text(encoding="utf-8"))
+    for name, entries in sections.items():
+        content.setdefault(name, {}).update(entries)
+    params = loads(json.dumps(content).replace("Infinity", ".inf"))
+    said = {name: describe_public_rows(params, [name]).partition(" texts of the public")[0] for name in params.variants}
+    return {name: words.removeprefix(f"Rows of {name} ") for name, words in said.items() if words}
+
+
+def test_rows_that_are_public_texts_word_for_word_are_known():
+    usual = {"select3": "are", "embed3": "can be"}
+    corpus, base = {"kind": "corpus", "neighbours": 9}, {"kind": "base", "max_tokens": 48}
+    assert said_of_rows() == said_of_rows(authors={"base": base | {"start": "corpus"}}) == usual
+    assert said_of_rows(authors={"base": base | {"start": "whole"}}) == usual | {"evolve3": "can be"}
+    assert said_of_rows(authors={"base": corpus}) == usual | {"evolve3": "are"}
+    voted = {"method": "vote_select", "epsilon": 6.0}
+    chosen = {"method": "choose", "epsilon": 9.0, "from": ["predict3", "embed3"]}
+    further = {"voted": voted | {"from": "select3"}, "own": voted | {"from": "evolve3"}, "chosen": chosen}
+    assert said_of_rows(variants=further) == usual | {"voted": "are", "chosen": "can be"}
+    first = {"embed3": {"method": "embed", "epsilon": 3.0, "from": "small", "zero_shot": "fresh"}}
+    for beside, said in ((False, {"select3": "are"}), (True, usual)):
+        fresh = {"fresh": {"from": "base", "beside": beside}}
+        assert said_of_rows(variants=first, zero_shot=fresh) == said
+
+
+def test_rows_that_are_public_texts_are_told_together_with_their_licence():
+    content = demo()
+    content["dataset"]["public_license"] = "CC0-1.0"
+    told = describe_public_rows(parse(content), ("dp3", "select3", "embed3"))
+    assert told.startswith("Rows of select3 are texts of the public file word for word. Rows of embed3 can be texts")
+    assert told.endswith("Licence of that file: CC0-1.0.")
+    assert describe_public_rows(parse(content), ("dp3", "evolve3")) == ""
 
 
 def leaves(model: type[BaseModel], above: str = "") -> Iterator[tuple[str, str]]:

@@ -216,7 +216,8 @@ class Place:
             self._command(release)
 
     def _command(self, stage: Stage) -> None:
-        module, *arguments = (one for one in stage.cmd.split()[3:] if one != "stages.packaged")  # of `python -P -m ...`
+        words = stage.cmd.partition(" #")[0].split()[3:]  # of `python -P -m ...`
+        module, *arguments = (one for one in words if one != "stages.packaged")
         code, output = self.stage(import_module(module), *arguments)
         assert code == 0, output
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas
 import pytest
+from dp_accounting import GaussianDpEvent
 
 import palimpsest as p
 from palimpsest.api import RunFailed
@@ -13,6 +14,9 @@ from palimpsest.audit.ngrams import NgramAudit
 from palimpsest.errors import DataError, PalimpsestError, ParamsError
 from palimpsest.files import write_json
 from palimpsest.params.load import LEDGER_VARIABLE, read
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Run
+from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.records.record import Record
 from palimpsest.records.write import write_synthetic
 from palimpsest.workspace import PRIVATE, RECEIPTS, SYNTHETIC
@@ -87,6 +91,8 @@ def test_what_is_refused_leaves_no_table_and_no_other_one(tables: Tables, tmp_pa
             p.create(tmp_path / "work", private, public, **(LETTERS | wrong))
         assert contents(tmp_path / "work") == {}
     work = p.create(tmp_path / "work", private, public, **LETTERS)
+    run, asked = Run("fit", "a", "release", "rows", "plan"), PlannedQuery("votes", GaussianDpEvent(20.0))
+    Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}").reserve("letters", run, [asked])  # its size stays from then on
     before = contents(work.folder)
     for wrong in ({"text": "bodyy"}, {"n_public": 31}):
         with pytest.raises(PalimpsestError):

@@ -43,7 +43,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
 
 def init(place: Place, data: Path, *options: object) -> None:
     public = lines(place.home / "public.jsonl", [{"text": f"Plain public text {i}."} for i in range(40)])
-    common = ["--public", public, "--n-public", 60, "--asset", "rows", "--workspace", place.workspace]
+    common = ["--public", public, "--rows-about", 60, "--asset", "rows", "--workspace", place.workspace]
     done = CliRunner().invoke(app, [str(part) for part in ("init", data, *options, *common)])
     assert done.exit_code == 0, done.output
 

@@ -280,7 +280,7 @@ def test_several_processes_run_the_stage_by_its_name(
         (("dataset",), {"private": "/nowhere/rows.csv"}, "dataset.private is '/nowhere/rows.csv' in params.yaml"),
         (("dataset",), {"label": None}, "task classify needs `label`"),
         (("dataset",), {"asset": "another"}, "'another' is not registered"),
-        (("dataset",), {"n_public": 500}, "These never change for a data set"),
+        (("dataset",), {"n_public": 500}, "These never change once something was charged"),
         (("privacy", "budget"), {"epsilon": 30.0}, "the ledger at 20"),
         ((), {"version": "0.0.1"}, "version is '0.0.1' in params.yaml"),
     ],

@@ -1,7 +1,6 @@
 """Remotes in a real S3-compatible server: which files go where, and what a second clone does with them."""
 
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +8,7 @@ from pathlib import Path
 import pytest
 from dvc.repo import Repo
 
+from bench import s3
 from bench.pages import ROOT, blocks
 from palimpsest.cli.context import environment, open_workspace
 from palimpsest.cli.graph import standings
@@ -45,15 +45,10 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     folder = tmp_path_factory.mktemp("store")
     for bucket in (PRIVATE, RELEASE):
         (folder / bucket).mkdir()
-    tool = str(Path(sys.executable).with_name("rclone"))
-    command = [tool, "serve", "s3", str(folder), "--addr", "127.0.0.1:0", "--auth-key", f"{KEY},{SECRET}"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server, pytest.MonkeyPatch.context() as patch:
-        assert server.stderr is not None
-        line = next(line for line in server.stderr if "[http://" in line)
+    with s3.server(folder, KEY, SECRET) as address, pytest.MonkeyPatch.context() as patch:
         for name, text in {"ACCESS_KEY_ID": KEY, "SECRET_ACCESS_KEY": SECRET, "DEFAULT_REGION": "here"}.items():
             patch.setenv(f"AWS_{name}", text)
-        yield Store(line.partition("[")[2].rstrip().rstrip("/]"), folder)
-        server.terminate()
+        yield Store(address, folder)
 
 
 @pytest.fixture(scope="module")

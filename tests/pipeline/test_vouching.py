@@ -155,7 +155,7 @@ def test_the_first_stage_refuses_it(place: Place, key: str):
 
 
 def test_init_refuses_it(place: Place, tmp_path: Path):
-    options = ["--text", "body", "--label", "team", "--labels", "a,b", "--n-public", "400", "--asset", "another"]
+    options = ["--text", "body", "--label", "team", "--labels", "a,b", "--rows-about", "400", "--asset", "another"]
     shutil.copy(place.private, tmp_path / "innocent.csv")
     (tmp_path / "linked.csv").symlink_to(place.private)
     itself, copied = "error: --public is the same file as DATA", "error: --public points at a copy of private rows"

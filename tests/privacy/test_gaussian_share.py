@@ -321,6 +321,8 @@ def test_a_reference_takes_nothing(gaussian_ledger):
 
 
 def test_the_filter_is_fixed_at_registration(gaussian_ledger):
+    """From the first reservation on."""
+    gaussian_ledger.reserve("tickets", run("any"), [PlannedQuery("query", dpa.GaussianDpEvent(9.0))])
     with pytest.raises(LedgerError, match="filter gdp, not renyi"):
         gaussian_ledger.register(replace(ASSET, filter="renyi"))
     with pytest.raises(ValueError, match="filter"):

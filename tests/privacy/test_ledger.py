@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import dp_accounting as dpa
@@ -24,6 +25,7 @@ from palimpsest.errors import BudgetExceeded, LedgerError
 from palimpsest.privacy.ledger import chain, database
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Asset, Run, canonical_json
+from palimpsest.privacy.ledger.store import Store
 from palimpsest.privacy.ledger.witness import VARIABLE
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.session import paid_charges
@@ -357,13 +359,81 @@ def test_cells_of_another_data_version_add(small, run):
 # --- assets
 
 
-def test_registering_twice_keeps_the_key_and_other_terms_are_refused(ledger, asset):
+def test_registering_twice_keeps_the_key_and_other_terms_are_refused(ledger, asset, run):
     known = ledger.asset("tickets")
     assert ledger.register(asset) == known
     assert len(known.key) == 32
     assert known.key.hex() not in repr(known)
+    ledger.reserve("tickets", run(), [ONE])
     with pytest.raises(LedgerError, match="other terms"):
         ledger.register(replace(asset, delta=1e-4))
+
+
+CORRECTED = [
+    replace(ASSET, n_public=500),
+    replace(ASSET, delta=1e-6, epsilon=9.0),
+    replace(ASSET, unit="person", unit_column="who"),
+    replace(ASSET, filter="gdp", milestones=(1.0,)),
+]
+MISMATCH = "with other terms|as the unit of privacy"
+
+
+@pytest.mark.parametrize(
+    "steps", list(product(["correct", "reserve", "reference", "begin", "refund"], repeat=3)), ids="-".join
+)
+def test_terms_are_corrected_until_the_first_reservation_and_never_after_it(sqlite_url, run, steps):
+    ledger, wanted, reserved = Ledger.create(sqlite_url), ASSET, []
+    key = ledger.register(ASSET).key
+    for step, terms in zip((*steps, "correct"), CORRECTED, strict=True):
+        head = ledger.head()
+        if step == "correct" and reserved:
+            with pytest.raises(LedgerError, match=MISMATCH):
+                ledger.register(terms)
+            assert ledger.head() == head, "nothing is written"
+        elif step == "correct":
+            wanted = terms
+            assert ledger.register(terms) == ledger.register(terms) == ledger.asset("tickets")
+            assert [cap.epsilon for cap in ledger.books().caps("tickets")] == [terms.epsilon]
+        elif step in ("reserve", "reference"):
+            purpose = "release" if step == "reserve" else "reference"
+            reserved += ledger.reserve("tickets", run(purpose=purpose, variant=head), [ONE]).charges
+        else:
+            waiting = [one for one in ledger.charges("tickets") if one.state == "reserved"]
+            for charge in waiting:
+                ledger.begin(charge) if step == "begin" else ledger.refund([charge])
+    assert replace(ledger.asset("tickets"), key=b"") == wanted
+    assert ledger.asset("tickets").key == key
+    assert ledger.books().milestones("tickets") == wanted.milestones
+    assert ledger.books().faults("tickets") == []
+
+
+def test_what_another_name_of_the_same_rows_or_a_lost_ledger_charged_closes_the_terms_too(small, run):
+    small.reserve("tickets", run(), [ONE])
+    for name in ("second", "third"):
+        small.register(replace(ASSET, name=name), lost=name == "third")
+    small.allow_same_rows("second", "the same file", "rows")
+    small.allow_same_rows("tickets", "the same file", "rows")
+    for name in ("second", "third"):
+        with pytest.raises(LedgerError, match=MISMATCH):
+            small.register(replace(CORRECTED[0], name=name))
+    small.register(replace(ASSET, name="fourth"))
+    with pytest.raises(LedgerError, match=MISMATCH):
+        small.register(replace(CORRECTED[0], name="fourth"), lost=True)
+
+
+def test_a_share_of_a_team_survives_a_correction(small):
+    small.cap_team("tickets", "research", 2.0)
+    small.register(CORRECTED[0])
+    assert small.asset("tickets").teams == (("research", 2.0),)
+
+
+def test_a_cap_that_was_raised_after_a_charge_stays_in_sight(small, run, sqlite_url):
+    """Also where somebody writes another registration behind it."""
+    small.reserve("tickets", run(), [ONE])
+    small.amend("tickets", 9.0)
+    with Store.open(sqlite_url).write() as writing:
+        writing.register_anew(replace(small.asset("tickets"), epsilon=9.0))
+    assert [cap.epsilon for cap in small.books().caps("tickets")] == [4.0, 9.0, 9.0]
 
 
 def receipt_of(ledger, reservation, **changes):

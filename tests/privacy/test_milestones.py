@@ -209,6 +209,8 @@ def test_milestones_never_change(tmp_path: Path) -> None:
     ledger = Ledger.create(f"sqlite:///{tmp_path / 'ledger.sqlite'}")
     ledger.register(asset((1.0, 3.0)))
     assert ledger.register(asset((1.0, 3.0))).milestones == (1.0, 3.0)
+    query = PlannedQuery("votes", dpa.GaussianDpEvent(9.0))
+    ledger.reserve("notes", Run("select", "a", "release", "rows", "plan"), [query])
     with pytest.raises(LedgerError, match=r"milestones \(1.0, 3.0\), not \(2.0,\)"):
         ledger.register(asset((2.0,)))
     ledger.amend("notes", 0.5)

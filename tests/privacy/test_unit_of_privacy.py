@@ -174,6 +174,7 @@ CHANGES = [(old, new) for old in SCHEMAS for new in SCHEMAS if old != new]
 def test_an_asset_is_closed_to_another_unit(book, run, old, new):
     """Refused where it is registered and where it is charged, before a row is read; nothing is written."""
     ledger = book(SCHEMAS[old])
+    reserved(ledger, run)
     entries = ledger.books().entries
     with pytest.raises(LedgerError, match="as the unit of privacy") as caught:
         ledger.register(asset_for(SCHEMAS[new]))
@@ -186,7 +187,26 @@ def test_an_asset_is_closed_to_another_unit(book, run, old, new):
     with pytest.raises(LedgerError, match="as the unit of privacy"), metered(*asked):
         raise AssertionError("it must not open")
     assert ledger.books().entries == entries
-    assert states(ledger) == []
+    assert states(ledger) == ["reserved"]
+
+
+@pytest.mark.parametrize(("old", "new"), CHANGES)
+def test_a_run_whose_unit_is_corrected_while_it_reserves_reads_no_row(book, run, old, new, monkeypatch):
+    ledger, reserve = book(SCHEMAS[old]), Ledger.reserve
+
+    def late(self: Ledger, *asked: Any, **how: Any) -> Reservation:
+        self.register(asset_for(SCHEMAS[new]))
+        return reserve(self, *asked, **how)
+
+    monkeypatch.setattr(Ledger, "reserve", late)
+
+    def unread() -> Sequence[PrivateRow]:
+        raise AssertionError("a row was read")
+
+    asked = ledger, SCHEMAS[old], run(), [PlannedQuery("counted", EVENT)], unread, NoiseSource()
+    with pytest.raises(LedgerError, match="as the unit of privacy"), metered(*asked):
+        raise AssertionError("it must not open")
+    assert states(ledger) == ["refunded"]
 
 
 @pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS)

@@ -95,7 +95,7 @@ def test_a_check_goes_to_the_end_and_holds_no_value(tmp_path: Path) -> None:
     assert [(each.kind, each.row, each.line) for each in found.faults] == [
         (Kind.LABEL, 2, 4), (Kind.FIELDS, 4, 6), (Kind.LONG, 5, 7), (Kind.EMPTY, 6, 8),
     ]  # fmt: skip
-    assert (found.rows, found.persons, found.labels) == (3, 2, {"a", "b"})
+    assert (found.rows, found.persons, found.labels) == (3, 2, {"a": 2, "b": 1})
     assert SECRET not in json.dumps(found.faults)
 
 

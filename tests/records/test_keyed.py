@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from palimpsest.privacy.ledger.records import Run
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.records.keyed import digest, fingerprint, likeness, normalise, sorted_digests
 from palimpsest.records.private import SplitRow
@@ -101,3 +102,14 @@ def test_digests_are_sorted_as_bytes_are_zeros_at_their_ends_too():
     digests = [os.urandom(32) for _ in range(200)]
     digests += [bytes(32), b"a" + bytes(31), b"a" * 31 + b"\0", b"\xff" * 32, b"\x7f" * 32] * 2
     assert sorted_digests(iter(digests)) == b"".join(sorted(digests))
+
+
+def test_what_ledgers_know_rows_by_is_as_it_was():
+    """Another hash of the same rows would be another run, and charged again."""
+    rows = [PrivateRow("a lamp", "returns"), PrivateRow("A  lamp", None, "who"), PrivateRow("a lamp", "returns")]
+    known = "9037e325e4ee23bf3675de8d7ed693e8656e92e4b37fccaaabc961917f9edee0"
+    assert {fingerprint(each, KEY) for each in (rows, rows[::-1])} == {known}
+    texts = [row.text for row in rows]
+    assert likeness(texts, KEY) == "4bca29799ceb38c4955c56fe0520d545f56873d7877181115a34261dfd78e8ea"
+    run = Run("select", "a", "release", known, "plan")
+    assert run.key == "f9c06b0b05d23a14dda6f1cb0bb3aaa6b1abcf3b80e0ac1d098df5af8164def9"

@@ -94,6 +94,7 @@ def test_a_test_file_is_the_test_part_whole_and_the_input_gives_none() -> None:
         ([], {}, "0 rows were read"),
         ([], {}, "2 of the 2 labels have no row"),
         ([RawRow("", "a")], {}, "All rows have the same label"),
+        ([*tickets(100)[::2], RawRow("x", "b")], {}, "1 of the 2 labels have fewer than 10 rows"),
     ],
 )
 def test_what_looks_odd_runs_with_a_warning(rows: list[RawRow], changes: dict[str, Any], warning: str) -> None:

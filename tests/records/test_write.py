@@ -24,6 +24,7 @@ from palimpsest.records.write import (
     read_public,
     read_split,
     read_synthetic,
+    shuffle_rows,
     split_texts,
     write_public,
     write_split,
@@ -201,3 +202,11 @@ def test_lines_of_records_do_not_pass_for_those_of_plain_text(tmp_path: Path) ->
     """Else words could be left out of the lines of any release."""
     write_synthetic(map(Record, OBJECTS), tmp_path / "dp3", "*", None)
     assert differences(tmp_path / "dp3", ["text"], whole=False)[1]
+
+
+def test_rows_are_shuffled_alike_each_time_and_none_is_lost() -> None:
+    rows = [Record(f"text {number}", "ab"[number // 50]) for number in range(100)]
+    shuffled = shuffle_rows(iter(rows))
+    assert shuffled == shuffle_rows(rows)
+    assert sorted(row.text for row in shuffled) == sorted(row.text for row in rows)
+    assert {row.label for row in shuffled[:10]} == {"a", "b"}

@@ -109,6 +109,27 @@ def test_a_release_holds(made: Workspace):
     assert (found.problems, found.pinned, len(found.checks)) == ([], False, 6)
 
 
+@pytest.mark.parametrize("licence", [None, "CC-BY-4.0"])
+def test_that_rows_are_public_texts_is_said_in_the_first_lines(licence: str | None, own: Workspace):
+    own.edit("dataset", public_license=licence)
+    with inside(own):
+        stages.release.run()
+    folder = own.folder / "release"
+    said = (
+        f"Rows of {VARIANT} are texts of the public file word for word. People may have written them, and no epsilon "
+        f"covers these people. Licence of that file: {licence or 'not stated'}."
+    )
+    *_, text = (folder / "README.md").read_text(encoding="utf-8").split("---\n", 2)
+    assert text.split("\n")[1:4] == ["# Tickets, invented", "", said]
+    described = read_json(folder / "croissant.json")
+    assert described["description"].startswith(f"{said} Synthetic rows, computed")
+    assert said in described["rai:personalSensitiveInformation"][0]
+    page = (folder / "card.html").read_text(encoding="utf-8")
+    assert page.partition("<nav")[0].count(said) == 1
+    assert (page.count(said), "may be invented" in page) == (2, False)
+    assert verify_release(folder).problems == []
+
+
 def test_nothing_of_the_private_zone_is_in_it(made: Workspace):
     told = texts(made.folder / "release")
     private = [SECRET, "the vase arrived in shards", "7654321", "5123457", "987654", *PRIVATE_HASHES.values()]

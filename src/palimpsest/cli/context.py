@@ -21,7 +21,7 @@ from palimpsest.params.file import RESOLVED
 from palimpsest.params.load import ledger_url, load, read, render_params
 from palimpsest.params.schema import Params
 from palimpsest.privacy.ledger.books import Books
-from palimpsest.privacy.ledger.ledger import Ledger, require_terms
+from palimpsest.privacy.ledger.ledger import Ledger, describe_differences, require_terms
 from palimpsest.privacy.ledger.records import Asset, require_unit
 from palimpsest.privacy.ledger.witness import receipt_heads
 from palimpsest.privacy.shown import delta_up, up
@@ -117,7 +117,10 @@ def enter(params: Params, workspace: Path, *, amend: bool = False, lost: bool = 
         ledger.books().require_alone(asset.name)
     if amend:
         _amend(ledger, asset)
+    before = ledger.books().find_asset(asset.name)
     known = ledger.register(asset, lost=lost)
+    if before is not None and (changed := describe_differences(known, before)):
+        print(f"{known.name}: nothing was charged under its earlier terms, which are corrected: {changed}")
     if known.after_loss:
         print(f"{known.name}: an earlier ledger is lost; what it spent is unknown and in no total")
     print(
@@ -163,7 +166,8 @@ def open_workspace(workspace: Path) -> Context:
         raise LedgerError(
             f"params.yaml gives asset {known.name!r} delta {wanted.delta!r} and {wanted.n_public} {wanted.unit}s; it "
             f"is registered with {known.delta!r} and {known.n_public}.",
-            "These never change for a data set: restore them in params.yaml.",
+            "These never change once something was charged: restore them in params.yaml. Before that, `palimpsest "
+            "register` corrects them.",
         )
     if known.epsilon != wanted.epsilon:
         raise LedgerError(

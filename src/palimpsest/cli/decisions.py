@@ -42,18 +42,19 @@ _BEGINS = {"classify": "select", "span": "predict"}  # the method to begin with
 
 @dataclass(frozen=True)
 class DataSource:
-    """The options of `init` about the data. Nothing in it is read out of the data."""
+    """The options of `init` about the data: tables by path or address. Nothing in it is read out of the data."""
 
-    data: Path
+    data: Path | str
     text: str
-    public: Path
+    public: Path | str
     n_public: int
     asset: str
     label: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
-    test: Path | None = None
-    public_test: Path | None = None
+    test: Path | str | None = None
+    public_test: Path | str | None = None
     public_labels: bool = False
+    public_license: str | None = None
     unit: str | None = None
     max_rows: int = 1
     persons: int | None = None
@@ -72,6 +73,7 @@ class DataSource:
     wanted: str | None = None
     bad_rows: str = "stop"
     language: str = "en"
+    rows: int | None = None
 
     @property
     def method(self) -> str:
@@ -168,7 +170,9 @@ def _public_models(source: DataSource) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the section of public models; a named language model is left as it is, and is prompted in words."""
     usual = "json" if source.task == "json" else "texts"
     words = {"words": source.words or usual} if source.worded else {}
-    yield _WORDED if words else "", {"models": {"lm": source.lm, "encoder": "embedded", **words}}
+    folder = Path(source.lm).expanduser()
+    lm = str(folder.resolve()) if folder.is_dir() else source.lm
+    yield _WORDED if words else "", {"models": {"lm": lm, "encoder": "embedded", **words}}
 
 
 def _dataset(source: DataSource) -> dict[str, Any]:
@@ -187,6 +191,7 @@ def _dataset(source: DataSource) -> dict[str, Any]:
         "bad_rows": None if source.bad_rows == "stop" else source.bad_rows,
         "test": _resolve_path(source.test),
         "public_test": _resolve_path(source.public_test),
+        "public_license": source.public_license,
         "public_labels": source.public_labels or None,
         "label": source.label,
         "labels": dict(source.labels) or None,
@@ -213,13 +218,15 @@ def _adapters(source: DataSource) -> dict[str, Any]:
 
 
 def _variant(source: DataSource) -> dict[str, Any]:
+    rows = {} if source.rows is None else {"rows": source.rows}
     if source.method == "dp_lm":
-        return {"method": "dp_lm", "from": source.row, "variant": "multitask" if source.labels else "plain"}
-    own = {"method": source.method, "epsilon": source.epsilon}
+        kind = "multitask" if source.labels else "plain"
+        return {"method": "dp_lm", "from": source.row, "variant": kind} | rows
+    own = {"method": source.method, "epsilon": source.epsilon} | rows
     reader = "taught/similar" if source.lm == EMBEDDED else "base"  # a named model reads words
     drawn = {"predict": reader, "evolve": "base", "embed": "small"}.get(source.method)
     return own if drawn is None else own | {"from": drawn}
 
 
-def _resolve_path(path: Path | None) -> str | None:
-    return None if path is None else str(path.resolve())
+def _resolve_path(path: Path | str | None) -> str | None:
+    return None if path is None else str(Path(path).resolve())

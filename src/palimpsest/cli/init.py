@@ -9,7 +9,7 @@ import json
 import logging
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,11 +21,12 @@ from ruamel.yaml.error import YAMLError
 from palimpsest.cli.console import owners_terminal, tell_owner
 from palimpsest.cli.context import asset_of, books_of, contents, enter
 from palimpsest.cli.decisions import DataSource, params_text
-from palimpsest.cli.lengths import fit_lengths
+from palimpsest.cli.lengths import fit_lengths, longest_text
 from palimpsest.cli.options import budget_problem, find_problems
 from palimpsest.errors import DataError, ParamsError
-from palimpsest.files import close_workspace, make_folder, read_json, write_json, write_text
+from palimpsest.files import atomic_path, close_workspace, make_folder, read_json, write_json, write_text
 from palimpsest.models.chat.settings import is_english
+from palimpsest.models.usable import require_usable
 from palimpsest.params.file import FILE, RESOLVED
 from palimpsest.params.load import loads
 from palimpsest.params.schema import USUAL_LENGTH, Params
@@ -34,23 +35,28 @@ from palimpsest.privacy.ledger.rules import preview
 from palimpsest.privacy.ledger.total import propose_milestones
 from palimpsest.records import schema as attributes
 from palimpsest.records.conformity import schema_problem
-from palimpsest.records.faults import NOTES, OF_THE_RECORD, Kind, Place, RecordError
+from palimpsest.records.faults import FLATTEN, NOTES, OF_THE_RECORD, Kind, Place, RecordError
 from palimpsest.records.formats import MissingColumn, names
 from palimpsest.records.preprocess import odd_labels, odd_public, odd_sizes
 from palimpsest.records.read import Checked, ColumnNames, Found, check, is_unicode, iter_rows, nobody_error
 from palimpsest.records.schema import PublicSchema
-from palimpsest.records.structured import unique_members
-from palimpsest.workspace import DVC, FAULT, GRAPH, PRIVATE, ROWS_REPORT, Zone
-from stages.vouching import require_vouched
+from palimpsest.records.sources import copied_suffix, copy, describe
+from palimpsest.records.structured import WHOLE_ROW, unique_members
+from palimpsest.workspace import DVC, FAULT, GIVEN, GRAPH, ORIGINS, PRIVATE, ROWS_REPORT, Zone
+from stages.inputs import LANGUAGE_MODELS
+from stages.vouching import named_sources, place_of, require_vouched
 
-_FOR_EVER = "What is declared never changes for a data set: to correct it, run init again with another --asset."
+_FOR_EVER = "What is declared never changes once something was charged: to correct it now, run init again with --force."
 _UNNAMED = "Some rows name no person and will be left out."
 LIST = PRIVATE / "check.json"
+_LOOKED_AT = 1 << 30  # bytes of each file of a model's weights
 _MOST_NAMES, _LONGEST_NAME, _MOST_WORDS = 30, 40, 3
 _HINTS = {
-    Kind.LABEL: "Labels are compared exactly, case and spaces too.",
+    Kind.LABEL: "Labels are compared exactly, case, spaces and how accents are written too. One with a comma in it is "
+    "named by --labels-file; an empty one is no label.",
     Kind.CODING: "Save the file as UTF-8.",
-    Kind.TYPE: "Write texts and labels as strings; null stands for none.",
+    Kind.TYPE: "Write texts and labels as strings; null is an empty text.",
+    Kind.NESTED: FLATTEN,
     Kind.RETURN: "Save the file with line ends of Unix or Windows; what follows could not be checked.",
     Kind.KEY: "Write every key in every line; null stands for none.",
 }
@@ -92,6 +98,7 @@ In this folder:
 To try another epsilon or method, add a variant to `params.yaml`; its comments have examples. To share rows, make a key
 with `palimpsest keys new`, name the variants under `release`, and run `palimpsest run release`.
 """
+_TABLES = ("data", "public", "test", "public_test")
 _OPTIONS = {"dataset.public": "--public", "dataset.public_test": "--public-test", "models.lm": "--lm"}
 _FOREIGN = """\
 language: the texts are {language}. The embedded models read English, so name models of that language in params.yaml:
@@ -129,13 +136,14 @@ class _Named:
 def _files_of(source: DataSource) -> Iterator[_Named]:
     """Yield all files of a data set."""
     keys, label = source.keys, source.label
-    yield _Named("DATA", source.data, ColumnNames(source.text, label, source.unit, keys, nobody=True))
+    yield _Named("DATA", Path(source.data), ColumnNames(source.text, label, source.unit, keys, nobody=True))
     public = ColumnNames(source.text, label if source.public_labels else None, keys=keys, plain=True)
-    yield _Named("--public", source.public, public)
+    yield _Named("--public", Path(source.public), public)
     if source.test is not None:
-        yield _Named("--test", source.test, ColumnNames(source.text, label, keys=keys))
+        yield _Named("--test", Path(source.test), ColumnNames(source.text, label, keys=keys))
     if source.public_test is not None:
-        yield _Named("--public-test", source.public_test, ColumnNames(source.text, label, keys=keys, plain=True))
+        columns = ColumnNames(source.text, label, keys=keys, plain=True)
+        yield _Named("--public-test", Path(source.public_test), columns)
 
 
 def check_first_rows(source: DataSource) -> None:
@@ -171,12 +179,27 @@ def _check_first(file: _Named, source: DataSource) -> None:
         said = f"{option} is {missing!r}: {file.path.name!r} has no such column.{there}"
         if file.option != "DATA":
             raise DataError(said, f"Name the columns of {file.path.name!r} as those of DATA are named.")
-        header = "" if ".jsonl" in file.path.name.lower() else ", or name the file's columns in its first row"
+        header = "" if ".json" in file.path.name.lower() else ", or name the file's columns in its first row"
         raise DataError(said, f"Correct {option}{header}. Case and spaces count.")
 
 
 def _columns_by_option(source: DataSource) -> Mapping[str, Sequence[str | None]]:
     return {"--text": [source.text], "--label": attributes.names(source.label), "--unit": [source.unit]}
+
+
+def tell_of_unread(source: DataSource) -> None:
+    """Name the columns of the private file that nothing reads, on the terminal of their owner alone.
+
+    Where one looks like a value, the header may be missing: the first row is then shown nowhere.
+    """
+    read = {source.text, *attributes.names(source.label), source.unit}
+    left = [name for name in _names_of(source.data) if name not in read]
+    if source.text == WHOLE_ROW or not left or not owners_terminal():
+        return
+    named = ", ".join(map(repr, left[:_MOST_NAMES])) + ", ..." * (len(left) > _MOST_NAMES)
+    shown = "" if any(_is_value(name, source.labels) for name in left) else f": {named}"
+    whole = '--task json --text "*" writes whole rows, of JSON lines'
+    tell_owner(f"note: synthetic rows will not have the columns that nothing reads{shown}. ({whole}.)")
 
 
 def _describe_columns(columns: Sequence[str], labels: Collection[str]) -> str:
@@ -227,6 +250,10 @@ def check_all(source: DataSource, schema: PublicSchema, workspace: Path, books: 
         keep(found, workspace)
         raise
     own = found["DATA"][1]
+    if not found["--public"][1].marks:
+        raise DataError("--public holds no text with a word.", "Name a file with public text of the same kind.")
+    if own.rows and not own.marks:
+        tell_owner("note: no text has a word: models may write from such rows, and hardly any audit can read them.")
     if source.unit is not None and own.rows and not own.persons:
         raise nobody_error(source.data, source.unit)
     for told in _describe_odd(own, schema, found["--public"][1].marks):
@@ -260,11 +287,12 @@ def _judge(file: _Named, checked: Checked, policy: str, workspace: Path) -> None
     droppable = OF_THE_RECORD if policy == "drop" and checked.rows else frozenset[Kind]()
     stops = [fault for fault in checked.faults if fault.kind not in NOTES | droppable]
     if stops:
+        place = file.path.name if file.path.parent.suffix == ".part" else str(file.path)  # a copy is a draft as yet
         shown, remedy = "", "Correct them."
         if owners_terminal():
             shown, remedy = f": {_describe_faults(stops)}", _remedy(stops, checked.rows)
         raise DataError(
-            f"{file.option} is {str(file.path)!r}, which has records that a run would stop at{shown}.",
+            f"{file.option} is {place!r}, which has records that a run would stop at{shown}.",
             f"{remedy} {str(workspace / LIST)!r} lists each with its kind and place.",
         )
     for words, kinds in (("records are left out", droppable), ("worth a look", NOTES - droppable)):
@@ -275,7 +303,9 @@ def _judge(file: _Named, checked: Checked, policy: str, workspace: Path) -> None
 def _describe_faults(faults: list[Found]) -> str:
     """Return the kinds of faults, and the place of the first."""
     first = faults[0]
-    return f"{'; '.join(dict.fromkeys(fault.kind for fault in faults))}. The first is {Place(first.row, first.line)}"
+    column = "" if first.column is None else f", column {first.column!r}"
+    kinds = "; ".join(dict.fromkeys(fault.kind for fault in faults))
+    return f"{kinds}. The first is {Place(first.row, first.line)}{column}"
 
 
 def _remedy(stops: list[Found], readable: int) -> str:
@@ -291,7 +321,7 @@ def _remedy(stops: list[Found], readable: int) -> str:
 
 def _describe_odd(checked: Checked, schema: PublicSchema, public: frozenset[int]) -> list[str]:
     """Return what is far from what was declared, or is public as well, without a count."""
-    seen = {label: int(label in checked.labels) for label in schema.label_names}
+    seen = {label: checked.labels.get(label, 0) for label in schema.label_names}
     sizes = [each.told for each in odd_sizes(checked.rows, checked.persons, schema)]
     unnamed = [_UNNAMED] if schema.unit_column is not None and checked.nobody else []
     others = [*odd_labels(seen), *odd_public(len(checked.marks & public))]
@@ -306,9 +336,19 @@ def tell_of_rows(workspace: Path) -> None:
             tell_owner(f"note: {told}")
 
 
-def read_label(column: str | None) -> str | None:
-    """Return the label column as it is named; several, separated by commas, as one name."""
-    if column is None or "," not in column:
+def _names_of(path: Path | str | None) -> list[str]:
+    """Return the names of a file's columns; none where it cannot be read, which is told later."""
+    with suppress(DataError):
+        return [] if path is None else names(Path(path))
+    return []
+
+
+def read_label(column: str | None, path: Path | str | None = None) -> str | None:
+    """Return the label column as it is named; several, separated by commas, as one name.
+
+    Where the file has a column with this very name, its commas separate nothing.
+    """
+    if column is None or "," not in column or column in _names_of(path):
         return column
     return attributes.join_parts([name.strip() for name in column.split(",")])
 
@@ -414,9 +454,10 @@ def init_workspace(
 ) -> None:
     """Register the asset, write params.yaml, dvc.yaml and the ignore files, and initialise DVC.
 
-    Everything that can be wrong with the options is found before anything is written. The first rows of each file are
-    read to find a missing column or a wrong format now rather than later, and with `check` all rows, to find those
-    that a run would stop at; these are then listed in `data/private/check.json`, and nothing else is written.
+    Everything that can be wrong with the options is found before anything is written. Tables that lie elsewhere are
+    then copied, and stay if all ends well. The first rows of each file are read to find a missing column or a wrong
+    format now rather than later, and with `check` all rows, to find those that a run would stop at; these are then
+    listed in `data/private/check.json`, and nothing else is written.
 
     Args:
         stays: the source with the places where its files will be, if those of `source` are drafts.
@@ -427,17 +468,45 @@ def init_workspace(
         LedgerError: if the ledger knows the asset on other terms, or another ledger has charged it that is not `lost`.
     """
     require_free(workspace, force=force)
+    for problem, remedy in find_problems(source):  # before anything is copied
+        raise ParamsError(problem, remedy)
+    with ExitStack() as drafts:
+        copies = find_copies(source, workspace)
+        now, later = _copy_tables(source, copies, workspace, drafts), replace(stays or source, **copies)
+        _init_copied(workspace, now, later, lost=lost, check=check)
+
+
+def find_copies(source: DataSource, workspace: Path) -> dict[str, Any]:
+    """Return field -> path of the copy in the workspace, of tables that are not read where they are."""
+    suffixes = {name: copied_suffix(getattr(source, name) or "") for name in _TABLES}
+    return {name: workspace / GIVEN / f"{name}{suffix}" for name, suffix in suffixes.items() if suffix}
+
+
+def _copy_tables(source: DataSource, copies: Mapping[str, Path], workspace: Path, drafts: ExitStack) -> DataSource:
+    """Return the source with drafts of the copies, and draft a file that says where they are from."""
+    now: dict[str, Any] = {name: drafts.enter_context(atomic_path(path)) for name, path in copies.items()}
+    if copies:
+        print("copying into the workspace:", *(describe(getattr(source, name)) for name in copies))
+    origins = {path.name: copy(getattr(source, name), now[name]) for name, path in copies.items()}
+    if origins or (workspace / ORIGINS).exists():
+        write_json(drafts.enter_context(atomic_path(workspace / ORIGINS)), origins)
+    return replace(source, **now)
+
+
+def _init_copied(workspace: Path, source: DataSource, stays: DataSource, *, lost: bool, check: bool) -> None:
     check_source(source)
+    tell_of_unread(source)
     if check:
         source = fit_to_public(source)
-    if stays is not None:
-        stays = replace(stays, max_length=source.max_length, text_tokens=source.text_tokens)
-    milestones = _milestones(source, loads(params_text(stays or source)), workspace)
-    source, stays = (replace(each, milestones=milestones) for each in (source, stays or source))
+    stays = replace(stays, max_length=source.max_length, text_tokens=source.text_tokens)
+    milestones = _milestones(source, loads(params_text(stays)), workspace)
+    source, stays = (replace(each, milestones=milestones) for each in (source, stays))
     made = render_settings(stays)
     params = loads(made[FILE])
     for text in {params_text(source), made[FILE]}:  # a draft must not come to stay where a public file is
         _require_vouched(loads(text), workspace)
+    if check:
+        _require_usable(params, workspace)
     found = check_all(source, params.schema_of_data, workspace, books_of(params, workspace)) if check else None
     enter(params, workspace, lost=lost)
     make_workspace(workspace, made)
@@ -458,6 +527,14 @@ def _require_vouched(params: Params, workspace: Path) -> None:
         for key, option in _OPTIONS.items():
             problem = problem.replace(f"{key} in params.yaml", option)
         raise DataError(problem, error.remedy) from None
+
+
+def _require_usable(params: Params, workspace: Path) -> None:
+    """Check the models that will run, as far as they are on this machine; a run looks at all of their weights."""
+    for source in named_sources(params).values():
+        if source.on_disk and source.used and (place := place_of(source, workspace)) is not None and place.is_dir():
+            tokens = longest_text(params) if source.key == "models.lm" else 0
+            require_usable(place, writes=source.key in LANGUAGE_MODELS, tokens=tokens, most=_LOOKED_AT)
 
 
 def render_settings(source: DataSource) -> dict[str, str]:

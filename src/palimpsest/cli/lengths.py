@@ -32,7 +32,7 @@ class Lengths:
     tokens: np.ndarray
 
 
-def measure_lengths(path: Path, columns: ColumnNames) -> Lengths | None:
+def measure_lengths(path: Path | str, columns: ColumnNames) -> Lengths | None:
     """Measure the first 2,000 texts of a public file; None where they cannot be read, which others will say."""
     try:
         rows = iter_rows(path, columns, _WHOLE, bad=lambda _: False)
@@ -83,6 +83,11 @@ def describe_cuts(params: Params, workspace: Path) -> Iterator[str]:
                 f"{key} is {most} {unit}: it cuts {cut:.0%} of the public texts. Half have up to {half:.0f}, "
                 f"{_KEPT}% up to {nearly_all:.0f}."
             )
+
+
+def longest_text(params: Params) -> int:
+    """Return the most tokens that a text has which the public language model, or a copy of it, writes or reads."""
+    return max((most for key, most in _token_limits(_running(params)) if not key.startswith("utility.")), default=0)
 
 
 def _running(params: Params) -> dict[str, Any]:

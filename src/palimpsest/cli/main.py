@@ -33,7 +33,7 @@ ORDER = (
 # Options of `Decisions` that are asked for on a terminal where they are missing.
 ASKED = (
     "data", "text", "public", "n_public", "asset", "label", "labels", "labels_file", "unit", "persons", "max_rows",
-    "epsilon", "budget",
+    "language", "epsilon", "budget",
 )  # fmt: skip
 EXAMPLES = {
     "synth": (
@@ -159,6 +159,9 @@ books = typer.Typer(cls=Commands)
 app.add_typer(books, name="ledger")
 
 Workspace = Annotated[Path, typer.Option("--workspace", "-w", help="The folder with params.yaml and dvc.yaml.")]
+Anyway = Annotated[
+    bool, typer.Option("--anyway", help="Charge also where noise is expected to decide over private rows.")
+]
 Lost = Annotated[
     bool, typer.Option("--lost", help="The data set's earlier ledger is lost, and what it spent is unknown.")
 ]
@@ -237,6 +240,7 @@ def run(
     stay: Annotated[bool, typer.Option("--stay", help="With --ui: keep the server open until Ctrl-C.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="The owner's word: to release, and to charge again.")] = False,
     reason: Annotated[str | None, typer.Option(help="Why the word is given or not; kept in the private zone.")] = None,
+    anyway: Anyway = False,
     workers: Annotated[
         int | None,
         typer.Option(
@@ -253,7 +257,10 @@ def run(
     """
     from palimpsest.cli.run import run_workspace
 
-    end(run_workspace(workspace, targets or [], ui=ui, stay=stay, yes=yes, reason=reason, workers=workers))
+    code = run_workspace(
+        workspace, targets or [], ui=ui, stay=stay, yes=yes, reason=reason, anyway=anyway, workers=workers
+    )
+    end(code)
 
 
 @app.command()
@@ -491,13 +498,20 @@ class Decisions:
 
     context: typer.Context
     data: Annotated[
-        Path | None, typer.Argument(help="The private file: CSV, TSV, JSONL or Parquet, plain or gzipped.")
+        str | None,
+        typer.Argument(
+            help="The private table: CSV, TSV, JSONL, JSON or Parquet, plain or gzipped, or .xlsx; a file or address: "
+            "s3://, hf://datasets/, https://, or 'postgresql://host/database#TABLE', where TABLE may be a query."
+        ),
     ] = None
     text: Annotated[
         str | None, typer.Option(help="Name of the text column; '*': with --task json, a line is a record.")
     ] = None
-    public: Annotated[Path | None, typer.Option(help="Public text of the same kind, with the same text column.")] = None
-    n_public: Annotated[int | None, typer.Option(help="Public, approximate number of private records.")] = None
+    public: Annotated[str | None, typer.Option(help="Public text of the same kind, with the same text column.")] = None
+    n_public: Annotated[
+        int | None,
+        typer.Option("--rows-about", "--n-public", help="About how many private records there are: public."),
+    ] = None
     asset: Annotated[
         str | None, typer.Option(help="A name for the data set in the ledger; none: that of the file.")
     ] = None
@@ -512,8 +526,11 @@ class Decisions:
             "columns, such lines under the name of each."
         ),
     ] = None
-    test: Annotated[Path | None, typer.Option(help="Private test file; none cuts a part from DATA.")] = None
-    public_test: Annotated[Path | None, typer.Option(help="A labelled test file that is public.")] = None
+    test: Annotated[str | None, typer.Option(help="Private test file; none cuts a part from DATA.")] = None
+    public_test: Annotated[str | None, typer.Option(help="A labelled test file that is public.")] = None
+    public_license: Annotated[
+        str | None, typer.Option(help="Licence of the public file, stated where a method releases its texts.")
+    ] = None
     public_labels: Annotated[bool, typer.Option(help="The public file has the label column too.")] = False
     unit: Annotated[
         str | None,
@@ -521,6 +538,9 @@ class Decisions:
     ] = None
     max_rows: Annotated[int, typer.Option(help="With --unit: most rows kept of one person.")] = DataSource.max_rows
     persons: Annotated[int | None, typer.Option(help="With --unit: public, approximate number of persons.")] = None
+    rows: Annotated[
+        int | None, typer.Option(help="Synthetic rows to make; none: as many as is usual for the method.")
+    ] = None
     max_length: Annotated[
         int | None,
         typer.Option(help="Longest text kept, in characters; none: 1,000, or what keeps 95% of public texts whole."),
@@ -598,13 +618,14 @@ class Decisions:
         from palimpsest.cli.init import read_label, read_labels, read_milestones, read_schema
 
         said = self._complete()
-        said["label"] = read_label(said["label"])
+        said["label"] = read_label(said["label"], said["data"])
         named = read_labels(said.pop("labels"), said.pop("labels_file"), said["label"])
         source = DataSource(
             **said, labels=named, test=self.test, public_test=self.public_test, public_labels=self.public_labels,
+            public_license=self.public_license,
             max_length=self.max_length, delta=self.delta, lm=self.lm, words=self.words, preset=self.preset,
             chosen=self.task, json_schema=read_schema(self.json_schema), wanted=self.method, bad_rows=self.bad_rows,
-            language=self.language, filter=self.counted, milestones=read_milestones(self.milestones),
+            filter=self.counted, rows=self.rows, milestones=read_milestones(self.milestones),
         )  # fmt: skip
         return Decided(source, self.check)
 
@@ -615,7 +636,9 @@ class Decisions:
 
         epsilon = self.epsilon if _was_given(self.context, "epsilon") else usual_epsilon(self.preset)
         said = {name: getattr(self, name) for name in ASKED} | {"epsilon": epsilon}
-        given = {name: _was_given(self.context, name) for name in ("asset", "epsilon", "budget", "max_rows")}
+        given = {
+            name: _was_given(self.context, name) for name in ("asset", "epsilon", "budget", "max_rows", "language")
+        }
         return complete(said, given, str(self.context.info_name))
 
 
@@ -643,6 +666,7 @@ def init(
 def synth(
     decisions: Decisions,
     yes: Annotated[bool, typer.Option("--yes", help="Charge without asking, for scripts.")] = False,
+    anyway: Anyway = False,
     folder: Annotated[
         Path | None, typer.Option("--dir", help="A folder for the workspace; none: one named after the asset, here.")
     ] = None,
@@ -653,7 +677,7 @@ def synth(
     """
     from palimpsest.cli.synth import synthesise
 
-    end(synthesise(decisions.decided(), folder, yes=yes))
+    end(synthesise(decisions.decided(), folder, yes=yes, anyway=anyway))
 
 
 @app.command()

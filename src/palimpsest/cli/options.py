@@ -27,6 +27,7 @@ from palimpsest.privacy.shown import delta_down
 from palimpsest.records import schema
 from palimpsest.records.faults import POLICIES
 from palimpsest.records.schema import LEAST_DELTA
+from palimpsest.records.sources import describe, is_address
 from palimpsest.records.structured import WHOLE_ROW
 
 _MODERN = "modern"
@@ -168,10 +169,10 @@ def _check_sizes(source: DataSource) -> Iterator[Problem]:
     records, persons = source.n_public, source.persons
     if records < LEAST_UNITS:
         remedy = "Give the approximate number of private records; with fewer than that no audit can be made."
-        yield f"--n-public is {records}; allowed is at least {LEAST_UNITS}.", remedy
+        yield f"--rows-about is {records}; allowed is at least {LEAST_UNITS}.", remedy
     if records > MOST_RECORDS:
         remedy = "Give the approximate number of private records."
-        yield f"--n-public is {records}; allowed is at most {MOST_RECORDS:,}.", remedy
+        yield f"--rows-about is {records}; allowed is at most {MOST_RECORDS:,}.", remedy
     if (source.unit is None) != (persons is None):
         yield (
             "--unit and --persons come together: the person is then protected, and delta and noise follow from how "
@@ -184,8 +185,13 @@ def _check_sizes(source: DataSource) -> Iterator[Problem]:
         yield "--max-rows is given without --unit: nothing would be capped.", "Name the column, too."
     if persons is not None and not LEAST_UNITS <= persons <= records:
         yield (
-            f"--persons is {persons}; allowed is at least {LEAST_UNITS} and at most --n-public, {records}.",
+            f"--persons is {persons}; allowed is at least {LEAST_UNITS} and at most --rows-about, {records}.",
             "Give the approximate number of different persons in the column.",
+        )
+    if source.rows is not None and (source.rows < 1 or source.published is not None):
+        yield (
+            "--rows is below 1, or beside a preset, which has its own.",
+            "Give a number of synthetic rows, or leave it out.",
         )
     if source.max_length is not None and source.max_length < 1:
         yield (
@@ -244,17 +250,17 @@ def _check_files(source: DataSource) -> Iterator[Problem]:
     named = {
         "DATA": source.data, "--public": source.public, "--test": source.test, "--public-test": source.public_test,
     }  # fmt: skip
-    seen: dict[Path, str] = {}
+    seen: dict[Path | str, str] = {}
     for option, path in named.items():
         if path is None:
             continue
         try:
-            real = path.expanduser().resolve()
+            real = path if is_address(path) else Path(path).expanduser().resolve()
         except (OSError, RuntimeError):  # also a link that leads to itself
             yield f"{option} is {str(path)!r}, which leads nowhere.", "Name a file."
             continue
         if real in seen:
-            yield f"{option} is the same file as {seen[real]}, {str(path)!r}.", _APART[option]
+            yield f"{option} is the same file as {seen[real]}, {describe(path)!r}.", _APART[option]
         seen.setdefault(real, option)
 
 
@@ -277,9 +283,9 @@ def _has_unit(given: Given) -> bool:
     return given["unit"] is not None
 
 
-def _parse_file(answer: str) -> Path:
-    path = Path(answer).expanduser()
-    if not path.is_file():
+def _parse_file(answer: str) -> Path | str:
+    path = answer if is_address(answer) else Path(answer).expanduser()
+    if isinstance(path, Path) and not path.is_file():
         raise ValueError("there is no such file")
     return path
 
@@ -292,7 +298,7 @@ def _parse_name(answer: str) -> str:
 
 def _name_from_file(given: Given) -> str:
     """Return a name for a data set: its file's without accents; a checksum stands for letters that are not Latin."""
-    stem = unicodedata.normalize("NFKD", given["data"].name.partition(".")[0].lower())
+    stem = unicodedata.normalize("NFKD", Path(describe(given["data"])).name.partition(".")[0].lower())
     name = re.sub(r"[^a-z0-9]+", "_", re.sub(r"[\u0300-\u036f]", "", stem)).strip("_")
     if any(letter.isalpha() and not letter.isascii() for letter in stem):
         name = f"{name or 'data'}_{zlib.crc32(stem.encode('utf-8', 'replace')):08x}"
@@ -335,8 +341,17 @@ class _Question:
     offered: Callable[[Given], Any] = _no_default
 
 
+def option_of(name: str) -> str:
+    """Return the option of a decision.
+
+    >>> option_of("max_rows"), option_of("n_public")
+    ('--max-rows', '--rows-about')
+    """
+    return "--rows-about" if name == "n_public" else f"--{name.replace('_', '-')}"
+
+
 _QUESTIONS = (
-    _Question("data", "The private file: CSV, TSV, JSONL or Parquet.", _parse_file),
+    _Question("data", "The private table: a CSV, TSV, JSONL, JSON, Parquet or .xlsx file, or an address.", _parse_file),
     _Question("public", "Public text of the same kind, in a file of its own, with the same text column.", _parse_file),
     _Question("text", "The column that holds the text."),
     _Question("label", "The column that holds the label; leave it empty for text without labels.", needed=False),
@@ -365,6 +380,7 @@ _QUESTIONS = (
         needed=False,
         asked=_has_unit,
     ),
+    _Question("language", "The language of the texts, as en, de, pt-BR, zh-Hans. It is public.", needed=False),
     _Question(
         "asset",
         "A name for the data set in the ledger: lower-case letters, digits and _. It is public.",
@@ -399,7 +415,7 @@ def complete(given: Given, chosen: Mapping[str, bool], command: str) -> dict[str
     if not missing:
         return {**given, "asset": _name_from_file(given) if given["asset"] is None else given["asset"]}
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        option = "DATA" if missing[0] == "data" else f"--{missing[0].replace('_', '-')}"
+        option = "DATA" if missing[0] == "data" else option_of(missing[0])
         remedy = (
             f"`palimpsest {command} --help` has an example; on a terminal, `palimpsest {command}` asks for each thing."
         )
@@ -413,13 +429,13 @@ def complete(given: Given, chosen: Mapping[str, bool], command: str) -> dict[str
 
 
 def _line(answers: Given) -> str:
-    """Return the options of the command line that give these answers."""
+    """Return the options of the command line that give these answers; of an address only what may be shown."""
     named = {question.name: answers[question.name] for question in _QUESTIONS if question.name != "data"}
     told = {name: value for name, value in named.items() if value is not None}
     if told.get("unit") is None:
         told.pop("max_rows", None)
-    options = [part for name, value in told.items() for part in (f"--{name.replace('_', '-')}", str(value))]
-    return shlex.join([str(answers["data"]), *options])
+    options = [part for name, value in told.items() for part in (option_of(name), describe(str(value)))]
+    return shlex.join([describe(answers["data"]), *options])
 
 
 def _is_open(question: _Question, known: Given, chosen: Mapping[str, bool]) -> bool:

@@ -3,7 +3,7 @@
 import math
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -20,7 +20,7 @@ from palimpsest.cli.lengths import describe_cuts
 from palimpsest.files import read_json
 from palimpsest.graph.stage import NAME, Stage
 from palimpsest.graph.stages import STAGES
-from palimpsest.graph.state import ITS_CODE, Standing, State
+from palimpsest.graph.state import ITS_CODE, Standing, State, made_alike
 from palimpsest.methods.registry import METHODS, method
 from palimpsest.methods.shared.base import Plan
 from palimpsest.methods.shared.method import PlanTable
@@ -35,8 +35,10 @@ from palimpsest.report.formats import MISSING, number
 from palimpsest.workspace import CHECKPOINTS, MANIFEST, Zone
 from stages import resuming
 from stages.common import PASSES, RECORDS, ROWS, place, sizes
-from stages.spenders import Prices, Spender, continues, run_of, spenders
+from stages.spenders import Prices, Spender, continues, run_of, spender, spenders
 from stages.vouching import require_vouched
+
+_FILES = ("private", "test", "public", "public_test")  # keys of `dataset` that are paths
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,7 @@ class Cost:
         epsilon: its own, with what it builds on; None for a reference, and where it cannot work.
         accountant: the accountant of that epsilon; epsilon_rdp is that of the other.
         budget_cost: what a run would add to the data set's total now; 0 if it will not run, or was paid for.
+        may_be_paid: whether that is 0 if the file, which only a run reads, holds rows that were charged before.
         raised: in words, the versions of its queries that were raised since these rows were charged.
     """
 
@@ -139,6 +142,7 @@ class Cost:
     epsilon_rdp: float | None
     budget_cost: float
     raised: tuple[str, ...] = ()
+    may_be_paid: bool = False
 
 
 @dataclass(frozen=True)
@@ -239,13 +243,26 @@ def price_one(prices: Prices, each: Spender, found: Mapping[str, Standing], rows
 def predict_fingerprint(context: Context, found: Mapping[str, Standing]) -> str | None:
     """Returns the keyed hash of the training rows that a run would find.
 
-    None if there are none yet, or if a stage that makes them runs for a reason other than its code.
+    None if there are none yet, or if a stage that makes them runs for a reason that may change them. Neither its code
+    nor another place of the same file does.
     """
     making = [found[name] for name in ("world", "preprocess") if name in found]
     path = context.workspace / MANIFEST
-    if not path.is_file() or any(one.state is not State.CACHED and {*one.why} - {ITS_CODE} for one in making):
-        return None
-    return str(read_json(path)["fingerprint"])
+    changed = [one.name for one in making if one.state is not State.CACHED and {*one.why} - {ITS_CODE}]
+    moved = changed == ["preprocess"] and made_alike(context.workspace, "preprocess", _split_facts)
+    return str(read_json(path)["fingerprint"]) if path.is_file() and (moved or not changed) else None
+
+
+def _split_facts(settings: Mapping[str, Any], hash_of: Callable[[str], str | None]) -> object:
+    """Return what the rows of the training part, and the public ones that are asked about, follow from.
+
+    Files are known by format and content, and one that is not there is like no other. Of a test file it matters whether
+    there is one: else a part is cut off.
+    """
+    data = settings["dataset"]
+    read = [(Path(data[key]).suffixes, hash_of(data[key]) or object()) for key in ("private", "public")]
+    others = {key: value for key, value in data.items() if key not in _FILES}
+    return others, read, data["test"] is None, settings["audit.size"]
 
 
 def _would_run(found: Mapping[str, Standing], each: Spender) -> bool:
@@ -296,6 +313,19 @@ def is_paid(context: Context, item: Priced, charges: Iterable[Charge]) -> bool:
     return all(charge.answer_hash is not None for charge in own) or resuming.is_kept(item.run, context.workspace)
 
 
+def may_be_paid(context: Context, item: Priced, charges: Sequence[Charge]) -> bool:
+    """Whether rows that are not known yet would cost nothing if they are those of an earlier run, in another order say.
+
+    Only a run reads the file: nothing else tells.
+    """
+    if item.run is not None:
+        return False
+    who = spender(context.params, item.name)
+    earlier = {one.fingerprint for one in charges if (one.stage, one.variant) == (who.method.stage, who.name)}
+    runs = (run_of(context.params, who, item.plan, rows) for rows in earlier)
+    return any(is_paid(context, replace(item, run=run), charges) for run in runs)
+
+
 def show_plan(workspace: Path, *, as_json: bool = False) -> None:
     """Print what would run and why, the cost of it by both accountants and to the budget, and what would be left."""
     render(workspace)
@@ -317,6 +347,7 @@ def summarise_plan(context: Context) -> PlanSummary:
     pending = [each.name for each in spending if _would_run(found, each)]
     team = _team_of(context)
     about = [(context.workspace / RESOLVED).read_text(encoding="utf-8"), context.ledger.head(), pending, team]
+    about += [predict_fingerprint(context, found)]
     about += [sorted(map(str, files_of(context.workspace / CHECKPOINTS)))]  # what can go on, or come back
     costs = load_or_compute(context.workspace, "plan", [*about, asdict(context.asset)], lambda: _costs(context, found))
     due = [one.name for one in found.values() if one.state is State.RUNS]
@@ -374,9 +405,8 @@ def _cost(context: Context, item: Priced, charges: Sequence[Charge], spent: floa
     adds = balance_after(context, [item], charges).spent - spent if plan.feasible and spent < math.inf else 0.0
     raised = describe_new_versions(charges, plan.queries, item.run.fingerprint) if item.pending and item.run else []
     return Cost(
-        item.name, dict(plan.numbers), plan.notes, plan.feasible, own, accounting.primary_accountant(item.whole), rdp,
-        adds,
-        tuple(raised),
+        item.name, dict(plan.numbers), plan.told, plan.feasible, own, accounting.primary_accountant(item.whole), rdp,
+        adds, tuple(raised), item.pending and may_be_paid(context, item, charges),
     )  # fmt: skip
 
 
@@ -417,6 +447,11 @@ def _sentences(summary: PlanSummary) -> Iterator[str]:
         measured, total = len(summary.minutes), _time(sum(summary.minutes.values()))
         yield f"Expected: {total} for what was measured here, {measured} of {measured + summary.unmeasured} stages."
     yield budget_sentence(summary)
+    if any(line.cost.may_be_paid for line in summary.lines):
+        yield (
+            "0 or: a file is another one now, and only a run reads it. The rows that were charged before, in another "
+            "order or format say, cost nothing."
+        )
     if summary.fits:
         yield f"After them, what is released will say: {summary.states}"
     if team := summary.team:
@@ -479,7 +514,8 @@ def _prices(line: PlanLine) -> list[str]:
     cost = line.cost
     if not cost.feasible:
         return [MISSING] * 3
-    return [f"{_epsilon(cost.epsilon)}\n({cost.accountant})", _epsilon(cost.epsilon_rdp), up(cost.budget_cost)]
+    adds = "0 or\n" * cost.may_be_paid + up(cost.budget_cost)
+    return [f"{_epsilon(cost.epsilon)}\n({cost.accountant})", _epsilon(cost.epsilon_rdp), adds]
 
 
 def _state(line: PlanLine) -> str:

@@ -149,15 +149,18 @@ def select_due(context: Context, needed: Collection[str]) -> "list[Priced]":
     return [item for item in price_all(context, only_pending=True) if item.stage in names]
 
 
-def check_budget(context: Context, spending: "Sequence[Priced]") -> None:
-    """Stop before the first stage if what is due would pass the budget.
+def check_budget(context: Context, spending: "Sequence[Priced]", *, anyway: bool = False) -> None:
+    """Stop before the first stage if what is due would pass the budget, or noise would decide and `anyway` is not said.
+
+    What is free if a file holds rows that were charged before is left to its stage, which knows before it charges.
 
     Raises:
         BudgetExceeded: saying what is spent, what is asked and what is left.
     """
     if not spending:
         return
-    from palimpsest.cli.plan import balance_after, is_paid
+    from palimpsest.cli.plan import balance_after, is_paid, may_be_paid
+    from palimpsest.privacy.accounting import is_private
     from palimpsest.privacy.ledger.rules import GIVE_BACK, full_budget_error, has_waiting
 
     for item in spending:
@@ -165,8 +168,14 @@ def check_budget(context: Context, spending: "Sequence[Priced]") -> None:
             raise ParamsError(
                 f"{item.name}: {' '.join(item.plan.notes)}.", "Change its settings, or take it out of run."
             )
+        if item.plan.lost and item.pending and not anyway and is_private(item.whole):
+            raise ParamsError(
+                f"{item.name} would pay for noise: {' '.join(item.plan.told)}.",
+                "Nothing was charged and no row was read. To do it all the same, add --anyway to this command.",
+            )
     charges = context.ledger.charges(context.asset.name)
-    variants = [item for item in spending if item.purpose == "release" and not is_paid(context, item, charges)]
+    releases = [item for item in spending if item.purpose == "release"]
+    variants = [each for each in releases if not any(free(context, each, charges) for free in (is_paid, may_be_paid))]
     if not variants:  # nothing more is asked: a cap that was lowered since stops only new charges
         return
     _check_share(context, variants)
@@ -482,6 +491,7 @@ def run_workspace(
     stay: bool,
     yes: bool = False,
     reason: str | None = None,
+    anyway: bool = False,
     workers: int | None = None,
     then: Then = lambda: None,
 ) -> int:
@@ -501,7 +511,7 @@ def run_workspace(
             show_report(workspace)
             return 0
         changed = find_stale(workspace)  # asked once: nothing moves before the first stage
-        answers = _ask_answers(context, targets, changed, yes, reason)
+        answers = _ask_answers(context, targets, changed, yes, reason, anyway)
         if answers.again is None:
             print("Nothing ran and nothing was charged: a second charge was not wanted.")
             return 1
@@ -560,12 +570,12 @@ def _has_failed(path: Path) -> bool:
 
 
 def _ask_answers(
-    context: Context, targets: Sequence[str], changed: Collection[str], yes: bool, reason: str | None
+    context: Context, targets: Sequence[str], changed: Collection[str], yes: bool, reason: str | None, anyway: bool
 ) -> Answers:
     """Return the answers of a person, after the checks that know what changed."""
     runs = select_needed(context, targets, changed)
     spending = select_due(context, runs)
-    check_budget(context, spending)
+    check_budget(context, spending, anyway=anyway)
     for flag in (
         *context.params.flags(),
         *describe_emulated(context.params, runs),

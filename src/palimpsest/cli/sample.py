@@ -9,6 +9,7 @@ from pathlib import Path
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.params.load import read
 from palimpsest.params.schema import Params
+from palimpsest.params.sources import describe_public_rows
 from palimpsest.privacy.receipt import read_receipt
 from palimpsest.records.picked import pick_rows
 from palimpsest.records.record import Record
@@ -60,6 +61,8 @@ def show_sample(
         print(json.dumps([asdict(record) for record in chosen], indent=2, ensure_ascii=False))
         return
     _print(chosen)
+    if copied := describe_public_rows(params, [name]):
+        print(f"note: {copied}")
 
 
 def list_showable(params: Params, workspace: Path) -> list[str]:

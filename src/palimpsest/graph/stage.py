@@ -26,6 +26,7 @@ FIRST = "${item.of0}"  # in dvc.yaml: the first of several that a name is built 
 READ = "{read}"  # the file that its author reads, where one writes for it, or that its first population is chosen from
 PRIVATE_FILE, TEST_FILE = "${dataset.private}", "${dataset.test}"
 PUBLIC_FILE, PUBLIC_TEST_FILE = "${dataset.public}", "${dataset.public_test}"
+_HINT = "# not found? Activate the environment that has palimpsest"
 _MODELS = (
     "models.lm",
     "models.encoder",
@@ -150,13 +151,14 @@ class Stage:
     def command(self) -> str:
         """The command that runs it, with the name it is repeated for and, where it reads that, what this is built on.
 
-        `-P` keeps a folder `stages` that users have in their workspace from being imported in place of ours.
+        `-P` keeps a folder `stages` that users have in their workspace from being imported in place of ours. Whoever
+        runs DVC with another Python reads behind the first stage's command, in the error about it, what to do.
         """
         used = " ".join((*self.params, *self.reads))
         one = self.over is not None and not self.over.several
         named = [NAME] * (self.over is not None) + [BELOW] * (one and BELOW in used)
         first = [] if self.code.startswith("stages.") else ["stages.packaged"]
-        return " ".join(["python -P -m", *first, self.code, *named])
+        return " ".join(["python -P -m", *first, self.code, *named, *[_HINT] * self.always])
 
     @property
     def reads(self) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache, cached_property
@@ -359,6 +360,16 @@ def _read_lock(workspace: Path) -> Mapping[str, Noted]:
             f"{LOCK} cannot be read: it is not whole, or was changed by hand.",
             "Put it back from a backup, or remove it and run again: what DVC's cache has is restored, free.",
         ) from None
+
+
+def made_alike(workspace: Path, stage: str, facts: Callable[[Noted, Callable[[str], str | None]], object]) -> bool:
+    """Whether `facts`, of a stage's settings and of the hash of each file by its path, are those that it ran with."""
+    with suppress(KeyError, TypeError):  # it has not run, or its note was edited
+        noted, values = _read_lock(workspace)[stage], _read_yaml(workspace / RESOLVED)
+        before, hashes = noted["params"][RESOLVED], {dep["path"]: dep["md5"] for dep in noted["deps"]}
+        now = {key: value_at(values, key) for key in before}
+        return facts(before, hashes.get) == facts(now, lambda path: md5_of(workspace / path))
+    return False
 
 
 def _is_whole(noted: Noted) -> bool:

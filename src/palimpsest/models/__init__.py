@@ -10,6 +10,7 @@
 * `settings`: settings of the models that public text makes: the small language model, its prompts, its pairs
 * `sources`: resolves a model's source to a folder, and reads it as data: no code of it runs and no pickle is opened
 * `tokens`: a tokenizer for public text, and the special tokens of any tokenizer
+* `usable`: finds what is wrong with a model's folder by its files alone, so that `init` and a run say it at once
 * `vectors`: a cache of text vectors: each is computed once and kept in a folder by the text's content, for all
   callers
 * `vocabulary`: cuts a vocabulary to the tokens that public text uses: a smaller table, and rare words spelt in

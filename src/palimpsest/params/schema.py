@@ -51,7 +51,7 @@ class UnitSettings(Settings):
 
     column: str | None = Field(default=None, min_length=1)
     """Column whose exact value is a person, who then is the unit of privacy; null where it is one row. It never changes
-    for a data set."""
+    for a data set once something was charged."""
     max_rows: int = Field(default=1, ge=1)
     """Public cap on rows per person, applied after rows that name nobody are left out and before the split; more are
     left out, chosen by a keyed hash."""
@@ -78,7 +78,7 @@ class Dataset(Settings):
     task: Literal["classify", "span", "text", "json"]
     """classify: one label of a public list a record. span: the label is free text and part of the record. text: no
     label. json: each record is a JSON object."""
-    private: str = Field(min_length=1, description="The private file: CSV, TSV, JSONL or Parquet, plain or gzipped.")
+    private: str = Field(min_length=1, description="The private file: CSV, TSV, JSONL, JSON or Parquet, also gzipped.")
     test: str | None = None
     """Private test file; null cuts a test part from the private file."""
     test_share: float = Field(default=0.1, ge=0, lt=1)
@@ -86,6 +86,9 @@ class Dataset(Settings):
     public: str = Field(min_length=1)
     """A public file with text of the same kind, in the same text column. For task json that may hold records or plain
     text; where the column is *, a line is a record, or has its plain text under `text`."""
+    public_license: str | None = None
+    """Licence of the public texts, an SPDX identifier or a URL: some methods release them word for word, and cards say
+    it; null: not stated."""
     public_labels: bool = False
     """Whether the public file has the label column, with the same labels."""
     public_test: str | None = Field(default=None, description="A labelled test file declared public, or null.")

@@ -1,7 +1,7 @@
 """The sources that params.yaml names as public, and which public models the stages that run need."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from palimpsest.audit.next_token_settings import NEXT_TOKEN
@@ -16,6 +16,7 @@ from palimpsest.records.vouched import EMBEDDED, PublicSource
 
 # Keys of `run` that name things made from the public language model, or asked of it.
 _OF_THE_BASE = ("teach_similar", "decoder_pretrain")
+_NONE, _SOME, _ALL = range(3)  # of the rows of a variant
 
 
 def reads_base(params: Params) -> bool:
@@ -40,6 +41,34 @@ def inputs_of(params: Params, variant: str) -> frozenset[Reads]:
     if Reads.AUTHOR not in known.reads:
         return known.reads
     return known.reads_with(params.authors[getattr(params.run, known.stage)[variant]])
+
+
+def describe_public_rows(params: Params, variants: Iterable[str]) -> str:
+    """Return what a reader must know of those variants whose rows are public texts word for word; "" where none are."""
+    shares = {name: _public_share(params, name) for name in variants}
+    told = [
+        f"Rows of {', '.join(named)} {verb} texts of the public file word for word."
+        for share, verb in ((_ALL, "are"), (_SOME, "can be"))
+        if (named := [name for name, own in shares.items() if own == share])
+    ]
+    licence = params.dataset.public_license or "not stated"
+    rest = f"People may have written them, and no epsilon covers these people. Licence of that file: {licence}."
+    return " ".join([*told, rest]) if told else ""
+
+
+def _public_share(params: Params, variant: str) -> int:
+    """Return whether none, some or all rows of a variant can be public texts."""
+    row, run = params.variants[variant], params.run
+    known = method(row.method)
+    if below := run.choose.get(variant) or [name for name in [run.vote_select.get(variant)] if name]:
+        return max(_public_share(params, name) for name in below)
+    if Reads.AUTHOR in known.reads:
+        author = params.authors[getattr(run, known.stage)[variant]]
+        return _ALL if author.kind == "corpus" else _SOME * (getattr(author, "start", None) == "whole")
+    if known.family is not Family.CHOOSES:
+        return _NONE
+    first = params.zero_shot.get(getattr(row.settings, "zero_shot", None) or "")
+    return _ALL if Reads.TEXTS in known.reads else _SOME * (first is None or first.beside)
 
 
 def public_sources(params: Params) -> tuple[PublicSource, ...]:

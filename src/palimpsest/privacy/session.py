@@ -69,7 +69,9 @@ def metered(
         goes_on = resume_never if noise.fixed else resumable
         reservation = ledger.reserve(schema.asset, run, planned, goes_on, witnesses, again, team, invented=invented)
         try:
-            own = verify_rows(rows(), run, ledger.asset(schema.asset).key)
+            asset = ledger.asset(schema.asset)
+            require_unit(asset, schema)  # its terms could be corrected until this was reserved
+            own = verify_rows(rows(), run, asset.key)
             view = PrivateView(own, schema, ledger, reservation, noise, provenance)
             yield Session(reservation, time.monotonic(), view)
             ledger.commit(reservation)

@@ -4,7 +4,7 @@
 * `duplicates`: records that occur twice, or nearly: the membership audit may not guess about them
 * `evolved`: the file of the embeddings that each round of `embed` voted for and selected, which its audit reads
 * `faults`: the faults that one record of a file can have, and the policies for a record with a fault
-* `formats`: reading the wanted cells of a CSV, TSV, JSONL or Parquet file, row by row, plain or gzipped
+* `formats`: reading the wanted cells of a CSV, TSV, JSONL, JSON or Parquet file, row by row, plain or gzipped
 * `keyed`: digests that depend on one record and a secret key, and on nothing else in the data set
 * `packed`: sequences of rows that hold no row objects: each object is made when it is looked at
 * `personal`: detection of numbers and addresses that reach, charge or name one person, in texts of any script
@@ -13,11 +13,12 @@
 * `preprocess`: preprocessing of raw private rows to training, holdout and test rows, with a report for the private
   zone
 * `private`: rows of the private zone
-* `read`: reading private (or public) rows from CSV, TSV, JSONL and Parquet, or finding every fault of a file
+* `read`: reading private (or public) rows from CSV, TSV, JSONL, JSON and Parquet, or finding every fault of a file
 * `record`: the record that leaves a generator, and public rows: text with a label or none
 * `schema`: the public facts about a private data set and its labels
 * `segment`: segments texts of any script into words, the one way for filters, near-duplicates, n-grams, attacks and
   TF-IDF
+* `sources`: copying a table from where it lies: an address that fsspec knows, a query of a database, a sheet of Excel
 * `split`: training, holdout and test rows: each unit's part is drawn from a keyed hash of only that unit
 * `statements`: finding and rewriting statements: sentences with a value of each public attribute, such as a product
   and its trouble

@@ -15,6 +15,7 @@ class Kind(StrEnum):
     LABEL = "a label is not one of those listed"
     CODING = "a field is not valid UTF-8, or holds a NUL character"
     TYPE = "a field has the wrong type"
+    NESTED = "a field holds a list or an object"
     RECORD = "a text is not a JSON object"
     NOBODY = "a record names no person"
     FIELDS = "a record has more or fewer fields than the header"
@@ -22,6 +23,12 @@ class Kind(StrEnum):
     KEY = "a line lacks a key"
     RETURN = "a carriage return stands alone, as the end of a line or in a field without quotes"
     QUOTE = "a quote is broken and swallows what follows, or a field is far too long"
+
+
+FLATTEN = (
+    "Turns of a chat, and other objects, are records of --task json, or are written as one text. Of several labels, "
+    "each has a column: name all with --label, and what they may be in --labels-file."
+)
 
 
 class Place(NamedTuple):
@@ -50,7 +57,7 @@ Bad = Callable[[RecordError], bool]
 
 NOTES = frozenset({Kind.EMPTY, Kind.LONG})  # the record can be read all the same
 # Faults of a record's own fields: leaving it out touches no other.
-OF_THE_RECORD = frozenset({Kind.EMPTY, Kind.LABEL, Kind.CODING, Kind.TYPE, Kind.RECORD})
+OF_THE_RECORD = frozenset({Kind.EMPTY, Kind.LABEL, Kind.CODING, Kind.TYPE, Kind.NESTED, Kind.RECORD})
 
 
 def stop(fault: RecordError) -> bool:

@@ -1,4 +1,4 @@
-"""Reading the wanted cells of a CSV, TSV, JSONL or Parquet file, row by row, plain or gzipped.
+"""Reading the wanted cells of a CSV, TSV, JSONL, JSON or Parquet file, row by row, plain or gzipped.
 
 Messages name the file, the wanted column and the record's place. They never name the file's own columns: where the
 header is missing, the first row stands in its place, and that row is private. `names` lists them, only for the
@@ -8,7 +8,9 @@ holding a row is chained to it.
 
 import csv
 import gzip
+import io
 import json
+import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -31,7 +33,7 @@ class Wanted:
     """A column, or the whole row, that is read of every row.
 
     Attributes:
-        column: the column's name; None for the whole row, which only JSONL has.
+        column: the column's name; None for the whole row, which only JSON has.
         optional: True where a JSON line without the key stands for null, as long as any line has it.
     """
 
@@ -49,6 +51,7 @@ class MissingColumn(DataError):
 
 
 Cells = Iterator[tuple[Place, Sequence[Any]]]
+_Values = Callable[[BinaryIO, str], Iterator[tuple[Place, Any]]]
 
 
 class _Format(NamedTuple):
@@ -56,6 +59,7 @@ class _Format(NamedTuple):
 
     cells: Callable[[BinaryIO, str, Sequence[Wanted], Bad], Cells]
     names: Callable[[BinaryIO, str], Sequence[str]]
+    whole: bool = False  # whether a row can be a record
 
 
 # A field beyond this is a quote that was never closed, not a text.
@@ -63,6 +67,9 @@ FIELD_LIMIT = 1 << 24  # characters
 _LINE_LIMIT = 1 << 25  # bytes: a small file may unpack to a line without end
 _UNPACKED = 1 << 28  # bytes of a gzipped Parquet file, which is held whole
 _BATCH_ROWS = 4096
+_PIECE = 1 << 20  # characters of a JSON list
+_DECODER = json.JSONDecoder(object_pairs_hook=unique_members)
+_BEFORE_FIRST, _BEFORE_NEXT = re.compile(r"\s*\[\s*(?=[^\s\]])"), re.compile(r"\s*,\s*(?=\S)")
 _BROKEN = object()  # a line that is no JSON, a cell that Python cannot hold
 _UTF8_BOM = b"\xef\xbb\xbf"
 # The first bytes of files that are no UTF-8 text, whatever their names say -> problem and remedy.
@@ -72,6 +79,7 @@ _FOREIGN = (
     ((b"PAR1",), "is a Parquet file", "Let its name end in .parquet."),
     ((b"\x1f\x8b",), "is gzipped", "Let its name end in .gz as well."),
 )
+_EXCEL = re.compile(r"sep=.?.?", re.IGNORECASE)  # its delimiter may have been split off
 _SIGNS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 
 _DAMAGED_GZIP = (EOFError, zlib.error, gzip.BadGzipFile)
@@ -92,15 +100,15 @@ def cells(path: Path, wanted: Sequence[Wanted], bad: Bad = stop) -> Cells:
     as lone surrogates, for the caller to refuse in the cells it uses. At most one row and one batch are held.
 
     Args:
-        path: the file; its format is read from its suffix (.csv, .tsv, .jsonl, .parquet, each also with .gz).
+        path: the file; its format is read from its suffix (.csv, .tsv, .jsonl, .json, .parquet, each also with .gz).
         wanted: the columns to read.
         bad: called with a row that has another form than the rest; the row is skipped unless it raises.
 
     Raises:
         DataError: the file is missing, unreadable, empty, damaged, or malformed at a row.
     """
-    reader = _format(path).cells
-    if reader is not _read_json_lines and any(each.column is None for each in wanted):
+    known = require_known(path)
+    if not known.whole and any(each.column is None for each in wanted):
         raise DataError(
             f"{path.name!r} is not JSONL, and only there is a row a record.",
             "Write one JSON object per line, or name the column that holds each record's JSON text.",
@@ -108,7 +116,7 @@ def cells(path: Path, wanted: Sequence[Wanted], bad: Bad = stop) -> Cells:
     with _explain_failures(path.name):
         _check_regular(path)
         with _open_stream(path) as stream:
-            yield from reader(stream, path.name, wanted, bad)
+            yield from known.cells(stream, path.name, wanted, bad)
 
 
 def names(path: Path) -> list[str]:
@@ -119,21 +127,22 @@ def names(path: Path) -> list[str]:
     Raises:
         DataError: as for `cells`.
     """
-    known = _format(path)
+    known = require_known(path)
     with _explain_failures(path.name):
         _check_regular(path)
         with _open_stream(path) as stream:
             return list(known.names(stream, path.name))
 
 
-def _format(path: Path) -> _Format:
+def require_known(path: Path) -> _Format:
+    """Return the format that a file's name says; DataError where it says none."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     plain = suffixes[:-1] if _is_gzipped(path) else suffixes
     known = _FORMATS.get(plain[-1]) if plain else None
     if known is None:
         raise DataError(
             f"The format of {path.name!r} is not known.",
-            f"Use a file whose name ends in {', '.join(_FORMATS)}, each alone or followed by .gz.",
+            f"Use a file whose name ends in {', '.join(_FORMATS)}, each alone or followed by .gz; or in .xlsx.",
         )
     return known
 
@@ -188,6 +197,11 @@ def _header(rows: Iterator[tuple[Place, list[str]]], name: str) -> list[str]:
     _, header = next(rows, (None, None))
     if header is None:
         raise DataError(f"{name!r} is empty.", "Give a file with a header and at least one row.")
+    if _EXCEL.fullmatch(",".join(header)):
+        raise DataError(
+            f"{name!r} begins with a line for Excel, sep=, in place of the columns' names.",
+            "Delete that line, and save the file with commas as .csv, or with tabs as .tsv.",
+        )
     return header
 
 
@@ -252,9 +266,9 @@ def _place(header: Sequence[str], column: str | None, name: str) -> int:
     return header.index(column)
 
 
-def _read_json_lines(stream: BinaryIO, name: str, wanted: Sequence[Wanted], bad: Bad) -> Cells:
+def _read_json(stream: BinaryIO, name: str, wanted: Sequence[Wanted], bad: Bad, *, values: _Values) -> Cells:
     seen: set[str] | None = None
-    for place, row in _objects(stream, name, bad):
+    for place, row in _objects(values(stream, name), name, bad):
         seen = (seen or set()) | {each.column for each in wanted if each.column in row}
         if missing := [each.column for each in wanted if _lacks(row, each)]:
             remedy = "Give every row the same keys; null stands for empty."
@@ -266,24 +280,53 @@ def _read_json_lines(stream: BinaryIO, name: str, wanted: Sequence[Wanted], bad:
         raise MissingColumn(f"{name!r}: no row has the key {never[0]!r}.", never[0])
 
 
-def _json_names(stream: BinaryIO, name: str) -> list[str]:
-    return next((list(row) for _, row in _objects(stream, name, stop)), [])
+def _json_names(stream: BinaryIO, name: str, *, values: _Values) -> list[str]:
+    return next((list(row) for _, row in _objects(values(stream, name), name, stop)), [])
 
 
-def _objects(stream: BinaryIO, name: str, bad: Bad) -> Iterator[tuple[Place, dict[str, Any]]]:
+def _objects(values: Iterator[tuple[Place, Any]], name: str, bad: Bad) -> Iterator[tuple[Place, dict[str, Any]]]:
+    for place, value in values:
+        if isinstance(value, dict):
+            yield place, value
+        else:
+            problem = "not valid JSON, or a key that occurs twice" if value is _BROKEN else "not a JSON object"
+            bad(RecordError(Kind.LINE, name, place, problem, "Write one JSON object per record, a key per column."))
+
+
+def _line_values(stream: BinaryIO, name: str) -> Iterator[tuple[Place, Any]]:
     first = True
     for number, line in enumerate(_lines(stream, name), start=1):
         if not line.strip():
             continue
         if first and line.lstrip().startswith("["):
-            raise DataError(f"{name!r} begins with a JSON array.", "Write one JSON object per line, without brackets.")
-        first, value = False, _parsed_json(line)
-        if isinstance(value, dict):
-            yield Place(number, number), value
-        else:
-            problem = "not valid JSON, or a key that occurs twice" if value is _BROKEN else "not a JSON object"
-            remedy = "Write one JSON object per line, a key per column."
-            bad(RecordError(Kind.LINE, name, Place(number, number), problem, remedy))
+            remedy = "Write one JSON object per line, without brackets, or let the name of a list end in .json."
+            raise DataError(f"{name!r} begins with a JSON array.", remedy)
+        first = False
+        yield Place(number, number), _parsed_json(line)
+
+
+def _list_values(stream: BinaryIO, name: str) -> Iterator[tuple[Place, Any]]:
+    """Yield the values of a JSON list up to a broken one; of the file a piece and a value are held."""
+    text = io.TextIOWrapper(stream, "utf-8-sig", "surrogateescape")
+    held, number = "", 0
+    while len(held) <= _LINE_LIMIT and (piece := text.read(max(_PIECE, len(held)))):
+        held, at = held + piece, 0
+        while sign := (_BEFORE_NEXT if number else _BEFORE_FIRST).match(held, at):
+            try:
+                value, end = _DECODER.raw_decode(held, sign.end())
+            except (ValueError, RecursionError):  # the next piece may have the rest of it
+                break
+            if end == len(held):  # or more digits
+                break
+            number, at = number + 1, end
+            yield Place(number), value
+        held = held[at:]
+    if not re.fullmatch(r"\s*\]\s*" if number else r"\s*\[\s*\]\s*", held):
+        if number == 0:
+            remedy = "Write [, objects with commas between, ], or let the name of lines of JSON end in .jsonl."
+            raise DataError(f"{name!r} does not begin as a JSON list of objects.", remedy)
+        problem = "not valid JSON, or a key that occurs twice, or no end of the list"
+        raise RecordError(Kind.LINE, name, Place(number + 1), problem, "Write one JSON object per record of the list.")
 
 
 def _lacks(row: dict[str, Any], wanted: Wanted) -> bool:
@@ -367,9 +410,15 @@ def _cell(cell: pa.Scalar) -> Any:
     return _BROKEN
 
 
+_LINES, _LIST = (
+    _Format(partial(_read_json, values=values), partial(_json_names, values=values), whole=True)
+    for values in (_line_values, _list_values)
+)
 _FORMATS: dict[str, _Format] = {
     ".csv": _Format(partial(_read_delimited, delimiter=","), partial(_delimited_names, delimiter=",")),
     ".tsv": _Format(partial(_read_delimited, delimiter="\t"), partial(_delimited_names, delimiter="\t")),
-    ".jsonl": _Format(_read_json_lines, _json_names),
+    ".jsonl": _LINES,
+    ".ndjson": _LINES,
+    ".json": _LIST,
     ".parquet": _Format(_read_parquet, _parquet_names),
 }

@@ -20,6 +20,7 @@ from palimpsest.workspace import Zone
 Guessable = Callable[[Sequence[str], np.ndarray | None, np.ndarray], np.ndarray]
 
 # Declared numbers may be approximate; farther off than this factor, noise and sampling rate no longer suit the data.
+_FEW = 10  # rows of a label: noise of any usual epsilon hides them
 _DECLARED_FACTOR = 1.25
 
 
@@ -206,12 +207,15 @@ def _odd_training(train_units: int, schema: PublicSchema, batch_size: int) -> It
 
 
 def odd_labels(labels: Mapping[str, int]) -> Iterator[Oddity]:
-    """Yield a warning about listed labels that no row has, from label -> its number of rows."""
-    absent = sum(count == 0 for count in labels.values())
+    """Yield a warning about listed labels that no row, or hardly any, has, from label -> its number of rows."""
+    absent, few = (sum(least <= count < most for count in labels.values()) for least, most in ((0, 1), (1, _FEW)))
     if len(labels) > 1 and absent == len(labels) - 1:
         yield Oddity("All rows have the same label.", "All rows have the same label.")
     elif absent:
         yield Oddity(f"{absent} of the {len(labels)} labels have no row.", "A listed label has no row.")
+    elif few:
+        told = "A listed label has so few rows that noise decides what is made for it."
+        yield Oddity(f"{few} of the {len(labels)} labels have fewer than {_FEW} rows.", told)
 
 
 def odd_public(shared: int) -> Iterator[Oddity]:

@@ -1,7 +1,8 @@
-"""Reading private (or public) rows from CSV, TSV, JSONL and Parquet, or finding every fault of a file."""
+"""Reading private (or public) rows from CSV, TSV, JSONL, JSON and Parquet, or finding every fault of a file."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from palimpsest import validate
 from palimpsest.errors import DataError
 from palimpsest.records import schema
 from palimpsest.records.duplicates import marks
-from palimpsest.records.faults import NOTES, Bad, Kind, Place, RecordError, stop
+from palimpsest.records.faults import FLATTEN, NOTES, Bad, Kind, Place, RecordError, stop
 from palimpsest.records.formats import Wanted, cells
 from palimpsest.records.keyed import BEGINNING, likeness
 from palimpsest.records.packed import Packed
@@ -106,7 +107,7 @@ def iter_rows(
     function of that row and of public settings alone (1-stable). No error carries anything of a row but its place.
 
     Args:
-        path: a .csv, .tsv, .jsonl or .parquet file, plain or with .gz.
+        path: a .csv, .tsv, .jsonl, .json or .parquet file, plain or with .gz.
         columns: the names of the columns to read.
         max_length: public; longest text kept, in characters (Unicode code points).
         labels: the public list of labels, or None where the labels are free.
@@ -167,7 +168,7 @@ class _Rule:
         if value is None:
             return ""
         if not isinstance(value, str):
-            raise self._error(Kind.TYPE, place, self.columns.text, "is not a string", "Write every text as a string.")
+            raise self._wrong(value, place, self.columns.text, "is not a string", "Write every text as a string.")
         return value
 
     def _record(self, value: Any, place: Place) -> str | None:
@@ -220,7 +221,7 @@ class _Rule:
         if isinstance(value, int) and not isinstance(value, bool):
             return str(value)
         if not isinstance(value, str):
-            raise self._error(Kind.TYPE, place, column, "is neither a string nor an integer", "Write it as a string.")
+            raise self._wrong(value, place, column, "is neither a string nor an integer", "Write it as a string.")
         return self._clean(value, place, column)
 
     def _clean(self, value: str, place: Place, column: str | None) -> str:
@@ -229,6 +230,10 @@ class _Rule:
         if not is_unicode(value):
             raise self._error(Kind.CODING, place, column, "is not valid UTF-8", "Save the file as UTF-8.")
         return value
+
+    def _wrong(self, value: Any, place: Place, column: str | None, problem: str, remedy: str) -> RecordError:
+        kind, told = (Kind.NESTED, FLATTEN) if isinstance(value, list | dict) else (Kind.TYPE, remedy)
+        return self._error(kind, place, column, problem, told)
 
     def _error(self, kind: Kind, place: Place, column: str | None, problem: str, remedy: str) -> RecordError:
         return RecordError(kind, self.name, place, f"column {column!r} {problem}", remedy, column)
@@ -262,7 +267,7 @@ class Checked:
         rows: how many rows can be read.
         persons: how many different persons these name.
         nobody: whether one of them names no person.
-        labels: the labels that these have.
+        labels: label -> how many of these have it.
         likeness: the hash by which the rows are recognised, see `keyed.likeness`; None without a key, or without rows.
         marks: the marks of the texts, see `duplicates.marks`.
         cut: how many texts are longer than the longest kept.
@@ -272,7 +277,7 @@ class Checked:
     rows: int
     persons: int
     nobody: bool
-    labels: frozenset[str]
+    labels: Mapping[str, int]
     likeness: str | None = None
     marks: frozenset[int] = frozenset()
     cut: int = 0
@@ -293,7 +298,7 @@ def check(
     faults: list[Found] = []
     rows = 0
     persons: set[str | None] = set()
-    seen: set[str | None] = set()
+    seen: Counter[str | None] = Counter()
     texts: list[str] = []
     said: set[int] = set()
 
@@ -310,12 +315,12 @@ def check(
         for row in iter_rows(path, columns, max_length, labels, bad):
             rows += 1
             persons.add(row.unit)
-            seen.add(row.label)
+            seen[row.label] += 1
             said |= marks([row.text])
             if key is not None:
                 texts.append(row.text[:BEGINNING])
     except RecordError as broken:  # what follows a broken quote or line is no record any more
         bad(broken)
     alike = likeness(texts, key) if key is not None and texts else None
-    labelled = frozenset(filter(None, seen))
+    labelled = {label: count for label, count in seen.items() if label}
     return Checked(tuple(faults), rows, len(persons - {None}), None in persons, labelled, alike, frozenset(said), cut)

@@ -1,6 +1,7 @@
 """Writing and reading the Parquet splits, and writing synthetic rows for their user."""
 
 import json
+import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -24,6 +25,12 @@ _TEXT = pa.field("text", pa.string())
 _LABEL = pa.field("label", pa.string())
 _ROUNDS_SCHEMA = pa.schema([pa.field("round", pa.int64()), _TEXT, _LABEL])
 _SPLIT_SCHEMA = pa.schema([_TEXT, _LABEL, pa.field("guess", pa.bool_()), pa.field("person", pa.string())])
+
+
+def shuffle_rows(records: Iterable[Record]) -> list[Record]:
+    """Return the rows in an order drawn at random, the same each time: the first of a file then have every label."""
+    rows = list(records)
+    return random.Random(0).sample(rows, len(rows))
 
 
 def write_synthetic(

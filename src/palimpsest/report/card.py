@@ -52,6 +52,7 @@ def render_card(
     variants: Sequence[str],
     scores: Mapping[str, Any] | None = None,
     samples: Mapping[str, Sequence[Record]] | None = None,
+    copied: str = "",
     fingerprint: str | None = None,
 ) -> str:
     """Render the card as HTML text, with styles, drawings and the drawing library inside and no outside address.
@@ -61,6 +62,7 @@ def render_card(
         variants: the released ones; the statement's other releases stay in its totals.
         scores: of classifiers trained on the rows, on a test file declared public; None where there are none.
         samples: variant -> a few of its synthetic rows (`report.shown.few`).
+        copied: what a reader must know of rows that are public texts word for word (`describe_public_rows`).
         fingerprint: of the key that signs the release; None for a copy that is not signed.
 
     Raises:
@@ -92,6 +94,7 @@ def render_card(
         accountants=_accountants,
         claims=public_claims(statement, receipts, ledger),
         samples={name: rows for name, rows in (samples or {}).items() if name in curves},
+        copied=copied,
         provenance=provenance,
         fingerprint=fingerprint,
     )

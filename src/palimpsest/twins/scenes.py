@@ -139,13 +139,14 @@ def phrases(seed: int) -> Scene:
 
 
 def select(seed: int) -> Scene:
-    """Half of the public texts are chosen; each is like one canary and no other."""
+    """Half of the public texts are chosen; each is like one canary, and like no description."""
     return _choice_scene(
         "select",
         seed,
         {"select": [NAME]},
         {NAME: settings.variant("select", rows=COINS // 2, domain=1.0, most=1.0, **settings.COUNTED)},
         (("select", NAME),),
+        described=False,
     )
 
 
@@ -248,17 +249,24 @@ def scene_of(method: str) -> Callable[[int], Scene]:
 
 
 def _choice_scene(
-    method: str, seed: int, run: Mapping[str, Any], variants: Mapping[str, Any], steps: tuple[Step, ...]
+    method: str,
+    seed: int,
+    run: Mapping[str, Any],
+    variants: Mapping[str, Any],
+    steps: tuple[Step, ...],
+    *,
+    described: bool = True,
 ) -> Scene:
     """Return the scene of a method whose rows are public texts: a canary was in if its counterpart is among them.
 
-    Every second canary of a label names the label, so its counterpart is nearest to the label's description. It shares
-    a word with the next one, whose counterpart is therefore the nearest neighbour of its own.
+    Every second canary of a label shares a word with the next one, whose counterpart is therefore the nearest neighbour
+    of its own. Where some are `described` it also names the label, so its counterpart is nearest to the description.
     """
     words = (*_TWO, *invented_words(COINS + COINS // 2, seed))
     own, pairs = words[2 : 2 + COINS], words[2 + COINS :]
     labels = [label for label in _TWO for _ in range(_EACH)]
-    shared = [(pairs[place // 2], *labels[place : place + 1 - place % 2]) for place in range(COINS)]
+    named = [labels[place : place + 1 - place % 2] if described else () for place in range(COINS)]
+    shared = [(pairs[place // 2], *own_label) for place, own_label in enumerate(named)]
     canaries = own_word_canaries(own, labels, shared)
     authors = {"corpus": {"kind": "corpus", "neighbours": 1}}
     return Scene(

@@ -216,7 +216,7 @@ def init_line(made: Made) -> str:
     n_public = asked.n_public or expected_rows(made.found, made.cut)
     words = ["palimpsest", "init", str(asked.out / PRIVATE), "--task", dataset.task]
     words += ["--text", "text" if dataset.schema is None else "*", *_label_words(made)]
-    words += ["--test", str(asked.out / TEST), "--public", str(public), "--n-public", str(n_public)]
+    words += ["--test", str(asked.out / TEST), "--public", str(public), "--rows-about", str(n_public)]
     if made.found.form.persons is not None:
         persons = round(made.found.form.persons * n_public / made.found.form.rows)
         words += ["--unit", _PERSON, "--persons", str(persons)]
@@ -317,7 +317,9 @@ def _tell(made: Made, rows: Tally) -> None:
     if rows.pieces:
         tell_owner(f"note: private records recur in the public text; {out / README} says how many.")
     if made.asked.n_public is None and not 0.8 <= rows.rows / expected_rows(made.found, made.cut) <= 1.25:
-        tell_owner("note: these are far more or fewer records than published; give --n-public a number that is public.")
+        tell_owner(
+            "note: these are far more or fewer records than published; give --rows-about a number that is public."
+        )
     print(f"public text: {dataset.public}")
     print(f"next: {init_line(made)}")
     print(f"  for a named model, then write `words: {_words(made)}` under `models` in params.yaml")

@@ -37,7 +37,7 @@ class Form:
         says: a description of the files.
         files: the files of each part, as names or patterns. A file name may have .gz behind it.
         read: (the paths of a part, the part) -> its records.
-        rows: about how many records the training part has, as published; `--n-public` unless a person says otherwise.
+        rows: about how many records the training part has, as published; `--rows-about` unless a person says otherwise.
         others: about how many records its other parts have together.
         described: where the form is described.
         folder: the folder that its archive unpacks into, if any; the files may also lie beside each other.

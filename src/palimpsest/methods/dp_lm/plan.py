@@ -8,7 +8,7 @@ from dp_accounting.dp_event import ComposedDpEvent, DpEvent
 from palimpsest.errors import ParamsError
 from palimpsest.methods.dp_lm.settings import DiscriminatorTrain, DpLmTrain, DpSgd
 from palimpsest.methods.shared.base import Budget, Plan
-from palimpsest.methods.shared.shares import planned_histogram, planned_query, require_prior, whole_rho
+from palimpsest.methods.shared.shares import note_counts, planned_histogram, planned_query, require_prior, whole_rho
 from palimpsest.privacy.accounting import calibrate_noise, epsilon
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.queries import LabelHistogram
@@ -40,7 +40,8 @@ def plan(settings: DpLmTrain, schema: PublicSchema, budget: Budget) -> Plan:
     numbers = _plan_numbers(plan_language_model(settings, schema, noise))
     if histogram is not None:
         numbers["histogram_sigma"] = histogram.sigma
-    asked, told = _queries(settings, schema, histogram, noise), tuple(notes(settings, schema, budget, noise))
+    asked = _queries(settings, schema, histogram, noise)
+    told = (*notes(settings, schema, budget, noise), *note_counts(histogram, schema))
     return Plan("dp_lm", budget, asked, numbers, notes=told)
 
 

@@ -15,7 +15,7 @@ from palimpsest.methods.embed.settings import EmbedSettings, LimitedDomainSettin
 from palimpsest.methods.embed.steps import EmbedSteps, Turn, VectorWriter
 from palimpsest.methods.shared.base import Made, Plan
 from palimpsest.methods.shared.filters import Losses, apply_filters, build_filters
-from palimpsest.methods.shared.means import Candidates, ClassSums, choose
+from palimpsest.methods.shared.means import Candidates, ClassSums, choose, estimate_means
 from palimpsest.methods.shared.rounds import ROUNDS, RoundCosts, ask_rounds
 from palimpsest.methods.shared.tools import Encoders
 from palimpsest.models.decoder.decoding import Decoder
@@ -313,7 +313,8 @@ def choose_by_sums(
     chosen: dict[str, list[int]] = {label: [] for label in labels}
     for record in choose(public, sums, dict.fromkeys(labels, count), domain):
         chosen[record.label or ""].append(place[record.text])
-    nearest = choose_by_description(public, dict(zip(sums.labels, sums.sums, strict=True)), labels, len(public.texts))
+    means = dict(zip(sums.labels, estimate_means(sums, unit_rows(public.embeddings)), strict=True))
+    nearest = choose_by_description(public, means, labels, len(public.texts))
     return {label: list(dict.fromkeys([*own, *nearest[label]]))[:count] for label, own in chosen.items()}
 
 

@@ -9,7 +9,7 @@ from dp_accounting.dp_event import DpEvent, SelfComposedDpEvent
 from palimpsest.methods.embed.settings import EmbedSettings, GaussianHistogram, LimitedDomainSettings
 from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.shared.rounds import FAINT, MARGIN, RoundCosts, gaussian_costs, planned_rounds, require_fit
-from palimpsest.methods.shared.shares import gaussian, planned_histogram, whole_rho
+from palimpsest.methods.shared.shares import gaussian, note_counts, planned_histogram, whole_rho
 from palimpsest.privacy import limited_domain
 from palimpsest.privacy.accounting import gdp_sigma
 from palimpsest.privacy.events import gumbel_scale
@@ -28,8 +28,13 @@ def plan(settings: EmbedSettings, schema: PublicSchema, budget: Budget) -> Plan:
     costs = costs_of(settings, schema, budget)
     event, own_delta = _rounds_cost(settings, costs)
     rounds = planned_rounds(event, settings.rounds, own_delta)
-    numbers, told = _numbers(settings, schema, costs), tuple(notes(settings, schema, budget, costs))
-    return Plan("embed", budget, costs.planned_queries(rounds), numbers, is_feasible(settings, schema, costs), told)
+    numbers = _numbers(settings, schema, costs)
+    told = (*notes(settings, schema, budget, costs), *note_counts(costs.histogram, schema))
+    gaussian = isinstance(settings.selection, GaussianHistogram)
+    foretold = costs.foretell(schema, _votes_each(settings, schema)) if gaussian else ()
+    return Plan(
+        "embed", budget, costs.planned_queries(rounds), numbers, is_feasible(settings, schema, costs), told, foretold
+    )
 
 
 def _numbers(settings: EmbedSettings, schema: PublicSchema, costs: RoundCosts) -> dict[str, float | int | str]:

@@ -15,6 +15,7 @@ from palimpsest.methods.shared.rounds import (
     require_fit,
     rounds_event,
 )
+from palimpsest.methods.shared.shares import note_counts
 from palimpsest.models.chat.settings import Endpoint, LocalChatSettings
 from palimpsest.records.schema import PublicSchema
 
@@ -39,7 +40,8 @@ def plan(settings: EvolveSettings, schema: PublicSchema, budget: Budget, author:
         budget,
         costs.planned_queries(rounds),
         {**_numbers(settings, schema, costs), **expected},
-        notes=(*notes(settings, schema, costs.votes), *told),
+        notes=(*notes(settings, schema, costs.votes), *note_counts(costs.histogram, schema), *told),
+        foretold=costs.foretell(schema, _votes_each(settings, schema)),
     )
 
 

@@ -119,7 +119,8 @@ class Predict:
         sums = None
         if self.encoders is not None and costs.means is not None:
             encode, dimension = self.encoders.rows, self.encoders.dimension
-            sums = class_sums(view, schema.label_names, encode, dimension, costs.means)
+            named = self.encoders.others(list(schema.labels.values()))
+            sums = class_sums(view, schema, encode, dimension, costs.means, named)
         written: list[Mapping[str, Any]] = []
         for number, (first, last) in enumerate(waves(settings, schema)):
             written += view.ask(

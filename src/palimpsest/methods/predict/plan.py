@@ -11,6 +11,7 @@ from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.shared.means import planned_means
 from palimpsest.methods.shared.shares import (
     divide_total,
+    note_counts,
     planned_histogram,
     planned_query,
     require_means,
@@ -84,7 +85,11 @@ def plan(settings: PredictSettings, schema: PublicSchema, budget: Budget) -> Pla
     ]
     means = [] if costs.means is None else [planned_means(costs.means)]
     queries = (*planned_query(costs.histogram), *means, *asked)
-    told = (*notes(settings, spending), *_explain_too_few(settings, schema, budget))
+    told = (
+        *notes(settings, spending),
+        *_explain_too_few(settings, schema, budget),
+        *note_counts(costs.histogram, schema),
+    )
     return Plan("predict", budget, queries, numbers, notes=told)
 
 

@@ -38,7 +38,7 @@ def _build(settings: SelectSettings, plan: Plan, tools: Tools) -> Fit:
     from palimpsest.methods.shared.means import public_candidates
 
     encode = tools.encoders(settings.batch).rows
-    return Select(settings, tools.schema, plan, public_candidates(tools), encode)
+    return Select(settings, tools.schema, plan, public_candidates(tools), encode, tools.embeddings()["descriptions"])
 
 
 SELECT = Method(

@@ -7,6 +7,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from palimpsest.methods.select.declaration import SelectSettings
 from palimpsest.methods.shared.base import Budget, Made, Plan
 from palimpsest.methods.shared.means import Candidates, ClassSums, choose, class_sums, plan_means
@@ -42,6 +44,7 @@ class Select:
     Attributes:
         candidates: the public texts.
         encode: the encoder of the candidates. See `ClassMeans` for its restrictions.
+        named: embeddings of the labels' public descriptions, (labels, d); None where they say nothing.
     """
 
     settings: SelectSettings
@@ -49,6 +52,7 @@ class Select:
     plan: Plan
     candidates: Candidates
     encode: Encode
+    named: np.ndarray | None = None
 
     def ask(self, view: View) -> Chosen:
         """Ask for the rows of each label, where they are not public, and for the noisy class means."""
@@ -56,7 +60,7 @@ class Select:
         histogram = planned_histogram(settings, schema, whole_rho(self.plan.budget))
         counts = label_rows(view, settings, schema, histogram)
         width, sigma = self.candidates.embeddings.shape[1], float(self.plan.numbers["sigma"])
-        sums = class_sums(view, schema.label_names, self.encode, width, sigma)
+        sums = class_sums(view, schema, self.encode, width, sigma, self.named)
         return Chosen(sums, counts)
 
     def made(self, artifact: Chosen) -> Made:

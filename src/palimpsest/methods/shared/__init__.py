@@ -2,6 +2,7 @@
 
 * `base`: shared by all methods: a plan that costs nothing, a fit that spends, and rows that are free
 * `filters`: the filters that settings name: free post-processing of written texts
+* `foretell`: foretells from public numbers alone whether private rows can say more than the noise on them
 * `means`: chooses texts by noisy class means: those that are like the rows of one label, and unlike those of the
   others
 * `method`: the declaration of a method: everything that the rest of the project must know about it

@@ -1,5 +1,6 @@
 """Shared by all methods: a plan that costs nothing, a fit that spends, and rows that are free."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from hashlib import blake2b
@@ -9,6 +10,7 @@ from typing import Any, Protocol, Self, TypeVar
 import numpy as np
 from dp_accounting.dp_event import DpEvent
 
+from palimpsest.methods.shared.foretell import Foretold
 from palimpsest.plain import Plain, PlainFile
 from palimpsest.privacy.events import compose_terms
 from palimpsest.privacy.planned import PlannedQuery
@@ -43,6 +45,7 @@ class Plan:
         queries: every private query of the fit, in order.
         numbers: public figures worth printing (noise multiplier, steps, rate, ...).
         feasible: False where the setting cannot work; `notes` then say why and what to do instead.
+        foretold: the signals that are expected of private rows.
     """
 
     method: str
@@ -51,6 +54,17 @@ class Plan:
     numbers: Mapping[str, float | int | str] = field(default_factory=dict)
     feasible: bool = True
     notes: tuple[str, ...] = ()
+    foretold: tuple[Foretold, ...] = ()
+
+    @property
+    def lost(self) -> bool:
+        """Whether noise is expected to decide over private rows, so that a run needs the owner's word."""
+        return bool(self.foretold) and all(one.word == "lost" for one in self.foretold)
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """What a person is told of this plan, in sentences; nothing is foretold where there is no noise."""
+        return (*(one.describe() for one in self.foretold if math.isfinite(one.ratio)), *self.notes)
 
     @property
     def event(self) -> DpEvent:

@@ -10,8 +10,16 @@ from dp_accounting.dp_event import ComposedDpEvent, DpEvent, GaussianDpEvent
 
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.methods.shared.base import Budget, Plan
+from palimpsest.methods.shared.foretell import foretell_means
 from palimpsest.methods.shared.settings import Counted
-from palimpsest.methods.shared.shares import gaussian, planned_histogram, planned_query, require_prior, whole_rho
+from palimpsest.methods.shared.shares import (
+    gaussian,
+    note_counts,
+    planned_histogram,
+    planned_query,
+    require_prior,
+    whole_rho,
+)
 from palimpsest.methods.shared.tools import Tools
 from palimpsest.privacy.accounting import calibrate_noise, gdp_sigma
 from palimpsest.privacy.means import ClassMeans, Encode, unit_rows
@@ -25,6 +33,9 @@ from palimpsest.records.schema import PublicSchema
 
 _MARGIN = 1.0 + 1e-6  # the exact noise, and what the accountant of the statement rounds up when it recomputes epsilon
 _SHRINKAGE = 0.5  # of the covariance of public texts towards a multiple of the identity
+# Measured in docs/sizing.md: what is expected of class means before noisy ones are seen.
+_BETWEEN = 0.1  # variance between labels, as a share of the candidates' second moments
+_NAMED = 0.1  # difference of labels' means, as a share of that of their descriptions
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,10 +77,20 @@ def public_candidates(tools: Tools) -> Candidates:
 
 @dataclass(frozen=True, eq=False)
 class ClassSums:
-    """The noisy sum of the private rows' embeddings for each public label, shape (labels, d)."""
+    """The noisy sum of the private rows' embeddings for each public label.
+
+    Attributes:
+        sums: shape (labels, d).
+        sigma: the standard deviation of each coordinate's noise; 0 where there is none, or it is not known.
+        units: the public number of units of an average label.
+        named: embeddings of the labels' public descriptions, (labels, d), of length 1; None where they say nothing.
+    """
 
     labels: tuple[str, ...]
     sums: np.ndarray
+    sigma: float = 0.0
+    units: float = 1.0
+    named: np.ndarray | None = None
 
 
 def plan_means(method: str, settings: Counted, schema: PublicSchema, budget: Budget) -> Plan:
@@ -86,6 +107,7 @@ def plan_means(method: str, settings: Counted, schema: PublicSchema, budget: Bud
     require_prior(settings.prior, schema)
     histogram = planned_histogram(settings, schema, whole_rho(budget))
     sigma, most = _sigma(budget, histogram), schema.n_units / len(schema.label_names)
+    told = foretell_means(schema, sigma)
     numbers: dict[str, float | int | str] = {"sigma": sigma, "rows": settings.rows}
     return Plan(
         method,
@@ -93,7 +115,8 @@ def plan_means(method: str, settings: Counted, schema: PublicSchema, budget: Bud
         (*planned_query(histogram), planned_means(sigma)),
         numbers if histogram is None else {**numbers, "histogram_sigma": histogram.sigma},
         feasible=sigma < most,
-        notes=() if sigma < most else (_explain_noise(sigma, most, schema.unit),),
+        notes=tuple(note_counts(histogram, schema)) if sigma < most else (_explain_noise(sigma, most, schema.unit),),
+        foretold=(told,),
     )
 
 
@@ -122,10 +145,18 @@ def planned_means(sigma: float) -> PlannedQuery:
     return PlannedQuery(ClassMeans.name, gaussian(sigma), versions=versions_of(ClassMeans.name))
 
 
-def class_sums(view: View, labels: tuple[str, ...], encode: Encode, dimensions: int, sigma: float) -> ClassSums:
-    """Ask for the class sums; see `ClassMeans`. The encoder decides how many texts it reads at once."""
+def class_sums(
+    view: View, schema: PublicSchema, encode: Encode, dimensions: int, sigma: float, named: np.ndarray | None = None
+) -> ClassSums:
+    """Ask for the class sums; see `ClassMeans`. The encoder decides how many texts it reads at once.
+
+    Args:
+        named: embeddings of the labels' public descriptions, (labels, dimensions).
+    """
+    labels = schema.label_names
     answer = view.ask(ClassMeans(labels, encode, dimensions, sigma))
-    return ClassSums(labels, np.array(answer, dtype=np.float64))
+    told = None if named is None else unit_rows(np.asarray(named, dtype=np.float64))
+    return ClassSums(labels, np.array(answer, dtype=np.float64), sigma, schema.n_units / len(labels), told)
 
 
 def choose(candidates: Candidates, classes: ClassSums, counts: Mapping[str, int], domain: float) -> list[Record]:
@@ -154,13 +185,41 @@ def choose(candidates: Candidates, classes: ClassSums, counts: Mapping[str, int]
     """
     if unknown := set(counts) - set(classes.labels):
         raise ValueError(f"{len(unknown)} labels have no sum")
-    vectors, means = unit_rows(candidates.embeddings), unit_rows(classes.sums)
+    vectors = unit_rows(candidates.embeddings)
+    means = unit_rows(estimate_means(classes, vectors))
     near = _round_scores(vectors @ means.T)  # (n, labels)
     scores = _round_scores(_margins(vectors @ _discriminant_directions(means, vectors).T))  # (n, labels)
     columns = [classes.labels.index(label) for label in counts]
     orders = [_rank(near[:, column], scores[:, column], candidates.count_kept(domain)) for column in columns]
     chosen = _take_in_turns([iter(order.tolist()) for order in orders], list(counts.values()), candidates.texts)
     return [Record(candidates.texts[index], label) for label, own in zip(counts, chosen, strict=True) for index in own]
+
+
+def estimate_means(classes: ClassSums, vectors: np.ndarray) -> np.ndarray:
+    """Estimate the labels' exact means, shape (labels, d), from the noisy sums and the candidates' unit vectors (n, d).
+
+    A Wiener filter (Wiener 1949): means are expected to differ from their prior along the directions in which
+    candidates lie, in proportion to their second moments, and noise lies along all directions alike. It reads noisy
+    answers and public facts only (post-processing), and changes nothing where there is no noise.
+    """
+    if not classes.sigma or not vectors.any():
+        return classes.sums
+    noise, found = (classes.sigma / classes.units) ** 2, classes.sums / classes.units
+    prior = 0.0 if classes.named is None else _name_means(classes.named, found, vectors.mean(axis=0), noise)
+    moments = _BETWEEN / len(vectors) * vectors.T @ vectors  # (d, d)
+    return np.asarray(prior + np.linalg.solve(moments + noise * np.eye(len(moments)), moments @ (found - prior).T).T)
+
+
+def _name_means(named: np.ndarray, found: np.ndarray, centre: np.ndarray, noise: float) -> np.ndarray:
+    """Return the means that the labels' descriptions suggest, (labels, d), around the candidates' centre, (d,).
+
+    How far descriptions say what sets labels apart is estimated from the noisy means themselves: the posterior mean of
+    one factor whose prior has mean and standard deviation `_NAMED`.
+    """
+    apart = named - named.mean(axis=0)
+    agreed = float(((found - centre) * apart).sum())
+    factor = (noise / _NAMED + agreed) / (noise / _NAMED**2 + float(np.square(apart).sum()))
+    return centre + max(0.0, factor) * apart
 
 
 def _discriminant_directions(means: np.ndarray, vectors: np.ndarray) -> np.ndarray:

@@ -10,6 +10,7 @@ from dp_accounting.dp_event import ComposedDpEvent, DpEvent, SelfComposedDpEvent
 
 from palimpsest.errors import OtherSubject, ParamsError
 from palimpsest.methods.shared.base import Budget
+from palimpsest.methods.shared.foretell import Foretold, foretell_means, foretell_votes
 from palimpsest.methods.shared.means import ClassSums, class_sums, planned_means
 from palimpsest.methods.shared.settings import InRounds, Votes
 from palimpsest.methods.shared.shares import (
@@ -55,6 +56,11 @@ class RoundCosts:
     votes: float
     delta: float = 0.0
 
+    def foretell(self, schema: PublicSchema, each: float) -> tuple[Foretold, ...]:
+        """Foretell what class means say, if they are asked for, and votes: an average candidate gets `each`."""
+        means = [] if self.means is None else [foretell_means(schema, self.means)]
+        return (*means, foretell_votes(each, self.votes))
+
     def planned_queries(self, rounds: PlannedQuery) -> tuple[PlannedQuery, ...]:
         """Return all queries: those before the first round, and the rounds."""
         means = [] if self.means is None else [planned_means(self.means)]
@@ -68,7 +74,8 @@ class RoundCosts:
         counts = {label: count for label, count in rows.items() if count}
         if self.means is None:
             return counts, None
-        return counts, class_sums(view, schema.label_names, encoders.rows, encoders.dimension, self.means)
+        named = encoders.others(list(schema.labels.values()))
+        return counts, class_sums(view, schema, encoders.rows, encoders.dimension, self.means, named)
 
 
 def require_fit(method: str, settings: InRounds, schema: PublicSchema) -> None:

@@ -4,7 +4,7 @@ The histogram counts units of privacy: records, or persons by one label each.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol
 
 from dp_accounting.dp_event import ComposedDpEvent, DpEvent, GaussianDpEvent, NonPrivateDpEvent
@@ -18,6 +18,8 @@ from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.query import View
 from palimpsest.privacy.versions import versions_of
 from palimpsest.records.schema import PublicSchema
+
+_SLIGHT = 0.1  # error of a label's count that is not worth a word
 
 
 class Shares(Protocol):
@@ -62,6 +64,16 @@ def planned_histogram(settings: Shares, schema: PublicSchema, rho: float) -> Lab
         return None
     sigma = 0.0 if math.isinf(rho) else math.sqrt(0.5 / (settings.histogram_share * rho))
     return LabelHistogram(schema.label_names, sigma)
+
+
+def note_counts(histogram: LabelHistogram | None, schema: PublicSchema) -> Iterator[str]:
+    """Yield a note where noise moves the count of an average label by more than a tenth."""
+    average = schema.n_units / max(1, len(schema.label_names))
+    if histogram is not None and histogram.sigma > _SLIGHT * average:
+        yield (
+            f"noise moves the share of rows of an average label by {histogram.sigma / average:.0%}: label_counts prior "
+            "takes public shares, and costs nothing"
+        )
 
 
 def gaussian(sigma: float) -> DpEvent:

@@ -193,9 +193,8 @@ class Steer:
         def encode(texts: Sequence[str]) -> np.ndarray:
             return lift(space.deviations(self.states.rows(texts)))
 
-        sigma, labels = float(self.plan.numbers[noise]), self.schema.label_names
-        found = class_sums(view, labels, encode, self.states.dimension + 1, sigma)
-        return ClassSums(labels, found.sums[:, :-1])
+        found = class_sums(view, self.schema, encode, self.states.dimension + 1, float(self.plan.numbers[noise]))
+        return replace(found, sums=found.sums[:, :-1])
 
     def made(self, artifact: Moved) -> Made:
         """Write texts for each label by the moved model, and keep those that are most like the label."""

@@ -4,6 +4,7 @@ What a charge is at a moment - reserved, begun (and after how many steps), answe
 from its entries by `reader`; nothing is ever updated in place. Books were checked before anybody reads in them.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
@@ -77,10 +78,22 @@ class Books:
         return asset
 
     def caps(self, name: str) -> list[Cap]:
-        """Return every cap the asset has had, oldest first: raising one is a decision that readers of a release see."""
+        """Return every cap the asset has had, oldest first: raising one is a decision that readers of a release see.
+
+        Those of a registration that was corrected before anything was charged held for nothing.
+        """
+        since = self._registration(name).seq
         with report_malformed("A cap"):
-            said = ((entry.says, entry.time) for entry in self.chain.of(name, "register", "amend"))
+            said = (
+                (entry.says, entry.time) for entry in self.chain.of(name, "register", "amend") if entry.seq >= since
+            )
             return [Cap(body["epsilon"], time) for body, time in said if "epsilon" in body]
+
+    def _registration(self, name: str) -> Entry:
+        """Return the registration whose terms its charges met: the newest one before them."""
+        first, *others = self.chain.of(name, "register")
+        charged = min((charge.seq for charge in self.account(name).charges), default=math.inf)
+        return [first, *(entry for entry in others if entry.seq < charged)][-1]
 
     def highest_cap(self, name: str, since: int) -> float:
         """Return the asset's highest cap from the entry numbered `since` on."""
@@ -136,7 +149,7 @@ class Books:
 
     def milestones(self, name: str) -> tuple[float, ...]:
         """Return the asset's milestones that count."""
-        registered = next(self.chain.of(name, "register"))
+        registered = self._registration(name)
         fresh = all(charge.seq > registered.seq for charge in self.charges(name) if charge.looked)
         return tuple(registered.says.get("milestones", ())) if fresh else ()
 

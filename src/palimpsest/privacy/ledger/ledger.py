@@ -76,23 +76,32 @@ class Ledger:
     def register(self, asset: Asset, *, lost: bool = False) -> Asset:
         """Enter a data asset, with a fresh key whose hash is in the chain; entering it again changes nothing.
 
+        Terms under which nothing was ever charged may be corrected: further entries replace them, and the key stays.
         Where an earlier ledger of this data set is `lost`, that is written down, also for a registered asset: what that
         ledger spent is unknown.
 
-        Guarantee: with the owner's word that a ledger is lost the asset is marked for good, whatever was noted of that
-        ledger here.
+        Guarantee: from the first reservation on, for whatever purpose and under whatever name of the same rows, delta,
+        unit, its column, adjacency and milestones never change, also if it was given back. With the owner's word that a
+        ledger is lost the asset is marked for good, whatever was noted of that ledger here.
 
         Raises:
-            LedgerError: if it is known with other values: delta, unit, its column, adjacency and milestones never
-                change; or a milestone is not below its cap.
+            LedgerError: if it is known with other values and was charged, or may have been on a ledger that is lost; or
+                a milestone is not below its cap.
         """
         asset.require_possible()
         with self._store.write() as writing:
-            known = writing.books().find_asset(asset.name)
+            books = writing.books()
+            known = books.find_asset(asset.name)
             if known is None:
                 _require_below(asset)
                 made = replace(asset, key=secrets.token_bytes(32), after_loss=lost)
                 writing.register(made)
+                return made
+            others = fixed_terms(known) != fixed_terms(replace(asset, epsilon=known.epsilon))  # than the cap: `amend`
+            if others and not (known.after_loss or lost or books.charges(asset.name)):
+                _require_below(asset)
+                made = replace(asset, key=known.key, teams=known.teams)
+                writing.register_anew(made)
                 return made
             require_terms(known, asset)
             if lost and not known.after_loss:
@@ -403,13 +412,13 @@ def require_terms(known: Asset, wanted: Asset) -> None:
     require_unit(known, wanted)
     if fixed_terms(known) != fixed_terms(wanted):
         raise LedgerError(
-            f"Asset {wanted.name!r} is registered with other terms: {_differences(known, wanted)}.",
-            "Delta, unit, size, adjacency and milestones of a data asset never change. Restore them in params.yaml; to "
-            "change the budget's epsilon alone, use `palimpsest register --amend`.",
+            f"Asset {wanted.name!r} is registered with other terms: {describe_differences(known, wanted)}.",
+            "Delta, unit, size, adjacency and milestones of a data asset never change once something was charged. "
+            "Restore them in params.yaml; to change the budget's epsilon alone, use `palimpsest register --amend`.",
         )
 
 
-def _differences(known: Asset, wanted: Asset) -> str:
+def describe_differences(known: Asset, wanted: Asset) -> str:
     """Describe the terms in which two registrations of an asset differ."""
     before, now = fixed_terms(known), fixed_terms(wanted)
     names = [name for name in before | now if before.get(name) != now.get(name)]

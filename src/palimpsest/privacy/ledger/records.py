@@ -165,7 +165,8 @@ def require_unit(known: Asset, wanted: Protected) -> None:
             f"Asset {known.name!r} is registered for {_unit_of(known)} as the unit of privacy; what is asked for is "
             f"{_unit_of(wanted)}.",
             "What was charged holds for the one and not for the other, so the asset is closed to another unit. Restore "
-            "dataset.unit, or take another name for the data set: what was released before then counts beside it.",
+            "dataset.unit, or take another name for the data set: what was released before then counts beside it. If "
+            "nothing was charged yet, `palimpsest register` corrects the unit.",
         )
 
 

@@ -238,6 +238,10 @@ class Transaction:
 
     def register(self, asset: Asset) -> None:
         self.connection.execute(assets.insert().values(name=asset.name, key=asset.key.hex()))
+        self.register_anew(asset)
+
+    def register_anew(self, asset: Asset) -> None:
+        """Write all terms of an asset, which replace those that it has, but for its key and that a ledger is lost."""
         noted_in = None if self.store.witnesses.beside_ledger else str(self.store.witnesses.folder)
         chain.append(self.connection, asset.name, "register", None, books.registration(asset, noted_in))
 

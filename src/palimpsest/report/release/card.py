@@ -43,6 +43,7 @@ class Described:
         version: of palimpsest.
         day: YYYY-MM-DD.
         language: of the rows, as a tag of BCP 47.
+        copied: what a reader must know of rows that are public texts word for word; "" where none are.
     """
 
     release: ReleaseSettings
@@ -53,6 +54,7 @@ class Described:
     version: str
     day: str
     language: str = "en"
+    copied: str = ""
 
     @property
     def unit(self) -> Unit:
@@ -132,8 +134,9 @@ def _size(rows: int) -> str:
 
 
 def _summary(described: Described) -> str:
+    copied = f"{_escape_markdown(described.copied)}\n\n" if described.copied else ""
     return (
-        f"# {_escape_markdown(described.release.title)}\n\n"
+        f"# {_escape_markdown(described.release.title)}\n\n{copied}"
         "Synthetic rows, computed from private rows under differential privacy. What any one "
         f"{described.unit.name} may have changed in all of them together is bounded below. A row can equal a private "
         "one where many say the same, or where public text has it. The same in one page: `card.html`.\n"

@@ -10,6 +10,7 @@ from palimpsest.report.release.card import Described
 from palimpsest.report.unit import Unit
 
 PROMISE = "rai:dataManipulationProtocol"
+_DESCRIPTION = "Synthetic rows, computed from private rows under differential privacy."
 WHOLE = "Each line is a record itself, a JSON object."  # the description of only such a file of lines
 _FORMATS = {".parquet": "application/x-parquet", ".jsonl": "application/jsonlines"}
 _TERMS = (
@@ -39,7 +40,7 @@ def croissant(described: Described, files: Mapping[str, str], sizes: Mapping[str
         "@type": "sc:Dataset",
         "conformsTo": ["http://mlcommons.org/croissant/1.0", "http://mlcommons.org/croissant/RAI/1.0"],
         "name": described.release.title,
-        "description": "Synthetic rows, computed from private rows under differential privacy.",
+        "description": f"{described.copied} {_DESCRIPTION}".lstrip(),
         "license": described.release.license or "other",
         "inLanguage": described.language,
         "url": f"urn:palimpsest:{described.data.asset}",
@@ -129,7 +130,8 @@ def _responsible(described: Described) -> dict[str, Any]:
         "dataSocialImpact": f"What many {unit.many} say together can be read from the rows, about people outside the "
         "data too.",
         "personalSensitiveInformation": [
-            f"{unit.description} {unit.note} The private rows may be personal; these are synthetic."
+            f"{unit.description} {unit.note} The private rows may be personal; "
+            f"{described.copied or 'these are synthetic.'}"
         ],
         "dataReleaseMaintenancePlan": "Later releases from the same data add to the same ledger and its total.",
     }

@@ -1,0 +1,73 @@
+"""Foretells from public numbers alone whether private rows can say more than the noise on them."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from palimpsest.records.schema import PublicSchema
+
+Word: TypeAlias = Literal["good", "weak", "lost"]
+
+# From which ratio the word is good, and below which lost. Measured: docs/sizing.md, which records noise leaves.
+_MEANS, _VOTES = (12.0, 5.0), (1.0, 0.1)
+
+
+@dataclass(frozen=True)
+class Foretold:
+    """A signal that is expected of a label of average size, over the noise on it.
+
+    Attributes:
+        what: the signal and its noise, in words.
+        ratio: the one over the other; infinite without noise.
+        good: the ratio from which private rows were seen to help.
+        lost: the ratio below which noise decides.
+    """
+
+    what: str
+    ratio: float
+    good: float
+    lost: float
+
+    @property
+    def word(self) -> Word:
+        """Good, weak, or lost: noise decides."""
+        return self._name(self.ratio)
+
+    def describe(self) -> str:
+        """Return a sentence about a label of average size, and about one of which there is a tenth as much.
+
+        >>> foretell_votes(4.0, 2.0).describe()
+        'votes of an average candidate, over their noise: 2.0, good; of a label of a tenth of these 0.20, weak'
+        """
+        few = self.ratio / 10
+        said = f"{self.what}: {_round(self.ratio)}, {self.word}; of a label of a tenth of these {_round(few)}, "
+        helps = {
+            "good": "",
+            "weak": ". Fewer labels, more records or more epsilon help",
+            "lost": ". Fewer labels, more records or more epsilon help; public_only, at epsilon 0, does as well",
+        }
+        return said + self._name(few) + helps[self.word]
+
+    def _name(self, ratio: float) -> Word:
+        return "good" if ratio >= self.good else "weak" if ratio >= self.lost else "lost"
+
+
+def foretell_means(schema: PublicSchema, sigma: float) -> Foretold:
+    """Foretell what noisy class means say of a label.
+
+    A text's score for each label carries noise of `sigma`, and the largest of so many draws, about sigma sqrt(2 ln L),
+    decides where a text goes unless the records of its own label outweigh it.
+    """
+    labels, units = len(schema.label_names), schema.n_units
+    noise = sigma * math.sqrt(2.0 * math.log(max(2, labels)))
+    what = f"signal of a label of {units / labels:,.0f} {schema.unit}s, over its noise"
+    return Foretold(what, units / labels / noise if noise else math.inf, *_MEANS)
+
+
+def foretell_votes(each: float, sigma: float) -> Foretold:
+    """Foretell what noisy votes say of a candidate that gets `each` of them, as an average one does."""
+    return Foretold("votes of an average candidate, over their noise", each / sigma if sigma else math.inf, *_VOTES)
+
+
+def _round(ratio: float) -> str:
+    return f"{ratio:.0f}" if ratio >= 10 else f"{ratio:.1f}" if ratio >= 1 else f"{ratio:.2f}"

@@ -1,0 +1,58 @@
+"""From Python a decision is taken as it is meant, or its argument is named: no file of ours, and no bare TypeError."""
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+import palimpsest
+from palimpsest import api
+from palimpsest.errors import ParamsError
+
+
+def stored(table: Any, folder: Path) -> dict[str, list[object]]:
+    """What becomes of a table that is given in place of a file."""
+    with ExitStack() as drafts:
+        now, later = api._place_table(table, folder, "public", "body", drafts)  # noqa: SLF001
+        assert now != later
+    return dict(pq.read_table(later).to_pydict())
+
+
+def test_the_error_is_where_the_documentation_says() -> None:
+    assert issubclass(ParamsError, palimpsest.PalimpsestError)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "taken"),
+    [("n_public", np.int64(600), 600), ("max_rows", np.uint8(3), 3), ("text", "body", "body"), ("label", None, None),
+     ("label", ["kind", "stars"], ["kind", "stars"]), ("epsilon", 3, 3), ("max_length", None, None)],
+)  # fmt: skip
+def test_a_decision_is_taken_as_it_is_meant(name: str, given: object, taken: object) -> None:
+    assert api._take(name, given) == taken  # noqa: SLF001
+
+
+@pytest.mark.parametrize(
+    ("name", "given"), [("n_public", 600.5), ("n_public", "600"), ("label", 7), ("text", ["a"]), ("asset", 3)]
+)
+def test_a_decision_of_another_type_is_named(name: str, given: object) -> None:
+    with pytest.raises(ParamsError, match=f"^{name} is "):
+        api._take(name, given)  # noqa: SLF001
+
+
+@pytest.mark.parametrize("table", [["one", "two"], ("one", "two"), pd.Series(["one", "two"])])
+def test_texts_alone_are_a_table_of_the_text_column(table: Any, tmp_path: Path) -> None:
+    assert stored(table, tmp_path) == {"body": ["one", "two"]}
+
+
+def test_a_column_of_truths_holds_labels(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"body": ["one", "two"], "kept": [True, False]})
+    assert stored(frame, tmp_path)["kept"] == ["True", "False"]
+
+
+def test_what_is_no_table_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ParamsError, match=r"^public is a int"), ExitStack() as drafts:
+        api._place_table(7, tmp_path, "public", "body", drafts)  # type: ignore[arg-type]  # noqa: SLF001
