@@ -272,18 +272,18 @@ def create(
 
 
 def _take(name: str, value: Any) -> Any:
-    """Return a decision as it is meant: a whole number of any kind as an int, names of labels as text.
+    """Return a decision as it is meant: a whole number of any kind as an int.
 
     Raises:
-        ParamsError: it is of a type that says nothing here.
+        ParamsError: it is of another type, which is named; the value may be a column of private rows.
     """
     if name in _WHOLE and value is not None:
         try:
             return index(value)
         except TypeError:
-            raise ParamsError(f"{name} is {value!r}.", "Give a whole number.") from None
+            raise ParamsError(f"{name} is a {type(value).__name__}.", "Give a whole number.") from None
     if name in _NAMES and not isinstance(value, (str, NoneType, *((list, tuple) if name == "label" else ()))):
-        raise ParamsError(f"{name} is {value!r}.", "Give a name, as text.")
+        raise ParamsError(f"{name} is a {type(value).__name__}.", "Give a name, as text.")
     return value
 
 

@@ -39,8 +39,15 @@ def test_a_decision_is_taken_as_it_is_meant(name: str, given: object, taken: obj
     ("name", "given"), [("n_public", 600.5), ("n_public", "600"), ("label", 7), ("text", ["a"]), ("asset", 3)]
 )
 def test_a_decision_of_another_type_is_named(name: str, given: object) -> None:
-    with pytest.raises(ParamsError, match=f"^{name} is "):
+    with pytest.raises(ParamsError, match=f"^{name} is a {type(given).__name__}"):
         api._take(name, given)  # noqa: SLF001
+
+
+@pytest.mark.parametrize("name", ["label", "text", "n_public"])
+def test_a_column_in_place_of_its_name_is_not_quoted(name: str) -> None:
+    with pytest.raises(ParamsError) as refused:
+        api._take(name, pd.Series(["what Ann wrote"]))  # noqa: SLF001
+    assert "Ann" not in str(refused.value)
 
 
 @pytest.mark.parametrize("table", [["one", "two"], ("one", "two"), pd.Series(["one", "two"])])

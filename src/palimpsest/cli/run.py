@@ -160,7 +160,6 @@ def check_budget(context: Context, spending: "Sequence[Priced]", *, anyway: bool
     if not spending:
         return
     from palimpsest.cli.plan import balance_after, is_paid, may_be_paid
-    from palimpsest.privacy.accounting import is_private
     from palimpsest.privacy.ledger.rules import GIVE_BACK, full_budget_error, has_waiting
 
     for item in spending:
@@ -168,14 +167,15 @@ def check_budget(context: Context, spending: "Sequence[Priced]", *, anyway: bool
             raise ParamsError(
                 f"{item.name}: {' '.join(item.plan.notes)}.", "Change its settings, or take it out of run."
             )
-        if item.plan.lost and item.pending and not anyway and is_private(item.whole):
+    charges = context.ledger.charges(context.asset.name)
+    unpaid = [item for item in spending if item.purpose == "release" and not is_paid(context, item, charges)]
+    for item in () if anyway else unpaid:
+        if item.plan.lost:
             raise ParamsError(
                 f"{item.name} would pay for noise: {' '.join(item.plan.told)}.",
                 "Nothing was charged and no row was read. To do it all the same, add --anyway to this command.",
             )
-    charges = context.ledger.charges(context.asset.name)
-    releases = [item for item in spending if item.purpose == "release"]
-    variants = [each for each in releases if not any(free(context, each, charges) for free in (is_paid, may_be_paid))]
+    variants = [item for item in unpaid if not may_be_paid(context, item, charges)]
     if not variants:  # nothing more is asked: a cap that was lowered since stops only new charges
         return
     _check_share(context, variants)

@@ -37,6 +37,7 @@ _FAILURES = (
 
 
 def is_address(named: Path | str) -> bool:
+    """Return whether a name is an address, not a path."""
     return "://" in str(named)
 
 

@@ -8,7 +8,7 @@ from palimpsest.records.schema import PublicSchema
 
 Word: TypeAlias = Literal["good", "weak", "lost"]
 
-# From which ratio the word is good, and below which lost. Measured: docs/sizing.md, which records noise leaves.
+# The ratio from which the word is good, and that below which it is lost: measured in docs/sizing.md.
 _MEANS, _VOTES = (12.0, 5.0), (1.0, 0.1)
 
 
