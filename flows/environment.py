@@ -24,6 +24,7 @@ def environment(workspace: Path, base: Mapping[str, str] = os.environ) -> dict[s
     ours = {
         "PREFECT_HOME": str(workspace.resolve() / ".palimpsest" / "prefect"),
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "300",  # 20 by default, too few on a busy machine
         "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
         "PREFECT_CLOUD_ENABLE_ORCHESTRATION_TELEMETRY": "false",
         "DO_NOT_TRACK": "1",  # Prefect's client has no setting of its own for its usage events
