@@ -68,6 +68,17 @@ def test_a_sum_is_near_that_of_clipped_gradients(tied, prefer_ghost) -> None:
     assert relative_error(summed(model, lambda: both_losses(model, batch), prefer_ghost), expected) < 0.02
 
 
+@pytest.mark.parametrize("tokens", [1, 64, 512])
+def test_a_sum_is_near_its_gradient_in_a_wide_model_and_a_long_text(tokens: int) -> None:
+    """At the width of distilGPT2; what rounding adds grows with the square root of width and of length."""
+    generator, layer = torch.Generator().manual_seed(3), nn.Linear(3072, 768, bias=False)
+    inputs = torch.randn(EXAMPLES, tokens, 3072, generator=generator)
+    pulls = torch.randn(EXAMPLES, tokens, 768, generator=generator)
+    expected = torch.einsum("tp,td->pd", pulls[0].double(), inputs[0].double()).flatten()
+    found = summed(layer, lambda: (layer(inputs) * pulls).sum((1, 2)), ALWAYS, only(0))
+    assert relative_error(found, expected * C / expected.norm()) < 0.02
+
+
 @KINDS
 @TIED
 def test_all_less_one_is_exactly_what_the_one_adds(tied, prefer_ghost) -> None:
@@ -178,8 +189,8 @@ def test_cancelling_tokens_never_pass_the_clip() -> None:
 def test_what_rounding_makes_longer_is_found_by_the_check(int8: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every entry lies between a half and one and is rounded up, so the proposed factor is far too large."""
     monkeypatch.setattr(whole, "uses_int8", lambda _device: int8)
-    layer = nn.Linear(200, 200, bias=False)
-    inputs = torch.ones(EXAMPLES, 130, 200)
+    layer = nn.Linear(400, 400, bias=False)
+    inputs = torch.ones(EXAMPLES, 200, 400)
     for norm in (0.3, 0.4, 0.5, 0.55):  # of one unit: somewhere between a half and one of its power of two
         found = summed(layer, lambda: layer(inputs).sum((1, 2)), ALWAYS, only(0), norm=norm).norm()
         assert found <= norm

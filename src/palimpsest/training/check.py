@@ -15,7 +15,7 @@ from palimpsest.training.engine import EngineError, Gradients
 Losses = Callable[[nn.Module, Any], torch.Tensor]
 
 _LARGEST_ALLOWANCE = 1.01
-_LARGEST_ERROR = 0.1  # of a clipped gradient: three times what rounding to 8 and 15 bits does
+_LARGEST_ERROR = 0.1  # of a clipped gradient, most of it noise without bias: rounding to 8 and 15 bits adds .01 to .04
 _SUM_ROUNDING = 2.0**-32  # more than a sum over one example can lose in float64
 
 
@@ -123,14 +123,18 @@ def check_sums(
     losses: Losses,
     batch: Any,
     clipping_norm: float,
-) -> None:
+) -> bool:
     """Compare an engine's clipped sums of single public examples with float64 sums of the same records.
 
+    Returns:
+        Whether each lies near its gradient. Rounding grows with a model's width and the length of a text; then float64
+        serves better.
+
     Raises:
-        EngineError: an example adds more than C, or something else than its gradient.
+        EngineError: an example adds more than C.
     """
     trial = copy.deepcopy(model).eval()
-    count = len(losses(trial, batch))
+    count, near = len(losses(trial, batch)), True
     for example in torch.eye(count, dtype=torch.float64):
         found, exact = (
             _sum_of_one(kind(trial), partial(losses, trial, batch), example, clipping_norm)
@@ -138,11 +142,13 @@ def check_sums(
         )
         apart = sum(float((found[name] - own).square().sum()) for name, own in exact.items())
         length, true = (sum(float(own.square().sum()) for own in one.values()) for one in (found, exact))
-        if length > clipping_norm**2 * (1.0 + _SUM_ROUNDING) or apart > (_LARGEST_ERROR**2) * true:
+        if length > clipping_norm**2 * (1.0 + _SUM_ROUNDING):
             raise EngineError(
-                "The engine's clipped sums differ from those of float64.",
+                "The engine's clipped sum of one example is longer than the clipping norm.",
                 "Report the model's layers and this machine; the engine must not be used here.",
             )
+        near = near and apart <= _LARGEST_ERROR**2 * true
+    return near
 
 
 def _sum_of_one(

@@ -73,13 +73,13 @@ class TrainQuery:
             checked before a private row is read; an empty one skips the check.
         shapes: *public* records, two or more of each width, on which `batch_bits` is tried.
         encode_probe: like `encode`, but without random draws, so that the check can compare; None where it has none.
-        engine: builds the gradient engine on a model, if a trial on `shapes` finds no fault of it: see `choose_engine`.
+        engine: builds the gradient engine on a model, if trials on public records find no fault: see `choose_engine`.
         precision: "float32", or "bf16" for forward and backward passes under autocast; norms, sums, noise and weights
             stay in float32.
         checkpoints: the folder that keeps a stopped run's state; none keeps nothing.
         checkpoint_steps: steps from one checkpoint to the next, and no more than a quarter of all. They begin in the
             ledger together, so this is also the most that a crash can cost.
-        tried: what trials on `shapes` found of an engine, kept by each for the next. Queries that differ in nothing but
+        tried: what trials on public records found of an engine, kept by each for the next. Queries that differ in nothing but
             noise and memory may share it.
     """
 
@@ -148,26 +148,42 @@ class TrainQuery:
         or as many as a unit is padded to, with the model's own weights where they are not all zero. The result holds
         for this machine, this number of threads and these weights' shapes.
         """
-        return self._keeps_bits(self.choose_engine())
+        return self._serves(self.choose_engine())
 
     def choose_engine(self) -> type[BookkeepingEngine]:
-        """Return the engine for this machine: `engine` where `batch_bits` holds of it, else the one of float64 sums.
+        """Return the engine for this machine and model: `engine` where trials find no fault of it, else float64 sums.
 
         Rounding to whole numbers makes a difference in a last bit a thousand times as large, so it is left to machines
-        that have none. It is left to processors too: no other device has been measured.
+        that have none. It is left to processors too: no other device has been measured. And it is left to models whose
+        gradients it keeps: what it adds grows with a model's width and with the length of texts.
+
+        Raises:
+            EngineError: the sum of one example is longer than the clipping norm.
         """
         wanted = self._engine_here()
-        kept = wanted is BookkeepingEngine or self._keeps_bits(wanted)
-        return wanted if kept else BookkeepingEngine
+        return wanted if wanted is BookkeepingEngine or self._serves(wanted) else BookkeepingEngine
 
     def _engine_here(self) -> type[BookkeepingEngine]:
         """Return the engine that serves on the model's device if the trial finds nothing."""
         return self.engine if self._device.type == "cpu" else BookkeepingEngine
 
-    def _keeps_bits(self, kind: type[BookkeepingEngine]) -> bool:
+    def _serves(self, kind: type[BookkeepingEngine]) -> bool:
         if kind not in self.tried:
-            self.tried[kind] = self._has_own_bits(kind)
+            self.tried[kind] = self._has_own_bits(kind) and self._sums_nearly(kind)
         return self.tried[kind]
+
+    def _sums_nearly(self, kind: type[BookkeepingEngine]) -> bool:
+        if kind is BookkeepingEngine or not self.probe:
+            return True
+        batch, _ = self._encode_probe()
+        losses = [partial(self._select_loss, which) for which in range(self.plan.passes)]
+        return all(check_sums(kind, self.model, loss, batch, self.plan.clipping_norm) for loss in losses)
+
+    def _encode_probe(self) -> tuple[Any, list[Any]]:
+        """Return the public records of the check, encoded together and each alone."""
+        rows = [PrivateRow(record.text, record.label) for record in self.probe]
+        encode = self.encode_probe or self.encode
+        return encode(rows), [encode([row]) for row in rows]
 
     def _has_own_bits(self, kind: type[BookkeepingEngine]) -> bool:
         model, encode = copy.deepcopy(self.model).eval(), self.encode_probe or self.encode
@@ -218,13 +234,10 @@ class TrainQuery:
         """
         device_noise(self._device)
         if self.probe:
-            rows = [PrivateRow(record.text, record.label) for record in self.probe]
-            encode = self.encode_probe or self.encode
-            batch, alone = encode(rows), [encode([row]) for row in rows]
+            batch, alone = self._encode_probe()
             for which in range(self.plan.passes):
                 losses = partial(self._select_loss, which)
                 self_check(self._engine_here(), self.model, losses, batch, alone, dtype_of(self.precision))
-                check_sums(self._engine_here(), self.model, losses, batch, self.plan.clipping_norm)
 
     def _select_loss(self, which: int, model: nn.Module, batch: Any) -> torch.Tensor:
         return self.compute_losses(model, batch)[which]

@@ -19,7 +19,7 @@ privacy: what is checked are the very numbers that are summed. The whole numbers
 An example whose numbers are longer than w C, which rounding may make them, is shrunk once more and then left out. It
 decides that alone. So is one whose gradient is not finite.
 
-Sums stay below 2^53 of s as long as a batch has fewer than 2^32 units. What is still assumed: that the bits of a
+Sums stay below 2^53 of s as long as a batch has fewer than 2^27 units. What is still assumed: that the bits of a
 contribution are its unit's own. It is tried on public records, the whole numbers included (`TrainQuery.batch_bits`),
 because rounding makes a difference in a last bit larger, up to 10^-3 of C where float64 sums move by 10^-6. Where it
 fails, float64 sums serve (`bookkeeping`, `rounding`).
@@ -47,6 +47,7 @@ from palimpsest.training.whole import (
     uses_int8,
 )
 
+_PEAK = 64.0  # times the mean: the largest entry that one token may add to a matrix; one with more is shortened
 _FINE = 2.0**-20  # of C: the grid of vectors and of table rows
 _LARGEST = 2.0**23  # whole numbers that float32 holds
 _SLACK = 1.0 - 2.0**-30  # of C^2: more than float64 loses in a sum of squares
@@ -96,7 +97,8 @@ class Matrix:
         wide, narrow = (left, right) if swapped else (right, left)
         scale = peaks(wide) / TOP[1]
         whole = Whole.round(wide, _inverse(scale), _seeds(seeds, wide.size(1)))
-        unit = _power_above(clipping_norm / (TOP[1] * TOP[2]))
+        entry = min(1.0, _PEAK / math.sqrt(wide.size(2) * narrow.size(2)))  # of C: the wider, the finer
+        unit = _power_above(entry * clipping_norm / (TOP[1] * TOP[2]))
         return cls(narrow, peaks(narrow), whole, scale, whole.gram(), unit, swapped)
 
     def estimate(self) -> torch.Tensor:
