@@ -79,8 +79,8 @@ class TrainQuery:
         checkpoints: the folder that keeps a stopped run's state; none keeps nothing.
         checkpoint_steps: steps from one checkpoint to the next, and no more than a quarter of all. They begin in the
             ledger together, so this is also the most that a crash can cost.
-        tried: what trials on public records found of an engine, kept by each for the next. Queries that differ in nothing but
-            noise and memory may share it.
+        tried: what trials on public records found of an engine, kept by each for the next. Queries that differ in
+            nothing but noise and memory may share it.
     """
 
     plan: TrainingPlan
