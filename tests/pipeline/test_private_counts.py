@@ -93,12 +93,13 @@ def place(ran: Place, copy: Callable[[Place], Place]) -> Iterator[Place]:
     place = copy(ran)
     votes = {"neighbours": 3, "threshold": 0.0, "selection": "rank"}
     attributes = {"matter": {"values": {"bill": [], "parcel": []}}, "kind": {"values": {"late": [], "wrong": []}}}
+    rounds = {"rows": 20, "rounds": 2, "expand": 2, "batch": 64}
     written = {"epsilon": 0.5, "rows": 20, "max_tokens": 12, "label_counts": "prior"}
     decode = {"samples": 2, "corrections": 1, "max_tokens": 12, "batch": 32}
     sizes = {"rows": 20, "rounds": 2, "start": 30, "offspring": 20, "parents": 5, "batch": 64, "decode": decode}
     variants = {
         SELECTED: {"method": "select", "epsilon": 0.5, "rows": 60, "batch": 64},
-        EVOLVED: {"method": "evolve", "epsilon": 0.5, "rows": 20, "rounds": 2, "expand": 2, "batch": 64, "votes": votes},
+        EVOLVED: {"method": "evolve", "epsilon": 0.5, **rounds, "votes": votes},
         VOTED: {"method": "vote_select", "epsilon": 1.0, "from": VARIANT, "keep": 0.5, "votes": votes, "batch": 64},
         RESTATED: {"method": "restate", "epsilon": 1.0, "from": SELECTED, "attributes": attributes},
         ABOUT: {"method": "phrases", **written, "most": 2, "delta_share": 1e-4},  # not much of delta is left
