@@ -44,15 +44,8 @@ def scores(shift, size=300, seed=0):
 
 def audit(attacks, control=PASSED, claim=1.0, guess_share=0.2, seed=0, guessed="both"):
     return audit_membership(
-        attacks,
-        control,
-        claim=claim,
-        delta=1e-5,
-        guess_share=guess_share,
-        alpha=0.05,
-        seed=seed,
-        guessed=guessed,
-    )
+        attacks, control, claim=claim, delta=1e-5, guess_share=guess_share, alpha=0.05, seed=seed, guessed=guessed,
+    )  # fmt: skip
 
 
 def told(rng):

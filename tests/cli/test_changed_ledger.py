@@ -186,16 +186,8 @@ def test_an_init_that_says_so_begins_anew(place: Place) -> None:
     place.ledger.unlink()
     other = place.home / "other"
     options = [
-        "--text",
-        "body",
-        "--public",
-        place.home / "public.csv",
-        "--rows-about",
-        600,
-        "--asset",
-        "notes",
-        "--lost",
-    ]
+        "--text", "body", "--public", place.home / "public.csv", "--rows-about", 600, "--asset", "notes", "--lost",
+    ]  # fmt: skip
     done = call("init", place.home / "own.csv", *options, "--workspace", other, ledger=place.ledger)
     assert (done.exit_code, "what it spent is unknown" in done.stdout) == (0, True)
 

@@ -343,6 +343,7 @@ def test_a_cancel_leaves_no_process_and_the_next_run_finishes(
     noise = [word for word in ("Crash", "Traceback", "Upstream", "NotReady") if word in told]
     assert cancel in (cancel_in_the_interface, delete_in_the_interface) or not noise
     (folder / "go").touch()
+    monkeypatch.setenv(WARM, "")
     assert set(states(run_flow(folder)).values()) == {"Completed"}
 
 

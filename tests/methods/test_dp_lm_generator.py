@@ -115,7 +115,7 @@ def test_fit_save_load_sample(make_train, schema, base, open_view, tmp_path, cli
 
 
 def test_a_fit_without_noise_learns_the_labels(make_train, make_generate, schema, base, open_view) -> None:
-    settings = make_train(epochs=30.0, batch=50, clipping_norm=1.0, micro_batch=50)
+    settings = make_train(epochs=20.0, batch=50, clipping_norm=1.0, micro_batch=50)
     plan = planned(settings, schema, Budget(math.inf, 1e-3))
     generator = DpLm(settings, schema, plan, base, 5, None)
     with open_view(plan, "reference") as view:

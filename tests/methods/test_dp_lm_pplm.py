@@ -70,7 +70,7 @@ def test_a_row_in_a_batch_equals_the_row_alone(parts, settings, horizon: int) ->
     model, rows = parts
     settings = settings.model_copy(update={"horizon": horizon})
     together = pplm.next_token(model, _state(model, rows, list(range(8)), settings), settings)[1]
-    for row in range(8):
+    for row in (0, 5, 2, 7):  # of each length
         alone = pplm.next_token(model, _state(model, rows, [row], settings), settings)[1]
         torch.testing.assert_close(together[row].exp(), alone[0].exp(), **NEAR)
 
@@ -82,7 +82,7 @@ def test_a_perturbation_in_a_batch_equals_the_one_alone(parts, settings, changes
     model, rows = parts
     settings = settings.model_copy(update={"step_size": 1.0, **changes})
     together = _perturbed(model, _state(model, rows, list(range(8)), settings), settings)
-    for row in range(8):
+    for row in (0, 5, 2, 7):  # of each length
         state = _state(model, rows, [row], settings)
         alone = _perturbed(model, state, settings)
         for layer, own, before in zip(together, alone, state.steered, strict=True):

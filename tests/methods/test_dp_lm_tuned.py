@@ -58,7 +58,7 @@ def test_it_learns_judges_and_leaves_the_model_as_it_was(
     schema, below, open_view, make_generate, tmp_path: Path, rank: int, rate: float
 ) -> None:
     before = {name: value.clone() for name, value in below.model.state_dict().items()}
-    train = settings(epochs=20.0, learning_rate=rate, clipping_norm=10.0, lora_rank=rank)
+    train = settings(epochs=14.0, learning_rate=rate, clipping_norm=10.0, lora_rank=rank)
     generator = tuned(train, schema, below, Budget(math.inf, 1e-3))
     with open_view(generator.plan, "reference") as view:
         generator.ask(view).save(tmp_path / "model")

@@ -32,10 +32,13 @@ def place(ran: Place, copy: Callable[[Place], Place]) -> Iterator[Place]:
     sizes = {"rows": 20, "rounds": ROUNDS, "start": 30, "offspring": 20, "parents": 5, "batch": 64, "decode": decode}
     evolved = {"method": "embed", "epsilon": 0.5, "from": "small", **sizes}
     limited = {"kind": "limited_domain", "domain": 20, "delta_share": 0.5}
-    place.edit("variants", **{EVOLVED: evolved, LIMITED: {**evolved, "selection": limited}})
-    place.edit("variants", **{DEEP: {"method": "sentdp", "epsilon": 0.5, "rows": 40, "directions": 10, "batch": 64}})
-    words = {"method": "custext", "epsilon": math.inf, "token_epsilon": 0.5, "vocabulary": 60, "neighbours": 5}
-    place.edit("variants", **{WORDS: words})
+    variants = {
+        EVOLVED: evolved,
+        LIMITED: {**evolved, "selection": limited},
+        DEEP: {"method": "sentdp", "epsilon": 0.5, "rows": 40, "directions": 10, "batch": 64},
+        WORDS: {"method": "custext", "epsilon": math.inf, "token_epsilon": 0.5, "vocabulary": 60, "neighbours": 5},
+    }
+    place.edit("variants", **variants)
     place.cap(100.0)
     with place.entered():
         yield place

@@ -26,12 +26,14 @@ def place(ran: Place, copy: Callable[[Place], Place]) -> Iterator[Place]:
     """The workspace with a variant of each kind, small and slow enough to be stopped on the way."""
     place = copy(ran)
     votes = {"neighbours": 3, "threshold": 0.0, "selection": "rank"}
-    place.edit("variants", **{SELECTED: {"method": "select", "epsilon": 0.5, "rows": 60, "batch": 64}})
-    rounds = {"rows": 120, "rounds": ROUNDS, "expand": 3, "batch": 64, "votes": votes}
-    place.edit("variants", **{EVOLVED: {"method": "evolve", "epsilon": 0.5, **rounds}})
+    evolved = {"rows": 60, "rounds": ROUNDS, "expand": 3, "batch": 64, "votes": votes}
     place.edit("authors", base={"kind": "base", "max_tokens": 12, "batch": 16})
-    chosen = {"method": "vote_select", "epsilon": 1.0, "from": VARIANT, "keep": 0.5, "votes": votes, "batch": 64}
-    place.edit("variants", **{VOTED: chosen})
+    variants = {
+        SELECTED: {"method": "select", "epsilon": 0.5, "rows": 60, "batch": 64},
+        EVOLVED: {"method": "evolve", "epsilon": 0.5, **evolved},
+        VOTED: {"method": "vote_select", "epsilon": 1.0, "from": VARIANT, "keep": 0.5, "votes": votes, "batch": 64},
+    }
+    place.edit("variants", **variants)
     with place.entered():
         yield place
 

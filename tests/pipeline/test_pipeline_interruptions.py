@@ -60,7 +60,7 @@ class After:
 def place(ran: Place, copy: Callable[[Place], Place]) -> Iterator[Place]:
     """A workspace whose variant would train again, slowly enough to be stopped on the way."""
     place = copy(ran)
-    place.edit("lms", VARIANT, micro_batch=2, epochs=10)
+    place.edit("lms", VARIANT, micro_batch=2, epochs=4)
     with place.entered():
         yield place
 

@@ -92,27 +92,26 @@ def place(ran: Place, copy: Callable[[Place], Place]) -> Iterator[Place]:
     """The workspace with planted numbers of rows, and small settings for every stage that reads them."""
     place = copy(ran)
     votes = {"neighbours": 3, "threshold": 0.0, "selection": "rank"}
-    place.edit("variants", **{SELECTED: {"method": "select", "epsilon": 0.5, "rows": 60, "batch": 64}})
-    rounds = {"rows": 20, "rounds": 2, "expand": 2, "batch": 64, "votes": votes}
-    place.edit("variants", **{EVOLVED: {"method": "evolve", "epsilon": 0.5, **rounds}})
-    place.edit("authors", base={"kind": "base", "max_tokens": 12, "batch": 16})
-    chosen = {"method": "vote_select", "epsilon": 1.0, "from": VARIANT, "keep": 0.5, "votes": votes, "batch": 64}
-    place.edit("variants", **{VOTED: chosen})
     attributes = {"matter": {"values": {"bill": [], "parcel": []}}, "kind": {"values": {"late": [], "wrong": []}}}
-    stated = {"method": "restate", "epsilon": 1.0, "from": SELECTED, "attributes": attributes}
-    place.edit("variants", **{RESTATED: stated})
-    about = {"method": "phrases", "epsilon": 0.5, "rows": 20, "max_tokens": 12, "label_counts": "prior"}
-    place.edit("variants", **{ABOUT: about | {"most": 2, "delta_share": 1e-4}})  # not much of delta is left
-    moved = {"rows": 20, "pool": 1, "pilot": 2, "strengths": [1.0], "max_tokens": 12, "label_counts": "prior"}
-    place.edit("variants", **{MOVED: {"method": "steer", "epsilon": 0.5, **moved}})
-    place.edit("variants", **{CHOSEN: {"method": "choose", "epsilon": 2.0, "from": [SELECTED, EVOLVED]}})
-    place.edit("decoders", "small", epochs=0.2, sentences=300, heldout=20, max_tokens=16)
+    rounds = {"rows": 20, "rounds": 2, "expand": 2, "batch": 64}
+    written = {"epsilon": 0.5, "rows": 20, "max_tokens": 12, "label_counts": "prior"}
     decode = {"samples": 2, "corrections": 1, "max_tokens": 12, "batch": 32}
     sizes = {"rows": 20, "rounds": 2, "start": 30, "offspring": 20, "parents": 5, "batch": 64, "decode": decode}
-    place.edit("variants", **{EMBEDDED: {"method": "embed", "epsilon": 0.5, "from": "small", **sizes}})
-    place.edit("variants", **{DEEP: {"method": "sentdp", "epsilon": 0.5, "rows": 40, "directions": 10, "batch": 64}})
-    words = {"method": "custext", "epsilon": math.inf, "token_epsilon": 0.5, "vocabulary": 60, "neighbours": 5}
-    place.edit("variants", **{WORDS: words})
+    variants = {
+        SELECTED: {"method": "select", "epsilon": 0.5, "rows": 60, "batch": 64},
+        EVOLVED: {"method": "evolve", "epsilon": 0.5, **rounds, "votes": votes},
+        VOTED: {"method": "vote_select", "epsilon": 1.0, "from": VARIANT, "keep": 0.5, "votes": votes, "batch": 64},
+        RESTATED: {"method": "restate", "epsilon": 1.0, "from": SELECTED, "attributes": attributes},
+        ABOUT: {"method": "phrases", **written, "most": 2, "delta_share": 1e-4},  # not much of delta is left
+        MOVED: {"method": "steer", **written, "pool": 1, "pilot": 2, "strengths": [1.0]},
+        CHOSEN: {"method": "choose", "epsilon": 2.0, "from": [SELECTED, EVOLVED]},
+        EMBEDDED: {"method": "embed", "epsilon": 0.5, "from": "small", **sizes},
+        DEEP: {"method": "sentdp", "epsilon": 0.5, "rows": 40, "directions": 10, "batch": 64},
+        WORDS: {"method": "custext", "epsilon": math.inf, "token_epsilon": 0.5, "vocabulary": 60, "neighbours": 5},
+    }
+    place.edit("authors", base={"kind": "base", "max_tokens": 12, "batch": 16})
+    place.edit("decoders", "small", epochs=0.2, sentences=300, heldout=20, max_tokens=16)
+    place.edit("variants", **variants)
     place.edit("models", "prompts", epochs=0.1)
     place.edit("runs", shadow_mia=[VARIANT], prompt_mia=[VARIANT])
     place.edit("utility", in_context={"demonstration_tokens": 16, "item_tokens": 16})

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.xdist_group("pipeline"), pytest.mark.timeout(900)]
 
 STAGE = f"private_predict@{WRITTEN}"
 KEPT = "models/checkpoints/predict"
-TOKENS = 120  # of a batch: so many that a wave is stopped on the way
+TOKENS = 60  # of a batch: so many that a wave is stopped on the way
 
 
 @pytest.fixture(scope="module")

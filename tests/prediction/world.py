@@ -64,16 +64,9 @@ def wave(**changes: Any) -> WriteWave:
     )
     rows = changes.pop("micro_batch", 3)
     found = WriteWave(
-        name="wave 0",
-        model=model(),
-        prompter=prompts,
-        rules=rules,
-        cells=Cells(counts, counts, KEY),
-        first=0,
-        last=4,
-        shape=Shape(rows, prompts.longest, prompts.longest, rules.longest),
-        stride=3,
-    )
+        name="wave 0", model=model(), prompter=prompts, rules=rules, cells=Cells(counts, counts, KEY), first=0,
+        last=4, shape=Shape(rows, prompts.longest, prompts.longest, rules.longest), stride=3,
+    )  # fmt: skip
     return replace(found, **changes)
 
 

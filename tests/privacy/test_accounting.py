@@ -244,24 +244,14 @@ def test_no_rho_is_too_small_or_too_large_for_an_epsilon(delta):
 
 
 WITHOUT_NOISE = [
-    dpa.NonPrivateDpEvent(),
-    dpa.GaussianDpEvent(0.0),
-    dpa.LaplaceDpEvent(0.0),
-    dpa.GaussianDpEvent(math.nan),
-    DiscreteGaussianDpEvent(0.0),
-    dpa.ZCDpEvent(math.inf),
-    dpa.ZCDpEvent(-0.1),
-    dpa.ZCDpEvent(math.nan),
-    BoundedRangeDpEvent(math.inf),
-    BoundedRangeDpEvent(-0.1),
-    dpa.ZCDpEvent(0.1, -0.1),
-    dpa.ZCDpEvent(0.1, math.inf),
-    dpa.ZCDpEvent(0.1, math.nan),
-    dpa.ComposedDpEvent([dpa.ZCDpEvent(0.1), dpa.GaussianDpEvent(0.0)]),
+    dpa.NonPrivateDpEvent(), dpa.GaussianDpEvent(0.0), dpa.LaplaceDpEvent(0.0), dpa.GaussianDpEvent(math.nan),
+    DiscreteGaussianDpEvent(0.0), dpa.ZCDpEvent(math.inf), dpa.ZCDpEvent(-0.1), dpa.ZCDpEvent(math.nan),
+    BoundedRangeDpEvent(math.inf), BoundedRangeDpEvent(-0.1), dpa.ZCDpEvent(0.1, -0.1), dpa.ZCDpEvent(0.1, math.inf),
+    dpa.ZCDpEvent(0.1, math.nan), dpa.ComposedDpEvent([dpa.ZCDpEvent(0.1), dpa.GaussianDpEvent(0.0)]),
     dpa.PoissonSampledDpEvent(0.01, dpa.NonPrivateDpEvent()),
     dpa.PoissonSampledDpEvent(0.01, dpa.GaussianDpEvent(0.0)),
     dpa.ComposedDpEvent([dpa.GaussianDpEvent(1.0), dpa.SelfComposedDpEvent(dpa.GaussianDpEvent(0.0), 3)]),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("event", WITHOUT_NOISE)

@@ -48,19 +48,8 @@ STEPS = 1.5 * 2.0**24
 KEY = bytes(range(7, 39))
 HALVES = [half * 2.0**-24 for whole in (2.0**51 + 1, 2.0**51 + 2, 2.0**52 - 1) for half in (whole + 0.5, -whole - 0.5)]
 HARD = [
-    *HALVES,
-    0.0,
-    -0.0,
-    math.inf,
-    -math.inf,
-    math.nan,
-    1e300,
-    -1e300,
-    3e-9,
-    2.0**-25,
-    1.5 * 2.0**-24,
-    -2.5 * 2.0**-24,
-]
+    *HALVES, 0.0, -0.0, math.inf, -math.inf, math.nan, 1e300, -1e300, 3e-9, 2.0**-25, 1.5 * 2.0**-24, -2.5 * 2.0**-24,
+]  # fmt: skip
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -81,6 +82,12 @@ def usual() -> str:
     return page()
 
 
+@cache
+def drawn(world: Callable[[], dict[str, Any]]) -> str:
+    """The page of another world."""
+    return page(**world(), decoders={"prefix": decoder()} if world is world_of_embedding else None)
+
+
 def test_the_page_on_a_desk(opened: Open) -> None:
     shown = opened(usual())
     assert assert_drawn(shown) == 15
@@ -95,7 +102,7 @@ def test_the_page_on_a_desk(opened: Open) -> None:
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 def test_a_page_with_audits_of_the_rows(opened: Open, width: int, scheme: str) -> None:
-    shown = opened(page(**world_of_audits()), width, scheme)
+    shown = opened(drawn(world_of_audits), width, scheme)
     assert assert_drawn(shown) == 23
     assert_can_be_read_out(shown)
     assert shown.execute_script("return document.documentElement.scrollWidth") <= width
@@ -114,7 +121,7 @@ def test_an_attack_on_the_rows_alone_refutes_as_one_on_the_model_does() -> None:
 
 @pytest.mark.parametrize("width", [1280, 390])
 def test_a_page_with_written_rows(opened: Open, width: int) -> None:
-    shown = opened(page(**world_of_writing()), width)
+    shown = opened(drawn(world_of_writing), width)
     assert assert_drawn(shown) == 17
     assert_can_be_read_out(shown)
     assert shown.execute_script("return document.documentElement.scrollWidth") <= width
@@ -127,7 +134,7 @@ def test_a_page_with_written_rows(opened: Open, width: int) -> None:
 
 @pytest.mark.parametrize("width", [1280, 390])
 def test_a_page_with_chosen_rows(opened: Open, width: int) -> None:
-    shown = opened(page(**world_of_choosing()), width)
+    shown = opened(drawn(world_of_choosing), width)
     assert assert_drawn(shown) == 18
     assert_can_be_read_out(shown)
     assert shown.execute_script("return document.documentElement.scrollWidth") <= width
@@ -146,7 +153,7 @@ def lines(shown: webdriver.Chrome, caption: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("width", [1280, 390])
 def test_a_page_with_evolved_embeddings(opened: Open, width: int) -> None:
-    shown = opened(page(**world_of_embedding(), decoders={"prefix": decoder()}), width)
+    shown = opened(drawn(world_of_embedding), width)
     assert assert_drawn(shown) == 21
     assert_can_be_read_out(shown)
     assert shown.execute_script("return document.documentElement.scrollWidth") <= width
@@ -169,7 +176,7 @@ def test_a_page_with_evolved_embeddings(opened: Open, width: int) -> None:
 
 
 def test_answers_stand_under_their_number_of_demonstrations(opened: Open) -> None:
-    shown = opened(page(**world_of_embedding()))
+    shown = opened(drawn(world_of_embedding))
     found = lines(shown, "Answers in context")
     assert [line[:2] for line in found] == [
         ["zero-shot", "0"], ["real", "∞"], ["public_only", "0"], ["inf", "∞"],
@@ -216,7 +223,7 @@ def test_what_a_writer_without_a_clip_wrote_is_shown() -> None:
 
 def test_a_model_that_cannot_judge_is_said_to_first() -> None:
     world = world_of_writing()
-    assert "cannot judge" not in page(**world)
+    assert "cannot judge" not in drawn(world_of_writing)
     for kinds in world["metrics"].values():
         if "incontext" in kinds:
             kinds["incontext"] = in_context("real", {2: 0.4}, judges=False)

@@ -52,15 +52,10 @@ def losses(model: nn.Module, ids: torch.Tensor) -> tuple[torch.Tensor]:
 def query(folder: Path) -> TrainQuery:
     torch.manual_seed(0)
     return TrainQuery(
-        plan=PLAN,
-        optimiser=Optimiser(0.01, 0.0, (0.9, 0.98), 1e-8, 0.0),
-        model=nn.Embedding(WIDTH, 1),
-        encode=lambda rows: torch.tensor([int(row.text) for row in rows]),
-        losses=losses,
-        micro_batch=8,
-        checkpoints=folder / "checkpoints",
-        checkpoint_steps=BETWEEN,
-    )
+        plan=PLAN, optimiser=Optimiser(0.01, 0.0, (0.9, 0.98), 1e-8, 0.0), model=nn.Embedding(WIDTH, 1),
+        encode=lambda rows: torch.tensor([int(row.text) for row in rows]), losses=losses, micro_batch=8,
+        checkpoints=folder / "checkpoints", checkpoint_steps=BETWEEN,
+    )  # fmt: skip
 
 
 def books(folder: Path) -> Ledger:

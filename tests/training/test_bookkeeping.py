@@ -32,20 +32,11 @@ class Tagger(nn.Module):
         super().__init__()
         self.lm = GPT2LMHeadModel(
             GPT2Config(
-                vocab_size=VOCABULARY,
-                n_positions=16,
-                n_embd=WIDTH,
-                n_layer=2,
-                n_head=2,
-                resid_pdrop=dropout,
-                embd_pdrop=dropout,
-                attn_pdrop=dropout,
-                tie_word_embeddings=tied,
-                bos_token_id=0,
-                eos_token_id=0,
+                vocab_size=VOCABULARY, n_positions=16, n_embd=WIDTH, n_layer=2, n_head=2, resid_pdrop=dropout,
+                embd_pdrop=dropout, attn_pdrop=dropout, tie_word_embeddings=tied, bos_token_id=0, eos_token_id=0,
                 use_cache=False,
             )
-        )
+        )  # fmt: skip
         self.hidden = nn.Linear(WIDTH, WIDTH)
         self.norm = nn.LayerNorm(WIDTH)
         self.head = nn.Linear(WIDTH, 3, bias=False)
