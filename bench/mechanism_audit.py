@@ -6,7 +6,7 @@ A row is a family with one fault, or none; `refuted` counts seeds, `bound` is th
 1e-5, and `CPU s` the median time of one audit on one thread. Batches and noise come from a fresh key for each run, and
 so do the samplers of selections; "seeds" are repetitions.
 
-Feeds docs/lab/mechanisms.md. It needs no folder.
+Feeds docs/results/audit.md. It needs no folder.
 """
 
 import argparse

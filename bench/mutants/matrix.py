@@ -18,7 +18,7 @@ def killed(mutant: Mutant, outcomes: Outcomes) -> bool:
 
 
 def summary(listing: Listing, outcomes: Outcomes, repeats: Mapping[str, Any] | None, seconds: float) -> str:
-    """What mutants are, what came of all of them, and how many there are of each fault and for each tier.
+    """What mutants are, what came of all of them, and how many there are for each tier.
 
     Args:
         listing: all mutants.
@@ -47,15 +47,12 @@ def summary(listing: Listing, outcomes: Outcomes, repeats: Mapping[str, Any] | N
 
 
 def counts(listing: Listing) -> str:
-    """The tables of the summary: how many mutants are for each tier, and how many are of each fault."""
+    """The table of the summary: how many mutants are for each tier."""
     tiers = [
         (f"**{tier}** {TIERS[tier]}", sum(tier in mutant.tests for mutant in listing.mutants))
         for tier in _tiers(listing)
     ]
-    items = [
-        (_capital(title), sum(mutant.item == key for mutant in listing.mutants)) for key, title in listing.items.items()
-    ]
-    return "\n".join([_counted("tests that must notice", tiers), _counted("fault", items)])
+    return _counted("tests that must notice", tiers)
 
 
 def _counted(head: str, rows: Sequence[tuple[str, int]]) -> str:
