@@ -39,6 +39,19 @@ def test_limits_keep_nearly_all_public_texts_whole(tmp_path: Path, public: int, 
     assert params == settings(source(tmp_path, public, private=10))  # whatever the private file holds
 
 
+@pytest.mark.parametrize("order", ["short first", "long first", "in turn"])
+def test_limits_follow_the_whole_file_in_whatever_order_it_is(tmp_path: Path, order: str) -> None:
+    given = source(tmp_path, 20, 20)
+    sizes = [10] * 9_000 + [500] * 9_000
+    sizes = {"short first": sizes, "long first": sizes[::-1], "in turn": [10, 500] * 9_000}[order]
+    (tmp_path / "public.jsonl").write_text("".join(json.dumps({"body": "word " * size}) + "\n" for size in sizes))
+    assert settings(given).dataset.max_length == 2500
+    (said,) = [
+        line for line in describe_cuts(loads(render_settings(given)["params.yaml"]), tmp_path) if "max_l" in line
+    ]
+    assert float(said.split("cuts ")[1].split("%")[0]) == pytest.approx(50, abs=1)
+
+
 def test_a_given_limit_stays(tmp_path: Path) -> None:
     params = settings(source(tmp_path, 5000, 20, max_length=2000))
     assert (params.dataset.max_length, params.lms["dp3"].train.max_tokens) == (2000, 340)

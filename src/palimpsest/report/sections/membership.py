@@ -139,8 +139,8 @@ def _tables(page: Page) -> Iterator[Table[Mapping[str, Any]]]:
     yield Table(
         "Attacks tried on planted copies",
         "Each attack on the rows is tried on near copies of a hundred such texts, every tenth sign mistyped; each on "
-        "the model, on the public model after it was taught thirty-two of them. An attack that does not tell these from "
-        "others cannot judge texts of this kind: that it found nothing says nothing.",
+        "the model, on the public model after it was taught thirty-two of them. An attack that does not tell these "
+        "from others cannot judge texts of this kind: that it found nothing says nothing.",
         (
             word_column("Variant", "variant"),
             word_column("The attack sees", "seen"),
