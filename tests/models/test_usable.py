@@ -78,6 +78,24 @@ def cut(folder: Path) -> None:
     (folder / WHOLE).write_bytes((folder / WHOLE).read_bytes()[:-1])
 
 
+def of_pieces(count: int) -> Edit:
+    """Files of sentencepiece alone: each piece a message in the first field, then the settings in the second."""
+
+    def change(folder: Path) -> None:
+        texts = [b"\n" + bytes([size]) + b"a" * size for size in (number % 120 + 1 for number in range(count - 1))]
+        texts += [b"\n\xac\x02" + b"b" * 300]  # a size of more than seven bits
+        pieces = [text + b"\x15\x00\x00\x80\xbf" for text in texts]
+        (folder / "tokenizer.json").unlink()
+        (folder / "tokenizer.model").write_bytes(b"".join(map(framed, pieces)) + b"\x12\x02\x18\x03")
+
+    return change
+
+
+def framed(message: bytes) -> bytes:
+    size = len(message)
+    return b"\n" + (bytes([size]) if size < 128 else bytes([size & 0x7F | 0x80, size >> 7])) + message
+
+
 def bert(model: type[BertModel] | type[BertForMaskedLM]) -> Edit:
     config = BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8, vocab_size=8)
     return lambda folder: model(config).save_pretrained(folder)
@@ -87,6 +105,7 @@ FAULTS: dict[str, tuple[Edit, str]] = {
     "no tokenizer": (gone("tokenizer.json", "tokenizer_config.json"), "has no tokenizer"),
     "a tokenizer of settings alone": (gone("tokenizer.json"), "has no tokenizer"),
     "more tokens than embeddings": (fewer_rows, "has 8 tokens in its tokenizer, and embeddings of 7"),
+    "more pieces than embeddings": (of_pieces(9), "has 9 tokens in its tokenizer, and embeddings of 8"),
     "a padding token without an embedding": (padded, "has 9 tokens in its tokenizer, and embeddings of 8"),
     "an encoder": (bert(BertModel), "is a BertModel, which continues no text"),
     "an encoder with a head": (bert(BertForMaskedLM), "is a BertForMaskedLM, which continues no text"),
@@ -129,6 +148,10 @@ SOUND: dict[str, Edit] = {
     "large numbers": broken(TABLE, 1e38, torch.bfloat16),
     "no sizes in the settings": lambda folder: (folder / "config.json").write_text("{}"),
     "another tokenizer's file": lambda folder: (folder / "tokenizer.json").rename(folder / "tokenizer.model"),
+    "as many pieces as embeddings": of_pieces(8),
+    "a model of pieces that is cut off": lambda folder: (
+        (folder / "tokenizer.json").rename(folder / "a.model") and ((folder / "a.model").write_bytes(b"\n\xff"))
+    ),
     "a decoder that is called a bert": told("config.json", model_type="bert", is_decoder=True),
 }
 

@@ -13,6 +13,7 @@ from palimpsest.files import read_json
 
 _WHOLE = "model.safetensors"  # stands before parts that an index lists
 _TOKENIZERS = ("tokenizer.*", "vocab*", "*.model", "*.spm", "*.tiktoken", "tekken.json")
+_SENTENCEPIECE = ("*.model", "*.spm")  # read where there is no tokenizer.json
 _FRAMES = ("bos_token", "eos_token", "pad_token", "sep_token")
 _WRITERS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "Model")  # ends of names of architectures
 _EXPONENTS = {"F64": (8, 0x7FF << 52), "F32": (4, 0xFF << 23), "F16": (2, 0x1F << 10), "BF16": (2, 0xFF << 7)}
@@ -65,10 +66,22 @@ def _read_settings(path: Path) -> dict[str, Any]:
 
 def _count_tokens(folder: Path) -> int:
     """Return one more than the highest token of a text or its frame; others, as for images, may have no embedding."""
+    if not (folder / "tokenizer.json").is_file():
+        return max((_count_pieces(path) for kind in _SENTENCEPIECE for path in folder.glob(kind)), default=0)
     body, told = (_read_settings(folder / name) for name in ("tokenizer.json", "tokenizer_config.json"))
     vocab, frames = body.get("model", {}).get("vocab", ()), str([told.get(key) for key in _FRAMES])
     added = [one["id"] for one in body.get("added_tokens", ()) if not one["special"] or one["content"] in frames]
     return 1 + max([*(vocab.values() if isinstance(vocab, dict) else range(len(vocab))), *added], default=-1)
+
+
+def _count_pieces(path: Path) -> int:
+    """Count the pieces of a sentencepiece model: they are the first field of its message; 0 for a file without any."""
+    content, pieces, place = path.read_bytes(), 0, 0
+    while content[place : place + 1] == b"\n":
+        ends = next((end for end in range(place + 1, len(content)) if content[end] < 0x80), len(content))
+        size = sum((byte & 0x7F) << 7 * number for number, byte in enumerate(content[place + 1 : ends + 1]))
+        pieces, place = pieces + 1, ends + 1 + size
+    return pieces
 
 
 def _check_weights(folder: Path, find: Callable[[str], Iterator[Path]], most: float) -> None:
