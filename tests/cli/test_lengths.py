@@ -8,6 +8,8 @@ import pytest
 from palimpsest.cli.decisions import DataSource
 from palimpsest.cli.init import check_all, fit_to_public, render_settings
 from palimpsest.cli.lengths import describe_cuts
+from palimpsest.cli.plan import tell_language
+from palimpsest.models.words import Words
 from palimpsest.params.load import loads
 from palimpsest.params.schema import Params
 
@@ -67,6 +69,24 @@ def test_a_plan_names_what_cuts_public_texts(tmp_path: Path) -> None:
     )
     assert any(line.startswith("lms.dp3.train.max_tokens is 64 tokens, about: it cuts 100%") for line in told)
     assert not any("max_length" in line for line in describe_cuts(settings(given), tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("language", "words", "told"),
+    [
+        ("de", "reviews", True), ("en-GB", "reviews", False), ("de", None, False),
+        ("de", Words(text="Rezension", label="Meinung"), False),
+    ],
+)  # fmt: skip
+def test_a_plan_says_where_prompts_are_english_and_texts_are_not(
+    language: str, words: str | Words | None, told: bool, tmp_path: Path
+) -> None:
+    params = settings(source(tmp_path, 20, 20))
+    models, data = params.models.model_copy(update={"words": words}), params.dataset
+    params = params.model_copy(update={"models": models, "dataset": data.model_copy(update={"language": language})})
+    assert [("models.words is reviews" in line, " de:" in line) for line in tell_language(params)] == [
+        (True,) * 2
+    ] * told
 
 
 def test_no_public_file_is_no_error_of_the_plan(tmp_path: Path) -> None:
