@@ -12,6 +12,7 @@ from palimpsest.cli.plan import tell_language
 from palimpsest.models.words import Words
 from palimpsest.params.load import loads
 from palimpsest.params.schema import Params
+from tests.models.test_usable import save_slow_encoder
 
 WORD = "weather "
 
@@ -69,6 +70,15 @@ def test_a_plan_names_what_cuts_public_texts(tmp_path: Path) -> None:
     )
     assert any(line.startswith("lms.dp3.train.max_tokens is 64 tokens, about: it cuts 100%") for line in told)
     assert not any("max_length" in line for line in describe_cuts(settings(given), tmp_path))
+
+
+@pytest.mark.parametrize(("public", "told"), [(20, False), (150, True)])
+def test_a_plan_names_an_encoder_that_reads_beginnings_alone(tmp_path: Path, public: int, told: bool) -> None:
+    save_slow_encoder(tmp_path / "slow", positions=64)
+    params = settings(source(tmp_path, public, 20, wanted="select"))
+    models = params.models.model_copy(update={"encoder": "slow"})
+    said = [line for line in describe_cuts(params.model_copy(update={"models": models}), tmp_path) if "windows" in line]
+    assert ["100% of the public texts are cut, after 64 tokens" in line for line in said] == [True] * told
 
 
 @pytest.mark.parametrize(

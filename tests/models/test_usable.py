@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import BertConfig, BertForMaskedLM, BertModel
+from transformers import BertConfig, BertForMaskedLM, BertJapaneseTokenizer, BertModel
 
 from palimpsest.errors import ModelError
 from palimpsest.files import read_json, write_json
+from palimpsest.models.encoder import Encoder
 from palimpsest.models.sources import embedded_folder
-from palimpsest.models.usable import require_usable
+from palimpsest.models.usable import find_cut, require_usable
 from palimpsest.twins.models import save_base, save_encoder
 from tests.families import FAMILIES, family
 
@@ -193,3 +194,27 @@ def test_sentence_encoders_are_looked_at_as_well(tmp_path: Path) -> None:
     weights.write_bytes(weights.read_bytes()[:-4] + np.float32(np.nan).tobytes())
     with pytest.raises(ModelError, match="no finite number"):
         require_usable(tmp_path, writes=False)
+
+
+def save_slow_encoder(folder: Path, positions: int = 32) -> None:
+    """An encoder whose tokenizer is not of the library `tokenizers`, so that it tells no places of its tokens."""
+    folder.mkdir()
+    (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]))
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
+    BertModel(BertConfig(vocab_size=9, max_position_embeddings=positions, **sizes)).save_pretrained(folder)
+    BertJapaneseTokenizer(
+        str(folder / "vocab.txt"), word_tokenizer_type="basic", model_max_length=positions
+    ).save_pretrained(folder)
+
+
+def test_an_encoder_that_cannot_read_in_windows_is_known_by_its_folder(tmp_path: Path) -> None:
+    save_slow_encoder(tmp_path / "slow")
+    require_usable(tmp_path / "slow", writes=False)
+    assert find_cut(tmp_path / "slow") == 32
+    long = [" ".join([WORDS[0]] * 60 + [end] * 60) for end in WORDS[1:3]]
+    short = [" ".join([WORDS[0]] * 20 + [end] * 5) for end in WORDS[1:3]]
+    encode = Encoder(tmp_path / "slow").encode
+    np.testing.assert_allclose(*encode(long))  # it reads the beginnings alone
+    assert np.abs(np.subtract(*encode(short))).max() > 1e-4
+    save_encoder(WORDS, tmp_path / "fast")
+    assert find_cut(tmp_path / "fast") is find_cut(embedded_folder()) is None

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,12 @@ from typing import Any
 import numpy as np
 
 from palimpsest.cli.decisions import DataSource
-from palimpsest.errors import DataError
+from palimpsest.errors import DataError, ModelError
+from palimpsest.models.usable import find_cut
 from palimpsest.params.schema import USUAL_LENGTH, Params
 from palimpsest.records.read import ColumnNames, iter_rows
 from palimpsest.records.segment import count_parts
+from stages.vouching import named_sources, place_of
 
 _MOST = 4000  # public texts that are looked at; at least half as many of a file that has more
 _SPREAD, _PLACES = 0x9E3779B1, 1 << 32  # by the golden ratio: even over a file, and in step with no order of its rows
@@ -81,7 +84,7 @@ def _round_up(length: float) -> int:
 
 
 def describe_cuts(params: Params, workspace: Path) -> Iterator[str]:
-    """Yield a sentence for each limit that cuts more than a twentieth of the public texts."""
+    """Yield a sentence or two for each limit that cuts more than a twentieth of the public texts."""
     data = params.dataset
     columns = ColumnNames(data.text, None, keys=params.schema_of_data.keys, plain=True)
     found = measure_lengths(workspace / data.public, columns)
@@ -95,6 +98,23 @@ def describe_cuts(params: Params, workspace: Path) -> Iterator[str]:
             yield (
                 f"{key} is {most} {unit}: it cuts {cut:.0%} of the public texts. Half have up to {half:.0f}, "
                 f"{_KEPT}% up to {nearly_all:.0f}."
+            )
+    yield from _describe_windows(params, workspace, found)
+
+
+def _describe_windows(params: Params, workspace: Path, found: Lengths) -> Iterator[str]:
+    """Say where the encoder cuts long texts, which it reads in windows else."""
+    source = named_sources(params).get("models.encoder")
+    if source is None or not (source.on_disk and source.used):
+        return
+    folder = place_of(source, workspace)
+    with suppress(ModelError):  # what cannot be loaded others say
+        most = find_cut(folder) if folder is not None and folder.is_dir() else None
+        if most is not None and (cut := float(np.mean(found.tokens > most))) > _TELLS:
+            yield (
+                "The tokenizer of models.encoder does not say where in a text its tokens stand, so long texts are not "
+                f"read in windows: {cut:.0%} of the public texts are cut, after {most} tokens, about. Name an encoder "
+                "with a tokenizer.json, or know that it reads the beginnings alone."
             )
 
 

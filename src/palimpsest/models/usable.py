@@ -10,6 +10,7 @@ import numpy as np
 
 from palimpsest.errors import ModelError
 from palimpsest.files import read_json
+from palimpsest.models.sources import guard_loading
 
 _WHOLE = "model.safetensors"  # stands before parts that an index lists
 _TOKENIZERS = ("tokenizer.*", "vocab*", "*.model", "*.spm", "*.tiktoken", "tekken.json")
@@ -50,6 +51,25 @@ def require_usable(folder: Path, *, writes: bool, tokens: int = 0, most: float =
     if context <= tokens:
         remedy = "Name one with a longer context, or give --no-check and lower max_tokens in params.yaml."
         _refuse(folder, f"has {context} positions, too few for a prompt and a text of {tokens} tokens", remedy)
+
+
+def find_cut(folder: Path) -> int | None:
+    """Return after how many tokens an encoder cuts a text, or None where it reads long ones in windows.
+
+    Windows need a tokenizer that tells where in a text its tokens stand: one of a tokenizer.json does, others may not.
+
+    Raises:
+        ModelError: the tokenizer cannot be loaded.
+    """
+    if any(True for _ in folder.rglob("tokenizer.json")):
+        return None
+    from transformers import AutoTokenizer  # takes seconds, and few folders need it
+
+    place = next((path.parent for path in sorted(folder.rglob("tokenizer_config.json"))), folder)
+    with guard_loading(folder, "tokenizer", "Save the tokenizer that belongs to the model into its folder."):
+        tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False, local_files_only=True)
+    most = _read_settings(place / "sentence_bert_config.json").get("max_seq_length") or tokenizer.model_max_length
+    return None if tokenizer.is_fast else int(most)
 
 
 def _refuse(folder: Path, problem: str, remedy: str) -> NoReturn:
