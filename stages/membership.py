@@ -2,10 +2,11 @@
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from palimpsest.audit.membership import Control, MembershipAudit, audit_membership, bag_of_words_control
+from palimpsest.audit.statistics import Estimate
 from palimpsest.audit.units import Guessed, Scores
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
@@ -30,9 +31,14 @@ class Target:
         control = bag_of_words_control(*guess.documents, seed=params.seed)
         return cls(params, read_receipt(RECEIPTS / f"{name}.json"), guess, control)
 
-    def judge_claim(self, attacks: Mapping[str, Scores], sides: Literal["both", "members"] = "both") -> MembershipAudit:
+    def judge_claim(
+        self,
+        attacks: Mapping[str, Scores],
+        planted: Mapping[str, Estimate] | None = None,
+        sides: Literal["both", "members"] = "both",
+    ) -> MembershipAudit:
         """Judge the claim by all attacks together; guesses are of both sides, or only of members."""
-        return audit_membership(
+        audit = audit_membership(
             attacks,
             self.control,
             claim=self.receipt.claim,
@@ -43,3 +49,4 @@ class Target:
             guessed=sides,
             units=self.guess.units,
         )
+        return replace(audit, planted=planted or {})

@@ -21,7 +21,7 @@ def run(name: str) -> None:
     params, guess = load(), load_guessed()
     released = Released(written(params, name), *guess.sides, public_texts(), guess.units)
     settings = LikenessRules(params.audit.similarity, SHINGLE, CLOSENESS)
-    save(name, "memorisation", memorisation(released, planted_secrets(params), settings).to_json(name))
+    save(name, "memorisation", memorisation(released, planted_secrets(params), settings, params.seed).to_json(name))
 
 
 def planted_secrets(params: Params) -> Secrets | None:

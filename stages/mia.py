@@ -5,13 +5,17 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from torch.nn import functional
+from torch.optim.lr_scheduler import LambdaLR
 
 from palimpsest.audit.membership import loss_attack, min_k_attack, record_losses, reference_attack, zlib_attack
+from palimpsest.audit.planted import draw_sides, find_planted
 from palimpsest.audit.units import Scores
 from palimpsest.devices import device
 from palimpsest.methods.dp_lm import likelihood
+from palimpsest.methods.dp_lm.losses import lm_loss
 from palimpsest.methods.dp_lm.model import ConditionalLm, DpLmArtifact, new_model
 from palimpsest.methods.dp_lm.serialise import Serialiser
+from palimpsest.models.descent import descend, length_batches
 from palimpsest.progress import track
 from palimpsest.records.record import Record
 from palimpsest.workspace import BASE_LM, MODELS
@@ -23,23 +27,63 @@ MIN_K = 0.2  # share of a record's tokens that Min-K%++ averages, as published
 _BATCH = 100
 _POSITIONS = 1024  # tokens whose logits are held at once
 _LEAST = 1e-12  # variance of log p where a model is certain of the next token
+_PLANTED = 32  # members, and as many others
+_PASSES, _TAUGHT, _TOKENS = 15, 8, 4096  # of a planted member: readings; records, and their tokens, of one step
+_RATE = 0.03  # by which the first step changes a weight, of the weight
 
 
 @conclude_on_error(metric_of_subject("membership"))
 def run(name: str, model: str) -> None:
     """models/<model>, models/base, members and non-members -> membership.json of the variant."""
     target, fitted = Target.of(name), DpLmArtifact.load(MODELS / model)
-    sides, texts, params = target.guess.sides, target.guess.texts, target.params
+    sides, params = target.guess.sides, target.params
     base, _ = new_model(BASE_LM, max(1, len(params.dataset.labels)), 1, params.seed)
-    before, after = (losses(fitted, which, sides) for which in (base, fitted.model))
-    surprises = [token_scores(fitted.model, fitted.serialiser(), side) for side in sides]
-    attacks = {
+    attacks = attack(fitted, fitted.model, losses(fitted, base, sides), sides)
+    fitted.model.cpu()  # its memory is the planted members' now
+    planted = find_planted(attack_planted(fitted, base, [*sides[0], *sides[1]], params.seed), "lm")
+    save(name, "membership", target.judge_claim(attacks, planted).to_json(name))
+
+
+def attack(
+    fitted: DpLmArtifact, model: ConditionalLm, before: Scores, sides: Sequence[Sequence[Record]]
+) -> dict[str, Scores]:
+    """Run every attack on a model; `before` are the losses of the public base model."""
+    after, texts = losses(fitted, model, sides), [[record.text for record in side] for side in sides]
+    surprises = [token_scores(model, fitted.serialiser(), side) for side in sides]
+    return {
         "loss": loss_attack(after),
         "reference": reference_attack(after, before),
         "zlib": zlib_attack(after, *texts),
         "min_k": min_k_attack(surprises[0], surprises[1], MIN_K),
     }
-    save(name, "membership", target.judge_claim(attacks).to_json(name))
+
+
+def attack_planted(
+    fitted: DpLmArtifact, base: ConditionalLm, records: Sequence[Record], seed: int
+) -> dict[str, Scores]:
+    """Run every attack on the base model after it was taught some of these records, against as many others."""
+    sides = draw_sides(records, seed, _PLANTED)
+    before = losses(fitted, base, sides)
+    teach(fitted, base, sides[0], seed)
+    return attack(fitted, base, before, sides)
+
+
+def teach(fitted: DpLmArtifact, base: ConditionalLm, records: Sequence[Record], seed: int) -> None:
+    """Train the base model on records, without privacy, until it knows them; it lives only in memory.
+
+    Adafactor (Shazeer and Stern 2018) changes each weight by a share of it, so one rate serves models of any size, and
+    its own state is small.
+    """
+    rows, at_once = fitted.serialiser(), max(1, min(_TAUGHT, _TOKENS // fitted.max_tokens))
+    steps = _PASSES * -(-len(records) // at_once)
+    coins = torch.Generator().manual_seed(seed)
+    batches = length_batches([len(record.text) for record in records], at_once, steps, coins)
+    rates = LambdaLR(torch.optim.Adafactor(base.lm.parameters(), lr=_RATE), lambda step: 1.0 - step / steps)
+
+    def loss(chosen: Sequence[int]) -> torch.Tensor:
+        return lm_loss(base, rows.batch([records[index] for index in chosen]).to(base.embedding.device)).mean()
+
+    descend(base, batches, loss, rates, name="planted members", steps=steps, private=True)
 
 
 def losses(fitted: DpLmArtifact, model: ConditionalLm, sides: Sequence[Sequence[Record]]) -> Scores:

@@ -132,8 +132,9 @@ def collect_facts(params: Params, variants: Sequence[str]) -> Collected:
         whole.require_alone(asset.name)
     books = ledger_summary(whole, asset.name)
     promise = statement(
-        receipts, books, asdict(params.schema_of_data), stages, sources=describe_sources(params), swept=params.swept
-    )
+        receipts, books, asdict(params.schema_of_data), stages, sources=describe_sources(params), swept=params.swept,
+        language=params.dataset.language,
+    )  # fmt: skip
     flow = graph(variants, charges, receipts)
     return Collected(asset, charges, books, receipts, stages, flow, promise, report.read_scores(params))
 

@@ -57,8 +57,9 @@ def run(*awaited: str) -> None:
     results, receipts = drop_coming(read_results(params), still), read_receipts(params.run.evaluate)
     stages = read_stages(GRAPH)
     document = statement(
-        receipts, books, asdict(params.schema_of_data), stages, sources=describe_sources(params), swept=params.swept
-    )
+        receipts, books, asdict(params.schema_of_data), stages, sources=describe_sources(params), swept=params.swept,
+        language=params.dataset.language,
+    )  # fmt: skip
     pages = draw_tolerantly(results, lambda found: _render_private(found, receipts, books, document, stages, still))
     write_text(PAGE, pages.page)
     write_json(SUMMARY, pages.table)

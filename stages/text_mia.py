@@ -1,11 +1,10 @@
 """Membership inference from only the released rows of one variant, whatever method wrote them."""
 
-from palimpsest.audit.planted import plant
+from palimpsest.audit.planted import find_planted, plant
 from palimpsest.audit.text_membership import (
     Phantom,
     TextMembershipAudit,
     embedding_attack,
-    find_planted,
     phantom_test,
     text_attacks,
 )
@@ -35,8 +34,8 @@ def run(name: str) -> None:
     planted = find_planted(attacks(params, copies, phantom_test(copies, [], RARE)))
     phantom = phantom_test(released, [row.text for rows in splits for row in rows if not row.guess], RARE)
     # A release says nothing of most records: that is no sign of a non-member.
-    audit = target.judge_claim(attacks(params, released, phantom), "members")
-    save(name, "text_membership", TextMembershipAudit(audit, phantom, planted).to_json(name))
+    audit = target.judge_claim(attacks(params, released, phantom), planted, "members")
+    save(name, "text_membership", TextMembershipAudit(audit, phantom).to_json(name))
 
 
 def attacks(params: Params, released: Released, phantom: Phantom) -> dict[str, Scores]:

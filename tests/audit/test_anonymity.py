@@ -153,11 +153,14 @@ def test_risk_is_what_the_main_attack_does_beyond_the_control():
 def test_nothing_is_left_to_risk_where_the_control_always_succeeds():
     """Such an attack shows nothing: it is inconclusive, and no number stands in its file."""
     assert residual_risk(rate(9, 10), rate(10, 10)) is None
-    found = Evidence("inference", rate(9, 10), rate(10, 10), 0.5, None, None)
+    found = Evidence("inference", rate(9, 10), rate(10, 10), 0.5, None, None, None)
     body = json.loads(json.dumps(found.to_json(), allow_nan=False))
     assert (body["risk"], body["inconclusive"]) == (None, "the attack succeeds on all that were never read too")
     assert Evidence.from_json(body) == found
-    assert replace(found, risk=residual_risk(rate(9, 10), rate(9, 10))).inconclusive is None
+    shown = replace(found, risk=residual_risk(rate(9, 10), rate(9, 10)))
+    assert replace(shown, planted=Estimate(0.9, 0.8, 1.0)).inconclusive is None
+    for planted in (None, Estimate(0.1, -0.1, 0.3)):
+        assert "planted" in replace(shown, planted=planted).inconclusive
 
 
 @pytest.mark.parametrize(
@@ -206,7 +209,9 @@ def test_json_has_the_published_shape_and_calls_nothing_anonymous():
     document = audit(world(lambda members: rows(1, 30), side=30), best=pure(1.0)).to_json("dp3")
     assert set(document) == {"variant", "zone", "unit", "members", "nonmembers", "control", "attacks", "claim"}
     evidence = document["attacks"]["linkability"]
-    assert set(evidence) == {"criterion", "main", "control", "baseline", "risk", "inconclusive", "cap", "informed"}
+    assert set(evidence) == {
+        "criterion", "main", "control", "baseline", "risk", "inconclusive", "cap", "informed", "planted",
+    }  # fmt: skip
     assert {one["criterion"] for one in document["attacks"].values()} == {"singling out", "linkability", "inference"}
     assert AnonymityAudit.from_json(json.loads(json.dumps(document))).to_json("dp3") == document
     assert 0.0 <= evidence["cap"] <= 1 - math.exp(-1) + 1e-6

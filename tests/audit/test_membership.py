@@ -263,7 +263,7 @@ def test_json_has_the_published_shape():
     document = audit({"loss": scores(1.0, size=2000), "reference": scores(2.0, size=2000)}).to_json("dp3")
     assert set(document) == {
         *("variant", "zone", "unit", "members", "nonmembers", "control", "attacks", "epsilon_lower"),
-        *("eps_max", "verdict", "claim", "p"),
+        *("eps_max", "verdict", "claim", "p", "planted"),
     }
     assert set(document["control"]) == {"auc", "low", "high", "null_low", "null_high", "passed"}
     assert set(document["attacks"]["loss"]) == {"auc", "low", "high", "tpr_at_1pct", "roc", "advantage"}

@@ -201,7 +201,7 @@ def test_personal_values_count_once_and_the_holdout_is_taken_off() -> None:
 def test_no_value_is_written_down() -> None:
     text = "ann@post.example, +44 20 7946 0958, Ann Lee, 4111 1111 1111 1111, falcon amber tiger"
     secrets = Secrets(("falcon amber tiger",), ("marble needle orange",))
-    audit = memorisation(corpora([text], [text], ["else"]), secrets, USUAL)
+    audit = memorisation(corpora([text], [text], ["else"]), secrets, USUAL, seed=0)
     document = audit.to_json("dp3")
     assert (document["variant"], document["zone"]) == ("dp3", "internal")
     assert {kind: part["train"]["count"] for kind, part in document["personal"].items()} == {

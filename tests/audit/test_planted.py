@@ -7,15 +7,19 @@ import numpy as np
 import pytest
 
 from bench.scripts import GRAMMARS, draw_records
+from palimpsest.audit.anonymity import AnonymityAudit, audit_anonymity
+from palimpsest.audit.membership import Control
+from palimpsest.audit.memorisation import LikenessRules, MemorisationAudit, memorisation
 from palimpsest.audit.ngrams import ngram_audit
-from palimpsest.audit.planted import plant
-from palimpsest.audit.statistics import Bootstrap
-from palimpsest.audit.text_membership import find_planted, finds_copies, text_attacks
+from palimpsest.audit.planted import cut, draw_sides, find_planted, finds_copies, plant
+from palimpsest.audit.statistics import Bootstrap, Estimate, Interval
+from palimpsest.audit.text_membership import text_attacks
 from palimpsest.audit.units import Released
 from palimpsest.errors import DataError
 from palimpsest.records.record import Record
 
 SIDE = 120
+COINS = Control(Estimate(0.5, 0.4, 0.6), Interval(0.4, 0.6))
 
 
 def released(texts: Sequence[Record]) -> Released:
@@ -26,6 +30,14 @@ def released(texts: Sequence[Record]) -> Released:
 
 def planted(world: Released) -> Released:
     return plant(world, seed=3)
+
+
+def repeated(world: Released) -> MemorisationAudit:
+    return memorisation(world, None, LikenessRules(similarity=0.7, shingle=3, closeness=0.8), seed=0)
+
+
+def at_risk(world: Released) -> AnonymityAudit:
+    return audit_anonymity(world, COINS, labelled=False, neighbours=5, claim=None, best=None, seed=0)
 
 
 @pytest.mark.parametrize("script", GRAMMARS)
@@ -66,3 +78,55 @@ def test_what_is_planted_hangs_on_no_coin_and_no_row() -> None:
     ]
     assert 0.06 < float(np.mean(wrong)) < 0.11
     assert not {row.text for row in copies.members} & {row.text for row in copies.nonmembers}
+
+
+@pytest.mark.parametrize("script", GRAMMARS)
+def test_copies_and_values_planted_in_texts_of_every_script_are_found(script: str) -> None:
+    world = released(draw_records(GRAMMARS[script], 3 * SIDE, np.random.default_rng(1)))
+    found = repeated(world)
+    assert found.near_duplicates.judges
+    assert not found.near_duplicates.records.exposed.count  # of the rows themselves
+    judged = {kind for kind, one in found.personal.items() if one.judges}
+    names = {"name"} if script in ("English", "Russian") else set()  # others have no capitals
+    assert judged == {"email", "iban", "card", "phone", "identifier"} | names
+    attacks = at_risk(world).attacks
+    assert attacks["linkability"].inconclusive is attacks["inference_word"].inconclusive is None
+
+
+@pytest.mark.parametrize("sign", ["😀", "?"])
+def test_neither_copies_nor_risks_are_judged_where_texts_have_too_few_words(sign: str) -> None:
+    world = released([Record(sign * (1 + number % 9), "good") for number in range(3 * SIDE)])
+    found = repeated(world)
+    assert not any(one.judges for one in (found.near_duplicates, *found.personal.values()))
+    for evidence in at_risk(world).attacks.values():
+        assert "planted" in str(evidence.inconclusive)
+
+
+def test_texts_in_which_nobody_stands_out_are_not_judged_by_singling_out() -> None:
+    """A copy singles nobody out either where every text has the same words."""
+    rng = np.random.default_rng(0)
+    texts = [Record(" ".join(f"w{word}" for word in rng.permutation(12)), "good") for _ in range(3 * SIDE)]
+    attacks = at_risk(released(texts)).attacks
+    assert "planted" in str(attacks["singling_out"].inconclusive)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("one two three", "one two "),
+        (" ".join("abcdefghijklmnopqrstuvwxy"), " ".join("abcdefghijklmnopqrstuvw") + " "),
+        ("很好用。", "很好"),
+        ("word", "wo"),
+        ("", ""),
+    ],
+)
+def test_a_cut_copy_lacks_its_last_words(text: str, expected: str) -> None:
+    assert cut(text, np.random.default_rng(0)) == expected
+
+
+def test_both_sides_of_what_is_planted_are_of_one_size_and_apart() -> None:
+    records = [Record(str(number)) for number in range(7)]
+    planted, others = draw_sides(records, 0)
+    assert len(planted) == len(others) == 3
+    assert not {one.text for one in planted} & {one.text for one in others}
+    assert [len(side) for side in draw_sides(records, 0, most=2)] == [2, 2]

@@ -251,7 +251,7 @@ def test_an_empty_release_or_subset_is_an_error():
 
 def test_json_has_the_published_shape():
     released = world(copies, side=40)
-    document = TextMembershipAudit(verdict(released), phantom_test(released, [], ORDERS), {}).to_json("dp3")
+    document = TextMembershipAudit(verdict(released), phantom_test(released, [], ORDERS)).to_json("dp3")
     assert TextMembershipAudit.from_json(json.loads(json.dumps(document))).to_json("dp3") == document
     assert set(document["attacks"]) == {"ngram", "nearest_words", "nearest_characters", "label", "rare"}
     assert document["epsilon_lower"]["guessed"] == "members"

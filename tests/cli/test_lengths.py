@@ -8,8 +8,11 @@ import pytest
 from palimpsest.cli.decisions import DataSource
 from palimpsest.cli.init import check_all, fit_to_public, render_settings
 from palimpsest.cli.lengths import describe_cuts
+from palimpsest.cli.plan import tell_language
+from palimpsest.models.words import Words
 from palimpsest.params.load import loads
 from palimpsest.params.schema import Params
+from tests.models.test_usable import save_slow_encoder
 
 WORD = "weather "
 
@@ -39,6 +42,19 @@ def test_limits_keep_nearly_all_public_texts_whole(tmp_path: Path, public: int, 
     assert params == settings(source(tmp_path, public, private=10))  # whatever the private file holds
 
 
+@pytest.mark.parametrize("order", ["short first", "long first", "in turn"])
+def test_limits_follow_the_whole_file_in_whatever_order_it_is(tmp_path: Path, order: str) -> None:
+    given = source(tmp_path, 20, 20)
+    sizes = [10] * 9_000 + [500] * 9_000
+    sizes = {"short first": sizes, "long first": sizes[::-1], "in turn": [10, 500] * 9_000}[order]
+    (tmp_path / "public.jsonl").write_text("".join(json.dumps({"body": "word " * size}) + "\n" for size in sizes))
+    assert settings(given).dataset.max_length == 2500
+    (said,) = [
+        line for line in describe_cuts(loads(render_settings(given)["params.yaml"]), tmp_path) if "max_l" in line
+    ]
+    assert float(said.split("cuts ")[1].split("%")[0]) == pytest.approx(50, abs=1)
+
+
 def test_a_given_limit_stays(tmp_path: Path) -> None:
     params = settings(source(tmp_path, 5000, 20, max_length=2000))
     assert (params.dataset.max_length, params.lms["dp3"].train.max_tokens) == (2000, 340)
@@ -54,6 +70,33 @@ def test_a_plan_names_what_cuts_public_texts(tmp_path: Path) -> None:
     )
     assert any(line.startswith("lms.dp3.train.max_tokens is 64 tokens, about: it cuts 100%") for line in told)
     assert not any("max_length" in line for line in describe_cuts(settings(given), tmp_path))
+
+
+@pytest.mark.parametrize(("public", "told"), [(20, False), (150, True)])
+def test_a_plan_names_an_encoder_that_reads_beginnings_alone(tmp_path: Path, public: int, told: bool) -> None:
+    save_slow_encoder(tmp_path / "slow", positions=64)
+    params = settings(source(tmp_path, public, 20, wanted="select"))
+    models = params.models.model_copy(update={"encoder": "slow"})
+    said = [line for line in describe_cuts(params.model_copy(update={"models": models}), tmp_path) if "windows" in line]
+    assert ["100% of the public texts are cut, after 64 tokens" in line for line in said] == [True] * told
+
+
+@pytest.mark.parametrize(
+    ("language", "words", "told"),
+    [
+        ("de", "reviews", True), ("en-GB", "reviews", False), ("de", None, False),
+        ("de", Words(text="Rezension", label="Meinung"), False),
+    ],
+)  # fmt: skip
+def test_a_plan_says_where_prompts_are_english_and_texts_are_not(
+    language: str, words: str | Words | None, told: bool, tmp_path: Path
+) -> None:
+    params = settings(source(tmp_path, 20, 20))
+    models, data = params.models.model_copy(update={"words": words}), params.dataset
+    params = params.model_copy(update={"models": models, "dataset": data.model_copy(update={"language": language})})
+    assert [("models.words is reviews" in line, " de:" in line) for line in tell_language(params)] == [
+        (True,) * 2
+    ] * told
 
 
 def test_no_public_file_is_no_error_of_the_plan(tmp_path: Path) -> None:

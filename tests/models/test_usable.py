@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import BertConfig, BertForMaskedLM, BertModel
+from transformers import BertConfig, BertForMaskedLM, BertJapaneseTokenizer, BertModel
 
 from palimpsest.errors import ModelError
 from palimpsest.files import read_json, write_json
+from palimpsest.models.encoder import Encoder
 from palimpsest.models.sources import embedded_folder
-from palimpsest.models.usable import require_usable
+from palimpsest.models.usable import find_cut, require_usable
 from palimpsest.twins.models import save_base, save_encoder
 from tests.families import FAMILIES, family
 
@@ -78,6 +79,24 @@ def cut(folder: Path) -> None:
     (folder / WHOLE).write_bytes((folder / WHOLE).read_bytes()[:-1])
 
 
+def of_pieces(count: int) -> Edit:
+    """Files of sentencepiece alone: each piece a message in the first field, then the settings in the second."""
+
+    def change(folder: Path) -> None:
+        texts = [b"\n" + bytes([size]) + b"a" * size for size in (number % 120 + 1 for number in range(count - 1))]
+        texts += [b"\n\xac\x02" + b"b" * 300]  # a size of more than seven bits
+        pieces = [text + b"\x15\x00\x00\x80\xbf" for text in texts]
+        (folder / "tokenizer.json").unlink()
+        (folder / "tokenizer.model").write_bytes(b"".join(map(framed, pieces)) + b"\x12\x02\x18\x03")
+
+    return change
+
+
+def framed(message: bytes) -> bytes:
+    size = len(message)
+    return b"\n" + (bytes([size]) if size < 128 else bytes([size & 0x7F | 0x80, size >> 7])) + message
+
+
 def bert(model: type[BertModel] | type[BertForMaskedLM]) -> Edit:
     config = BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8, vocab_size=8)
     return lambda folder: model(config).save_pretrained(folder)
@@ -87,6 +106,7 @@ FAULTS: dict[str, tuple[Edit, str]] = {
     "no tokenizer": (gone("tokenizer.json", "tokenizer_config.json"), "has no tokenizer"),
     "a tokenizer of settings alone": (gone("tokenizer.json"), "has no tokenizer"),
     "more tokens than embeddings": (fewer_rows, "has 8 tokens in its tokenizer, and embeddings of 7"),
+    "more pieces than embeddings": (of_pieces(9), "has 9 tokens in its tokenizer, and embeddings of 8"),
     "a padding token without an embedding": (padded, "has 9 tokens in its tokenizer, and embeddings of 8"),
     "an encoder": (bert(BertModel), "is a BertModel, which continues no text"),
     "an encoder with a head": (bert(BertForMaskedLM), "is a BertForMaskedLM, which continues no text"),
@@ -129,6 +149,10 @@ SOUND: dict[str, Edit] = {
     "large numbers": broken(TABLE, 1e38, torch.bfloat16),
     "no sizes in the settings": lambda folder: (folder / "config.json").write_text("{}"),
     "another tokenizer's file": lambda folder: (folder / "tokenizer.json").rename(folder / "tokenizer.model"),
+    "as many pieces as embeddings": of_pieces(8),
+    "a model of pieces that is cut off": lambda folder: (
+        (folder / "tokenizer.json").rename(folder / "a.model") and ((folder / "a.model").write_bytes(b"\n\xff"))
+    ),
     "a decoder that is called a bert": told("config.json", model_type="bert", is_decoder=True),
 }
 
@@ -170,3 +194,27 @@ def test_sentence_encoders_are_looked_at_as_well(tmp_path: Path) -> None:
     weights.write_bytes(weights.read_bytes()[:-4] + np.float32(np.nan).tobytes())
     with pytest.raises(ModelError, match="no finite number"):
         require_usable(tmp_path, writes=False)
+
+
+def save_slow_encoder(folder: Path, positions: int = 32) -> None:
+    """An encoder whose tokenizer is not of the library `tokenizers`, so that it tells no places of its tokens."""
+    folder.mkdir()
+    (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]))
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
+    BertModel(BertConfig(vocab_size=9, max_position_embeddings=positions, **sizes)).save_pretrained(folder)
+    BertJapaneseTokenizer(
+        str(folder / "vocab.txt"), word_tokenizer_type="basic", model_max_length=positions
+    ).save_pretrained(folder)
+
+
+def test_an_encoder_that_cannot_read_in_windows_is_known_by_its_folder(tmp_path: Path) -> None:
+    save_slow_encoder(tmp_path / "slow")
+    require_usable(tmp_path / "slow", writes=False)
+    assert find_cut(tmp_path / "slow") == 32
+    long = [" ".join([WORDS[0]] * 60 + [end] * 60) for end in WORDS[1:3]]
+    short = [" ".join([WORDS[0]] * 20 + [end] * 5) for end in WORDS[1:3]]
+    encode = Encoder(tmp_path / "slow").encode
+    np.testing.assert_allclose(*encode(long))  # it reads the beginnings alone
+    assert np.abs(np.subtract(*encode(short))).max() > 1e-4
+    save_encoder(WORDS, tmp_path / "fast")
+    assert find_cut(tmp_path / "fast") is find_cut(embedded_folder()) is None

@@ -188,6 +188,7 @@ def _attacked(shift: float, claim: float | None, seed: int, right: int) -> Membe
         epsilon_lower=EpsilonLower(0.0, "reference", 2 * MEMBERS, 200, right, DELTA, 0.05, correct),
         eps_max=0.0,
         claim=claim,
+        planted={"loss": _around(0.97, 0.02), "reference": _around(0.51, 0.07)},
     )
     return found.among(1)
 
@@ -521,8 +522,7 @@ def world_provenance() -> dict[str, str]:
 def text_membership(variant: str, shift: float, claim: float | None, seed: int, right: int = 108) -> dict[str, Any]:
     """Attacks on the rows alone, with the phantom test beside them."""
     orders = {n: PhantomOrder(900 * n, rate(12 // n, MEMBERS), rate(9 // n, MEMBERS), 0.3) for n in (1, 2)}
-    planted = {"ngram": _around(0.97, 0.02), "nearest_words": _around(0.51, 0.07)}
-    return TextMembershipAudit(_attacked(shift, claim, seed, right), Phantom(orders), planted).to_json(variant)
+    return TextMembershipAudit(_attacked(shift, claim, seed, right), Phantom(orders)).to_json(variant)
 
 
 def rate(count: int, n: int) -> Rate:
@@ -539,7 +539,7 @@ def memorisation(variant: str, copies: int) -> dict[str, Any]:
 
     def repeats(count: int) -> Repeats:
         train, holdout, public = (rate(count, 4000) for _ in range(3))
-        return Repeats(train, holdout, public, Estimate(0.0, -0.1, 0.1), contrast(count, 0))
+        return Repeats(train, holdout, public, Estimate(0.0, -0.1, 0.1), contrast(count, 0), rate(97, 100))
 
     secrets = Extraction(contrast(copies, 0), contrast(copies, 0))
     personal = {"email": repeats(0), "name": repeats(1)}
@@ -550,7 +550,9 @@ def anonymity(variant: str, risk: float) -> dict[str, Any]:
     """Two attacks, one that a guess beats."""
 
     def evidence(criterion: str, baseline: float) -> Evidence:
-        return Evidence(criterion, rate(60, MEMBERS), rate(50, MEMBERS), baseline, _around(risk, 0.03), 0.9)
+        return Evidence(
+            criterion, rate(60, MEMBERS), rate(50, MEMBERS), baseline, _around(risk, 0.03), 0.9, _around(0.8, 0.1)
+        )
 
     attacks = {"singling_out": evidence("singling out", 0.05), "linkability": evidence("linkability", 0.2)}
     return AnonymityAudit(MEMBERS, MEMBERS, CONTROL, attacks, None, "record").to_json(variant)

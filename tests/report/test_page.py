@@ -223,7 +223,7 @@ def test_what_a_writer_without_a_clip_wrote_is_shown() -> None:
 
 def test_a_model_that_cannot_judge_is_said_to_first() -> None:
     world = world_of_writing()
-    assert "cannot judge" not in drawn(world_of_writing)
+    assert "cannot judge demonstrations" not in drawn(world_of_writing)
     for kinds in world["metrics"].values():
         if "incontext" in kinds:
             kinds["incontext"] = in_context("real", {2: 0.4}, judges=False)

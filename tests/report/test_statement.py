@@ -65,6 +65,16 @@ def test_the_statement_is_valid_after_its_file() -> None:
     assert made()["status"] == "DIFFERENTIALLY PRIVATE"
 
 
+@pytest.mark.parametrize("language", ["en", "pt-BR"])
+def test_the_statement_names_the_language_of_the_texts(language: str) -> None:
+    """It came with a field of its own: a release that was made before has none, and is checked as it is."""
+    facts = world_receipts(), world_ledger(), world_schema(), world_stages()
+    found = json.loads(json.dumps(statement(*facts, language=language)))
+    CHECK.validate(found)
+    assert found.pop("language") == language
+    CHECK.validate(found)
+
+
 @pytest.mark.parametrize("field", schema()["required"])
 def test_no_field_may_be_missing(field: str) -> None:
     found = made()

@@ -14,7 +14,7 @@ persons.
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Annotated, ClassVar
 
@@ -24,6 +24,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from palimpsest import validate
 from palimpsest.audit.membership import Control
+from palimpsest.audit.planted import cut, plant
 from palimpsest.audit.statistics import Estimate, Rate
 from palimpsest.audit.units import Released, Units
 from palimpsest.errors import DataError
@@ -50,7 +51,7 @@ class Outcome:
 class Evidence(Plain):
     """One attack, its control and its baseline."""
 
-    keys: ClassVar = ("criterion", "main", "control", "baseline", "risk", "inconclusive", "cap", "informed")
+    keys: ClassVar = ("criterion", "main", "control", "baseline", "risk", "inconclusive", "cap", "informed", "planted")
     criterion: str  # "singling out", "linkability" or "inference"
     main: Rate  # member units on which the attack succeeds
     control: Rate  # the other units on which it does
@@ -60,11 +61,15 @@ class Evidence(Plain):
     risk: Estimate | None
     # largest risk that the proven curve allows at any control rate within its interval; None without a curve.
     cap: float | None
+    planted: Estimate | None  # the risk of near copies of such records, which the attack must find; None without any
 
     @property
     def inconclusive(self) -> str | None:
-        """The reason why there is no risk estimate."""
-        return None if self.risk else "the attack succeeds on all that were never read too"
+        """The reason why the attack shows nothing."""
+        if self.risk is None:
+            return "the attack succeeds on all that were never read too"
+        found = self.planted is not None and self.planted.low > 0.0
+        return None if found else "the attack does not tell near copies of such records, planted to try it, from others"
 
     @property
     def informed(self) -> bool:
@@ -108,6 +113,18 @@ def audit_anonymity(
     Raises:
         DataError: the synthetic texts contain no word.
     """
+    copies, units = plant(released, seed, cut), released.units
+    tried = _attack(copies, labelled, neighbours, seed, None) if any(map(words, copies.texts)) else {}
+    evidence = {
+        name: replace(one, planted=tried[name].risk if name in tried else None)
+        for name, one in _attack(released, labelled, neighbours, seed, best).items()
+    }
+    return AnonymityAudit(units.members, len(units) - units.members, coins, evidence, claim, units.kind)
+
+
+def _attack(
+    released: Released, labelled: bool, neighbours: int, seed: int, best: BestAttack | None
+) -> dict[str, Evidence]:
     view = WordView.of(released)
     outcomes = {
         "singling_out": ("singling out", single_out(view, seed)),
@@ -116,9 +133,7 @@ def audit_anonymity(
     }
     if labelled:
         outcomes["inference_label"] = ("inference", infer_label(view))
-    units = released.units
-    evidence = {name: _evidence(kind, outcome, units, best) for name, (kind, outcome) in outcomes.items()}
-    return AnonymityAudit(units.members, len(units) - units.members, coins, evidence, claim, units.kind)
+    return {name: _evidence(kind, outcome, released.units, best) for name, (kind, outcome) in outcomes.items()}
 
 
 # --- attacks ---------------------------------------------------------------------------------------------------
@@ -276,7 +291,8 @@ def _evidence(kind: str, outcome: Outcome, units: Units, best: BestAttack | None
     sides = np.split(hits, [units.members])
     main, control = (Rate.wilson(int(side.sum()), len(side)) for side in sides)
     cap = None if best is None else risk_cap(control, best)
-    return Evidence(kind, main, control, float(chance[: units.members].mean()), residual_risk(main, control), cap)
+    baseline = float(chance[: units.members].mean())
+    return Evidence(kind, main, control, baseline, residual_risk(main, control), cap, planted=None)
 
 
 def _any_chance(chance: np.ndarray, units: Units) -> np.ndarray:

@@ -7,7 +7,7 @@ coins depend on each other, which can double the variance of the number of right
 
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -105,6 +105,7 @@ class MembershipAudit(PlainFile):
 
     keys: ClassVar = (
         "unit", "members", "nonmembers", "control", "attacks", "epsilon_lower", "eps_max", "verdict", "claim", "p",
+        "planted",
     )  # fmt: skip
     members: int  # units that were trained on
     nonmembers: int  # units that were not
@@ -114,6 +115,8 @@ class MembershipAudit(PlainFile):
     eps_max: float  # the largest claim that so many guesses could have refuted
     claim: float | None  # epsilon of the release, or None for a run that claims nothing
     unit: str = "record"  # whose coins were guessed: "record" or "person"
+    # attack -> its AUC where it must find such records, planted to try it; empty where none were
+    planted: Mapping[str, Estimate] = field(default_factory=dict)
 
     @property
     def verdict(self) -> Verdict:

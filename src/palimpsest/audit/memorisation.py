@@ -12,14 +12,15 @@ Counts are exact: pairs of similar texts come from a prefix filter, which misses
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, pairwise, product
 from typing import Annotated, ClassVar
 
 from scipy.stats import hypergeom
 
 from palimpsest import validate
-from palimpsest.audit.personal import KINDS, personal_values
+from palimpsest.audit.personal import KINDS, finds_planted, personal_values
+from palimpsest.audit.planted import cut, plant
 from palimpsest.audit.statistics import Estimate, Rate
 from palimpsest.audit.units import Released, Units
 from palimpsest.errors import DataError
@@ -67,6 +68,12 @@ class Repeats(Plain):
     # one record it is surer than it should be, and `records` is the test.
     excess: Estimate
     records: Contrast  # of the units of members, and of the holdout, those of which a record is repeated
+    planted: Rate  # of contents planted in such records or copied from them, those that are found
+
+    @property
+    def judges(self) -> bool:
+        """Whether most of what was planted is found, so that finding nothing says something."""
+        return 2 * self.planted.count > self.planted.n
 
 
 @dataclass(frozen=True)
@@ -96,17 +103,24 @@ class MemorisationAudit(PlainFile):
     unit: str  # what `records` counts: "record" or "person"
 
 
-def memorisation(released: Released, secrets: Secrets | None, settings: LikenessRules) -> MemorisationAudit:
+def memorisation(released: Released, secrets: Secrets | None, settings: LikenessRules, seed: int) -> MemorisationAudit:
     """Count repetitions of members in the synthetic texts and, as the control, of records that nothing was fitted on.
 
     Each p value is exact, whatever else was trained on: if the synthetic texts do not depend on the coins, those of the
     repeated units are fair, and their number among the members is hypergeometric given the sizes of both sides.
 
-    `secrets` are those that the data set declares as planted, or None.
+    `secrets` are those that the data set declares as planted, or None; `seed` draws the records that are copied to try
+    whether copies, and values put into such texts, would be found.
     """
+    copies = plant(released, seed, cut)
+    near, tried = near_duplicates_of(copies, settings).records.exposed, [record.text for record in copies.members]
+    found = {kind: sum(finds_planted(kind, text) for text in tried) for kind in KINDS}
     return MemorisationAudit(
-        near_duplicates=near_duplicates_of(released, settings),
-        personal=personal_data(released),
+        near_duplicates=replace(near_duplicates_of(released, settings), planted=near),
+        personal={
+            kind: replace(one, planted=Rate.wilson(found[kind], len(tried)))
+            for kind, one in personal_data(released).items()
+        },
         secrets=extraction(secrets, released.texts, settings) if secrets else None,
         unit=released.units.kind,
     )
@@ -332,4 +346,5 @@ def _repeats(units: Units, pairs: Sequence[Pair], total: int, in_public: int, re
         public=Rate.wilson(in_public, total),
         excess=paired_excess(len(train), len(holdout), len(train & holdout), total),
         records=contrast(len(hit & members), len(members), len(hit & others), len(others)),
+        planted=Rate.wilson(0, 0),
     )

@@ -14,6 +14,7 @@ from stdnum import luhn
 
 from palimpsest.records.keyed import normalise
 from palimpsest.records.personal import mod97
+from palimpsest.records.segment import SIGN, find_words, is_unspaced
 
 _HYPHENS = str.maketrans(dict.fromkeys("‐‑‒–", "-"))
 _DATE = re.compile(r"(?:\d\d?[./-]\d\d?[./-]\d{4}|\d{4}[./-]\d\d?[./-]\d\d?|[12]\d{3}-[12]\d{3})(?!\d)")  # or two years
@@ -72,7 +73,16 @@ _KINDS = (
 _CAPITALISED = r"(?:Mc|Mac|\p{Lu}['’])?\p{Lu}\p{Ll}+(?:-\p{Lu}\p{Ll}+)?"
 _NAME = regex.compile(rf"(?<!\w){_CAPITALISED}(?: {_CAPITALISED}){{1,3}}(?!\w)")
 
+_UNSPACED = regex.compile(f"(?V1){SIGN}")  # a value begins and ends beside such a sign, without a blank
+
 KINDS = (*(kind.name for kind in _KINDS), "name")
+_EXAMPLES = {
+    "email": "ann.lee@post.example",
+    "iban": "DE89 3704 0044 0532 0130 00",
+    "card": "4111 1111 1111 1111",
+    "phone": "+44 20 7946 0958",
+    "identifier": "KX-4829-1234-AB",
+}
 
 
 def personal_values(text: str) -> set[tuple[str, str]]:
@@ -85,8 +95,9 @@ def personal_values(text: str) -> set[tuple[str, str]]:
     >>> sorted(personal_values("Mail Ann Lee: A.Lee@post.example, +44 20 7946 0958"))
     [('email', 'a.lee@post.example'), ('name', 'mail ann lee'), ('phone', '442079460958')]
     """
-    found = {("name", name.casefold()) for name in _NAME.findall(unicodedata.normalize("NFKC", text))}
-    plain = normalise(text).translate(_HYPHENS)
+    apart = _UNSPACED.sub("\n", unicodedata.normalize("NFKC", text))
+    found = {("name", name.casefold()) for name in _NAME.findall(apart)}
+    plain = _UNSPACED.sub("\n", normalise(text)).translate(_HYPHENS)
     for kind in _KINDS:
         plain = kind.pattern.sub(lambda match, kind=kind: _note_value(match[0], kind, found), plain)  # type: ignore[misc]
     return found
@@ -99,3 +110,21 @@ def _note_value(match: str, kind: _Kind, found: set[tuple[str, str]]) -> str:
         return match
     found.add((kind.name, value))
     return "\n"
+
+
+def finds_planted(kind: str, text: str) -> bool:
+    """Tell whether a value of this kind is found where it is put into the middle of a text, as the text writes words.
+
+    A name is two words of the text with capitals, where its script has any.
+    """
+    spans = find_words(text)
+    if len(spans) < 2:
+        return False
+    middle = (len(spans) - 1) // 2
+    name = " ".join(text[start:end].title() for start, end in spans[middle : middle + 2])
+    value, at = _EXAMPLES.get(kind, name), spans[middle][0]
+    blank = "" if is_unspaced(text[at]) else " "
+    found = personal_values(f"{text[:at]}{value}{blank}{text[at:]}")
+    if kind == "name":
+        return any(one == kind and name.casefold() in held for one, held in found)
+    return bool({one for one in personal_values(value) if one[0] == kind} & found)

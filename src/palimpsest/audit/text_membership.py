@@ -17,9 +17,8 @@ from sklearn.linear_model import LogisticRegression
 from palimpsest import validate
 from palimpsest.audit.membership import MembershipAudit
 from palimpsest.audit.ngrams import WordIds
-from palimpsest.audit.statistics import Estimate, Rate, auc_with_interval
+from palimpsest.audit.statistics import Rate
 from palimpsest.audit.units import Released, Scores, Units
-from palimpsest.errors import DataError
 from palimpsest.plain import Plain
 from palimpsest.records.segment import words
 
@@ -231,36 +230,13 @@ class TextMembershipAudit:
 
     membership: MembershipAudit
     phantom: Phantom
-    planted: Mapping[str, Estimate]  # attack -> its AUC where it must find near copies of such records
 
     def to_json(self, variant: str) -> dict[str, Any]:
-        planted = {name: auc.to_json() for name, auc in self.planted.items()}
-        return self.membership.to_json(variant) | {"phantom": self.phantom.to_json(), "planted": planted}
+        return self.membership.to_json(variant) | {"phantom": self.phantom.to_json()}
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> "TextMembershipAudit":
-        planted = {name: Estimate.from_json(auc) for name, auc in body["planted"].items()}
-        return cls(MembershipAudit.from_json(body), Phantom.from_json(body["phantom"]), planted)
-
-
-def find_planted(attacks: Mapping[str, Scores]) -> dict[str, Estimate]:
-    """Return how well each attack tells records that were copied from others: its AUC, by its scores on `plant`.
-
-    Raises:
-        DataError: no attack tells them, so none could have seen a leak.
-    """
-    found = {name: auc_with_interval(scores.members, scores.nonmembers) for name, scores in attacks.items()}
-    if not any(map(finds_copies, found.values())):
-        raise DataError(
-            "No attack finds near copies of such records, planted to try it, so none can judge the rows.",
-            "Name an encoder for the language of the texts (models.encoder), or audit more or longer texts.",
-        )
-    return found
-
-
-def finds_copies(planted: Estimate) -> bool:
-    """Tell whether an attack found the planted copies; its silence says nothing where it did not."""
-    return planted.low > 0.5
+        return cls(MembershipAudit.from_json(body), Phantom.from_json(body["phantom"]))
 
 
 def phantom_test(released: Released, others: Sequence[str], orders: Sequence[int]) -> Phantom:

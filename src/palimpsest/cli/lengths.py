@@ -1,21 +1,24 @@
 """How long public texts are: the limits that `init` sets by it, and what `plan` says is cut. No private row is read."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from palimpsest.cli.decisions import DataSource
-from palimpsest.errors import DataError
+from palimpsest.errors import DataError, ModelError
+from palimpsest.models.usable import find_cut
 from palimpsest.params.schema import USUAL_LENGTH, Params
 from palimpsest.records.read import ColumnNames, iter_rows
 from palimpsest.records.segment import count_parts
+from stages.vouching import named_sources, place_of
 
-_MOST = 2000  # public texts that are looked at
+_MOST = 4000  # public texts that are looked at; at least half as many of a file that has more
+_SPREAD, _PLACES = 0x9E3779B1, 1 << 32  # by the golden ratio: even over a file, and in step with no order of its rows
 _WHOLE = 10**9  # characters: no text is cut before it is measured
 _KEPT = 95  # per cent of the public texts that the limits of `init` keep whole
 _TOKENS_A_WORD = 4 / 3
@@ -33,16 +36,29 @@ class Lengths:
 
 
 def measure_lengths(path: Path | str, columns: ColumnNames) -> Lengths | None:
-    """Measure the first 2,000 texts of a public file; None where they cannot be read, which others will say."""
+    """Measure texts from all over a public file; None where they cannot be read, which others will say."""
     try:
         rows = iter_rows(path, columns, _WHOLE, bad=lambda _: False)
-        texts = [row.text for row in islice(rows, _MOST) if row.text]
+        texts = _spread_evenly(row.text for row in rows if row.text)
     except DataError:
         return None
     if not texts:
         return None
     words = np.array([count_parts(text) for text in texts])
     return Lengths(np.array([len(text) for text in texts]), np.ceil(_TOKENS_A_WORD * words))
+
+
+def _spread_evenly(texts: Iterable[str]) -> list[str]:
+    """Return all texts of a short file, and 2,000 to 4,000 of a longer one: a sorted file has long ones at one end."""
+    kept, below = list[tuple[int, str]](), _PLACES
+    for number, text in enumerate(texts):
+        place = number * _SPREAD % _PLACES
+        if place < below:
+            kept.append((place, text))
+        if len(kept) > _MOST:
+            below //= 2
+            kept = [one for one in kept if one[0] < below]
+    return [text for _, text in kept]
 
 
 def fit_lengths(source: DataSource, columns: ColumnNames) -> DataSource:
@@ -68,7 +84,7 @@ def _round_up(length: float) -> int:
 
 
 def describe_cuts(params: Params, workspace: Path) -> Iterator[str]:
-    """Yield a sentence for each limit that cuts more than a twentieth of the public texts."""
+    """Yield a sentence or two for each limit that cuts more than a twentieth of the public texts."""
     data = params.dataset
     columns = ColumnNames(data.text, None, keys=params.schema_of_data.keys, plain=True)
     found = measure_lengths(workspace / data.public, columns)
@@ -82,6 +98,23 @@ def describe_cuts(params: Params, workspace: Path) -> Iterator[str]:
             yield (
                 f"{key} is {most} {unit}: it cuts {cut:.0%} of the public texts. Half have up to {half:.0f}, "
                 f"{_KEPT}% up to {nearly_all:.0f}."
+            )
+    yield from _describe_windows(params, workspace, found)
+
+
+def _describe_windows(params: Params, workspace: Path, found: Lengths) -> Iterator[str]:
+    """Say where the encoder cuts long texts, which it reads in windows else."""
+    source = named_sources(params).get("models.encoder")
+    if source is None or not (source.on_disk and source.used):
+        return
+    folder = place_of(source, workspace)
+    with suppress(ModelError):  # what cannot be loaded others say
+        most = find_cut(folder) if folder is not None and folder.is_dir() else None
+        if most is not None and (cut := float(np.mean(found.tokens > most))) > _TELLS:
+            yield (
+                "The tokenizer of models.encoder does not say where in a text its tokens stand, so long texts are not "
+                f"read in windows: {cut:.0%} of the public texts are cut, after {most} tokens, about. Name an encoder "
+                "with a tokenizer.json, or know that it reads the beginnings alone."
             )
 
 

@@ -24,7 +24,9 @@ from palimpsest.graph.state import ITS_CODE, Standing, State, made_alike
 from palimpsest.methods.registry import METHODS, method
 from palimpsest.methods.shared.base import Plan
 from palimpsest.methods.shared.method import PlanTable
+from palimpsest.models.chat.settings import is_english
 from palimpsest.params.file import RESOLVED
+from palimpsest.params.schema import Params
 from palimpsest.privacy import accounting
 from palimpsest.privacy.ledger.records import Balance, Charge, Run
 from palimpsest.privacy.ledger.rules import TEAM, Attempt, attempt, committed_charges, describe_new_versions, preview
@@ -338,6 +340,15 @@ def show_plan(workspace: Path, *, as_json: bool = False) -> None:
     _print(summary)
 
 
+def tell_language(params: Params) -> Iterator[str]:
+    """Yield a sentence where a base model is prompted in English about texts of another language."""
+    if isinstance(words := params.models.words, str) and not is_english(params.dataset.language):
+        yield (
+            f"models.words is {words}, so prompts are English, and the texts are {params.dataset.language}: write "
+            "there what a text and its label are called in that language, as {text: Rezension, label: Meinung}."
+        )
+
+
 def summarise_plan(context: Context) -> PlanSummary:
     """Return what a run of a workspace would do and cost. Reads no private row."""
     found = {one.name: one for one in standings(context)}
@@ -356,12 +367,12 @@ def summarise_plan(context: Context) -> PlanSummary:
     lines = [_line(context, each, body, found.get(each.stage), minutes.get(each.stage)) for each, body in pairs]
     own = {line.stage for line in lines}
     states = Counter(str(one.state) for one in found.values() if one.name not in own)
-    asset, cuts = context.asset, describe_cuts(context.params, context.workspace)
+    asset, told = context.asset, (*tell_language(context.params), *describe_cuts(context.params, context.workspace))
     after = Balance(**{**costs["after"], "used": tuple(costs["after"]["used"])})
     return PlanSummary(
         asset.name, asset.unit, asset.delta, asset.epsilon, costs["spent"], max(0.0, asset.epsilon - costs["spent"]),
         after.spent, after.fits, costs["states"], after.beside, after.most_beside,
-        costs["team"] and TeamBudget(**costs["team"]), (*context.params.flags(), *costs["said"], *cuts), tuple(lines),
+        costs["team"] and TeamBudget(**costs["team"]), (*context.params.flags(), *costs["said"], *told), tuple(lines),
         {str(state): states[str(state)] for state in State}, minutes, len(due) - len(minutes),
     )  # fmt: skip
 

@@ -10,9 +10,11 @@ import numpy as np
 
 from palimpsest.errors import ModelError
 from palimpsest.files import read_json
+from palimpsest.models.sources import guard_loading
 
 _WHOLE = "model.safetensors"  # stands before parts that an index lists
 _TOKENIZERS = ("tokenizer.*", "vocab*", "*.model", "*.spm", "*.tiktoken", "tekken.json")
+_SENTENCEPIECE = ("*.model", "*.spm")  # read where there is no tokenizer.json
 _FRAMES = ("bos_token", "eos_token", "pad_token", "sep_token")
 _WRITERS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "Model")  # ends of names of architectures
 _EXPONENTS = {"F64": (8, 0x7FF << 52), "F32": (4, 0xFF << 23), "F16": (2, 0x1F << 10), "BF16": (2, 0xFF << 7)}
@@ -51,6 +53,25 @@ def require_usable(folder: Path, *, writes: bool, tokens: int = 0, most: float =
         _refuse(folder, f"has {context} positions, too few for a prompt and a text of {tokens} tokens", remedy)
 
 
+def find_cut(folder: Path) -> int | None:
+    """Return after how many tokens an encoder cuts a text, or None where it reads long ones in windows.
+
+    Windows need a tokenizer that tells where in a text its tokens stand: one of a tokenizer.json does, others may not.
+
+    Raises:
+        ModelError: the tokenizer cannot be loaded.
+    """
+    if any(True for _ in folder.rglob("tokenizer.json")):
+        return None
+    from transformers import AutoTokenizer  # takes seconds, and few folders need it
+
+    place = next((path.parent for path in sorted(folder.rglob("tokenizer_config.json"))), folder)
+    with guard_loading(folder, "tokenizer", "Save the tokenizer that belongs to the model into its folder."):
+        tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False, local_files_only=True)
+    most = _read_settings(place / "sentence_bert_config.json").get("max_seq_length") or tokenizer.model_max_length
+    return None if tokenizer.is_fast else int(most)
+
+
 def _refuse(folder: Path, problem: str, remedy: str) -> NoReturn:
     raise ModelError(f"The model in {str(folder)!r} {problem}.", remedy)
 
@@ -65,10 +86,22 @@ def _read_settings(path: Path) -> dict[str, Any]:
 
 def _count_tokens(folder: Path) -> int:
     """Return one more than the highest token of a text or its frame; others, as for images, may have no embedding."""
+    if not (folder / "tokenizer.json").is_file():
+        return max((_count_pieces(path) for kind in _SENTENCEPIECE for path in folder.glob(kind)), default=0)
     body, told = (_read_settings(folder / name) for name in ("tokenizer.json", "tokenizer_config.json"))
     vocab, frames = body.get("model", {}).get("vocab", ()), str([told.get(key) for key in _FRAMES])
     added = [one["id"] for one in body.get("added_tokens", ()) if not one["special"] or one["content"] in frames]
     return 1 + max([*(vocab.values() if isinstance(vocab, dict) else range(len(vocab))), *added], default=-1)
+
+
+def _count_pieces(path: Path) -> int:
+    """Count the pieces of a sentencepiece model: they are the first field of its message; 0 for a file without any."""
+    content, pieces, place = path.read_bytes(), 0, 0
+    while content[place : place + 1] == b"\n":
+        ends = next((end for end in range(place + 1, len(content)) if content[end] < 0x80), len(content))
+        size = sum((byte & 0x7F) << 7 * number for number, byte in enumerate(content[place + 1 : ends + 1]))
+        pieces, place = pieces + 1, ends + 1 + size
+    return pieces
 
 
 def _check_weights(folder: Path, find: Callable[[str], Iterator[Path]], most: float) -> None:

@@ -71,6 +71,7 @@ def statement(
     second: Mapping[str, Bracket | None] | None = None,
     sources: Sequence[Mapping[str, Any]] = (),
     swept: Collection[str] = (),
+    language: str = "en",
 ) -> dict[str, Any]:
     """Build the privacy statement of everything released from one data asset.
 
@@ -85,6 +86,7 @@ def statement(
             makes the status UNVERIFIED. Where this is left out, the accountant is asked (`Receipt.second`).
         sources: what is public on the owner's word: source, kind, name and sha256 of each model, text and prompt.
         swept: variants that stood beside others in a sweep (`Params.swept`).
+        language: of the texts as it was declared, a tag of BCP 47.
 
     Returns:
         A JSON document that validates against `schema()`.
@@ -102,6 +104,7 @@ def statement(
         "setting": SETTING,
         "final_output": OUTPUT,
         "unit": unit.to_json(),
+        "language": language,
         "adjacency": sorted({receipt.adjacency for receipt in released}),
         "delta": ledger.delta,
         "releases": [release_of(one, unit, units, opinions[one.variant], promised=promised) for one in released],

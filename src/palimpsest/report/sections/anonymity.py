@@ -24,12 +24,12 @@ def risks(results: Results) -> Rows:
         | fields(one, "baseline", "cap", "informed")
         for variant, audit in results.of(ANONYMITY).items()
         for attack, one in audit.attacks.items()
-        if one.risk
+        if one.risk and not one.inconclusive
     ]
 
 
 def undefined_risks(results: Results) -> Rows:
-    """Return variant, attack, main, control, verdict, why: the attacks that have no risk."""
+    """Return variant, attack, main, control, verdict, why: the attacks that show nothing."""
     return [
         {"variant": variant, "attack": f"{one.criterion}: {attack}", "verdict": "inconclusive", "why": one.inconclusive}
         | {"main": one.main.rate, "control": one.control.rate}
@@ -43,7 +43,8 @@ def _tables(page: Page) -> Iterator[Table[Mapping[str, Any]]]:
     yield Table(
         "Evidence on anonymity without a risk",
         f"A risk is what an attack does on members beyond what it does on {plural_of(page.summary.unit)} that were "
-        "never read. Where it succeeds on all of these there is nothing beyond, and it shows nothing.",
+        "never read. Where it succeeds on all of these there is nothing beyond, and it shows nothing. Nor does it "
+        "where it does not find near copies of a hundred records, without their last words, planted to try it.",
         (
             word_column("Variant", "variant"),
             word_column("Attack", "attack"),

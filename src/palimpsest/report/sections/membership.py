@@ -9,8 +9,9 @@ from scipy.stats import betabinom
 
 from palimpsest import extensions
 from palimpsest.audit.membership import MembershipAudit
+from palimpsest.audit.planted import finds_copies
 from palimpsest.audit.statistics import Estimate, thin
-from palimpsest.audit.text_membership import TextMembershipAudit, finds_copies
+from palimpsest.audit.text_membership import TextMembershipAudit
 from palimpsest.report import drawing as draw
 from palimpsest.report.drawing import BLUE, GREY, ORANGE, SERIES, Chart, Rows, assign_looks
 from palimpsest.report.formats import at_least, number
@@ -137,27 +138,36 @@ def _tables(page: Page) -> Iterator[Table[Mapping[str, Any]]]:
     )
     yield Table(
         "Attacks tried on planted copies",
-        "Each attack on rows that are near copies of a hundred such texts, every tenth sign mistyped. An attack that "
-        "does not tell these from others cannot judge texts of this kind: that it found nothing says nothing.",
+        "Each attack on the rows is tried on near copies of a hundred such texts, every tenth sign mistyped; each on "
+        "the model, on the public model after it was taught thirty-two of them. An attack that does not tell these "
+        "from others cannot judge texts of this kind: that it found nothing says nothing.",
         (
             word_column("Variant", "variant"),
+            word_column("The attack sees", "seen"),
             word_column("Attack", "attack"),
             number_column("AUC", "auc", digits=3),
             number_column("95% from", "low", digits=3),
-            Column("", lambda row: Cell("finds them" if row["finds"] else "cannot judge")),
+            Column("", lambda row: Cell(row["judges"])),
         ),
         planted(page.results),
     )
 
 
 def planted(results: Results) -> Rows:
-    """Return variant, attack, auc, low, high, finds: each attack on rows that do repeat records of such texts."""
+    """Return variant, seen, attack, auc, low, judges: each attack where it must find records that were planted."""
     return [
-        {"variant": variant, "attack": attack, "finds": finds_copies(auc)}
-        | {"auc": auc.value, "low": auc.low, "high": auc.high}
-        for variant, audit in results.of(_TEXT).items()
-        for attack, auc in audit.planted.items()
+        {"variant": variant, "seen": f"the {kind.sees}", "attack": attack}
+        | _describe_planted(audit.planted.get(attack))
+        for kind in KINDS.values()
+        for variant, audit in ((name, kind.audit(result)) for name, result in results.of(kind.metric).items())
+        for attack in audit.attacks
     ]
+
+
+def _describe_planted(auc: Estimate | None) -> dict[str, Any]:
+    if auc is None:
+        return {"auc": None, "low": None, "judges": "was not tried"}
+    return {"auc": auc.value, "low": auc.low, "judges": "finds them" if finds_copies(auc) else "cannot judge"}
 
 
 def roc(audit: MembershipAudit) -> Rows:
