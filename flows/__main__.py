@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 from flows.environment import WATCHED, apply_environment
-from palimpsest.cli.repro import STOPPED, silence_dvc
 from palimpsest.files import restrict_to_owner
+from palimpsest.work.repro import STOPPED, silence_dvc
 from stages.common import end_with_parent
 
 

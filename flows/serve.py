@@ -19,9 +19,9 @@ from tzlocal import get_localzone_name
 from flows.build import DESCRIPTION, NAME, THREADS, bring, title
 from flows.live import REFUSED, tell
 from flows.summary import publish_plan
-from palimpsest.cli.serve import hold_unattended, plan
 from palimpsest.errors import BudgetExceeded, PalimpsestError, ParamsError
 from palimpsest.files import restrict_to_owner
+from palimpsest.work.run import hold_unattended, plan_unattended
 from palimpsest.workspace import GRAPH
 
 
@@ -109,7 +109,9 @@ def scheduled(
     try:
         with restrict_to_owner():
             if dry_run:
-                return Completed(name="Planned", message=publish_plan(plan(workspace, targets or (), overrides or {})))
+                return Completed(
+                    name="Planned", message=publish_plan(plan_unattended(workspace, targets or (), overrides or {}))
+                )
             with hold_unattended(workspace, targets or (), overrides or {}) as run:
                 for told in (*run.flags, *filter(None, [run.held_back])):
                     get_run_logger().warning("%s", told)

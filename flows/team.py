@@ -24,8 +24,8 @@ from ruamel.yaml import YAML
 
 from flows.live import FAILED, REFUSED, asset_of
 from flows.serve import require_own, schedule
-from palimpsest.cli.serve import POOLS
 from palimpsest.errors import ParamsError
+from palimpsest.work.run import POOLS
 
 FILE = "prefect.yaml"
 PROCESS = POOLS[0]

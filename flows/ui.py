@@ -17,9 +17,9 @@ from pathlib import Path
 from types import MappingProxyType
 
 from flows.environment import URL, WATCHED, WORD, environment
-from palimpsest.cli.repro import STOPPED, catch_termination, run_command
 from palimpsest.errors import PalimpsestError
 from palimpsest.files import OWNER_UMASK, make_folder
+from palimpsest.work.repro import STOPPED, catch_termination, run_command
 from stages.common import end_with_starter
 
 _HOST = "127.0.0.1"

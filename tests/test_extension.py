@@ -125,7 +125,7 @@ def test_its_column_is_on_the_page(workspace: Path, installed: Path) -> None:
 
 def test_a_plan_that_was_kept_is_made_anew_once_the_package_is_edited(workspace: Path, installed: Path) -> None:
     """What commands show is kept as long as no code that it follows from changed: the package's counts."""
-    code = "from palimpsest.cli.context import _code_stamp; print(_code_stamp())"
+    code = "from palimpsest.work.context import _code_stamp; print(_code_stamp())"
     before, file = printed(installed, code), installed / "lottery/fit.py"
     text = file.read_text(encoding="utf-8")
     file.write_text(text + "# edited\n", encoding="utf-8")

@@ -16,13 +16,6 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
-from palimpsest.cli.context import Context, open_workspace, render
-from palimpsest.cli.decisions import DataSource, usual_epsilon
-from palimpsest.cli.init import init_workspace, require_free
-from palimpsest.cli.look import page_of
-from palimpsest.cli.plan import PlanSummary, summarise_plan
-from palimpsest.cli.run import HELD_BACK, run_workspace
-from palimpsest.cli.sample import require_shareable, require_there
 from palimpsest.errors import DataError, PalimpsestError, ParamsError
 from palimpsest.files import atomic_path, restrict_to_owner
 from palimpsest.params.load import read
@@ -35,9 +28,14 @@ from palimpsest.report.results import Metric, Results
 from palimpsest.report.row import Row
 from palimpsest.report.sections import METRICS
 from palimpsest.report.summary import summarise
+from palimpsest.work.begin import init_workspace, require_free
+from palimpsest.work.context import Context, open_workspace
+from palimpsest.work.decisions import DataSource, usual_epsilon
+from palimpsest.work.look import page_of, require_shareable, require_there
+from palimpsest.work.plan import PlanSummary, plan_workspace
+from palimpsest.work.run import HELD_BACK, run_workspace
 from palimpsest.workspace import GIVEN, SUMMARY, SYNTHETIC
 from stages.report import read_receipts, read_results
-from stages.vouching import require_vouched
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -145,10 +143,7 @@ class Workspace:
             PalimpsestError: params.yaml is wrong or names as public what is not, or the ledger does not know this data
                 set.
         """
-        render(self.folder)
-        context = self._open_context()
-        require_vouched(context.params, self.folder)
-        return PricedPlan(summarise_plan(context))
+        return PricedPlan(plan_workspace(self.folder))
 
     def run(self, *targets: str, yes: bool = False, reason: str | None = None) -> None:
         """Bring the workspace, or some stages, up to date.

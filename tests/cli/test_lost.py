@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from cli_place import Place, init, write_files
 
-from palimpsest.cli.context import open_workspace
-from palimpsest.cli.plan import price_all
-from palimpsest.cli.run import check_budget
 from palimpsest.errors import ParamsError
 from palimpsest.params.load import LEDGER_VARIABLE
+from palimpsest.work.before import check_budget
+from palimpsest.work.context import open_workspace
+from palimpsest.work.plan import price_all
 
 
 @pytest.fixture

@@ -10,16 +10,16 @@ import pytest
 from cli_place import Place
 from typer.testing import CliRunner
 
-from palimpsest.cli import run, sweep
-from palimpsest.cli.look import CHOICE
 from palimpsest.cli.main import app
-from palimpsest.cli.run import hold_workspace
 from palimpsest.files import write_json, write_text
 from palimpsest.params.file import FILE, RESOLVED
 from palimpsest.params.load import read
 from palimpsest.params.sweep import axis, points
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.report import drawing
+from palimpsest.work import plan, run
+from palimpsest.work.look import CHOICE
+from palimpsest.work.run import hold_workspace
 from palimpsest.workspace import GRAPH, METRICS, RECEIPTS, SUMMARY
 from tests.receipts import a_receipt
 
@@ -41,7 +41,7 @@ def ran(place: Place, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         scored(workspace, targets[0].partition("@")[2], 0.8)
         return int(len(asked) == 2)
 
-    monkeypatch.setattr(sweep, "run_workspace", run_workspace)
+    monkeypatch.setattr(run, "run_workspace", run_workspace)
     return asked
 
 
@@ -73,7 +73,7 @@ def test_points_that_cannot_run_are_named_and_left_out(place: Place) -> None:
 
 
 def test_a_charge_however_small_is_shown(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweep.Till, "offer", lambda _, point: sweep.Offer(point, "", added=0.0002))
+    monkeypatch.setattr(plan.Till, "offer", lambda _, point: plan.Offer(point, "", added=0.0002))
     assert "adds epsilon 0.001  will run" in place.call("sweep", *DRAWN, "--plan").stdout
 
 
@@ -97,13 +97,13 @@ def test_a_sweep_writes_its_points_beside_what_is_there_and_runs_each(place: Pla
     assert (after.lms, after.variants["dp3"]) == (before.lms, before.variants["dp3"])
     assert after.swept == {"dp3", "dp3_temperature0_7", "dp3_temperature1"}
     assert "# Rows of the results" in (place.workspace / FILE).read_text(encoding="utf-8")
-    asked = sweep.Sweep(None, "dp3", (place.workspace / FILE).read_text(encoding="utf-8"), {})  # type: ignore[arg-type]
-    assert sweep.insert_points(asked, points(asked.written, "dp3", [axis(DRAWN[1])])) == asked.text  # again: it goes on
+    asked = plan.Sweep(None, "dp3", (place.workspace / FILE).read_text(encoding="utf-8"), {})  # type: ignore[arg-type]
+    assert plan.insert_points(asked, points(asked.written, "dp3", [axis(DRAWN[1])])) == asked.text  # again: it goes on
     assert Ledger.open(f"sqlite:///{place.ledger}").balance("notes").spent == 0.0
 
 
 def test_what_failed_is_said_where_nothing_was_scored(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweep, "run_workspace", lambda *_, **__: 1)
+    monkeypatch.setattr(run, "run_workspace", lambda *_, **__: 1)
     done = place.call("sweep", *DRAWN, "--yes")
     assert (done.exit_code, "Failed: dp3_temperature0_7, dp3_temperature1." in done.stderr) == (1, True)
     assert "Nothing was scored" not in done.stderr
@@ -125,8 +125,8 @@ def test_without_a_word_nothing_is_written(place: Place, ran: list[str], monkeyp
     before = (place.workspace / FILE).read_bytes()
     done = place.call("sweep", *DRAWN)
     assert (done.exit_code, "nobody can be asked" in done.stderr) == (1, True)
-    monkeypatch.setattr(run, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
-    monkeypatch.setattr(run, "confirm", lambda _: False)
+    monkeypatch.setattr(before, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
+    monkeypatch.setattr(before, "confirm", lambda _: False)
     assert "params.yaml is as it was" in place.call("sweep", *DRAWN).stdout
     assert ((place.workspace / FILE).read_bytes(), ran) == (before, [])
 

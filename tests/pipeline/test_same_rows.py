@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.cli.context import open_workspace
-from palimpsest.cli.plan import Cost, price_all, show_plan, summarise_plan
-from palimpsest.cli.run import check_budget
+from palimpsest.cli.look import show_plan
 from palimpsest.errors import BudgetExceeded
 from palimpsest.privacy.shown import up
+from palimpsest.work.before import check_budget
+from palimpsest.work.context import open_workspace
+from palimpsest.work.plan import Cost, price_all, summarise_plan
 from tests.pipeline.place import Place
 
 pytestmark = [pytest.mark.xdist_group("pipeline"), pytest.mark.timeout(600)]
