@@ -71,21 +71,31 @@ class PricedPlan:
 
     @property
     def frame(self) -> "DataFrame":
-        """One line a stage that spends: stage, state, epsilon, what it adds to the total, minutes, why."""
+        """One line a stage that spends: stage, state, epsilon, what it adds to the total, minutes, why.
+
+        Where "may be paid" is true, it adds nothing if the file, which only a run reads, holds rows charged before.
+        """
         lines = [
             {
                 "stage": line.stage, "method": line.method, "state": line.state, "epsilon": line.cost.epsilon,
-                "budget cost": line.cost.budget_cost, "minutes": line.minutes, "why": "; ".join(line.why),
+                "budget cost": line.cost.budget_cost, "may be paid": line.cost.may_be_paid, "minutes": line.minutes,
+                "why": "; ".join(line.why),
             }
             for line in self.summary.lines
         ]  # fmt: skip
         return _frame(lines)
 
     def __str__(self) -> str:
-        return f"{self.frame.to_string(index=False)}\n{self._verdict}"
+        return f"{self._shown.to_string(index=False)}\n{self._verdict}"
 
     def _repr_html_(self) -> str:
-        return f"{self.frame.to_html(index=False, na_rep='')}<p>{self._verdict}</p>"
+        return f"{self._shown.to_html(index=False, na_rep='')}<p>{self._verdict}</p>"
+
+    @property
+    def _shown(self) -> "DataFrame":
+        """The frame as a person reads it: `0 or 1.59` where a price may be paid already."""
+        costs = ["0 or " * line.cost.may_be_paid + up(line.cost.budget_cost) for line in self.summary.lines]
+        return self.frame.drop(columns="may be paid").assign(**{"budget cost": costs})
 
     @property
     def _verdict(self) -> str:

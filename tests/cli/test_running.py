@@ -19,7 +19,7 @@ from dvc.utils.serialize import _yaml
 
 from palimpsest.errors import DataError
 from palimpsest.privacy.ledger import again
-from palimpsest.work import run as run_command
+from palimpsest.work import before as run_command
 from palimpsest.work.context import find_changed, find_stale
 from palimpsest.work.repro import BUSY, STOPPED, reproduce
 from palimpsest.work.run import hold_workspace

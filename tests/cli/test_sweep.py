@@ -1,6 +1,7 @@
 """`palimpsest sweep`: what it plans and writes, what it leaves out; and the scores of workspaces side by side."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from palimpsest.params.load import read
 from palimpsest.params.sweep import axis, points
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.report import drawing
+from palimpsest.work import before as checks
 from palimpsest.work import plan, run
 from palimpsest.work.look import CHOICE
 from palimpsest.work.run import hold_workspace
@@ -77,6 +79,19 @@ def test_a_charge_however_small_is_shown(place: Place, monkeypatch: pytest.Monke
     assert "adds epsilon 0.001  will run" in place.call("sweep", *DRAWN, "--plan").stdout
 
 
+def test_what_may_be_paid_already_is_said(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.edit("variants", select3={"method": "select", "epsilon": 3.0})
+    line = ("select3", "epsilon=3,5", "--plan")
+    assert "0 or" not in place.call("sweep", *line).stdout
+    monkeypatch.setattr(plan, "may_be_paid", lambda *_: True)
+    told = place.call("sweep", *line).stdout
+    assert re.findall(r"adds epsilon 0 or \d+\.\d+", told)
+    assert "They add at most epsilon" in told
+    assert plan.MAY_BE_PAID in told
+    drawn = lines(place.call("sweep", *DRAWN, "--plan").stdout)
+    assert "adds epsilon 0.000  will run" in drawn["dp3_temperature1"]  # what is drawn is free in any case
+
+
 def test_a_choice_that_has_nothing_left_is_left_out(place: Place) -> None:
     place.edit("variants", one={"method": "select", "epsilon": 1.0}, two={"method": "select", "epsilon": 1.1})
     place.edit("variants", best={"method": "choose", "epsilon": 3.0, "from": ["one", "two"]})
@@ -125,8 +140,8 @@ def test_without_a_word_nothing_is_written(place: Place, ran: list[str], monkeyp
     before = (place.workspace / FILE).read_bytes()
     done = place.call("sweep", *DRAWN)
     assert (done.exit_code, "nobody can be asked" in done.stderr) == (1, True)
-    monkeypatch.setattr(before, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
-    monkeypatch.setattr(before, "confirm", lambda _: False)
+    monkeypatch.setattr(checks, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
+    monkeypatch.setattr(checks, "confirm", lambda _: False)
     assert "params.yaml is as it was" in place.call("sweep", *DRAWN).stdout
     assert ((place.workspace / FILE).read_bytes(), ran) == (before, [])
 

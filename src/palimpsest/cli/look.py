@@ -69,7 +69,7 @@ def _print_plan(summary: "PlanSummary") -> None:
 
 def _describe_plan(summary: "PlanSummary") -> Iterator[str]:
     """Yield the sentences under the tables of a plan."""
-    from palimpsest.work.plan import budget_sentence
+    from palimpsest.work.plan import MAY_BE_PAID, budget_sentence
 
     for line in summary.lines:
         yield from (f"{line.cost.name}: {note}" for note in line.cost.notes)
@@ -80,10 +80,7 @@ def _describe_plan(summary: "PlanSummary") -> Iterator[str]:
         yield f"Expected: {total} for what was measured here, {measured} of {measured + summary.unmeasured} stages."
     yield budget_sentence(summary)
     if any(line.cost.may_be_paid for line in summary.lines):
-        yield (
-            "0 or: a file is another one now, and only a run reads it. The rows that were charged before, in another "
-            "order or format say, cost nothing."
-        )
+        yield MAY_BE_PAID
     if summary.fits:
         yield f"After them, what is released will say: {summary.states}"
     if team := summary.team:

@@ -68,6 +68,7 @@ def serve(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Stages that run at once, sharing the CPU cores; none: two or more.")
     ] = None,
+    anyway: Anyway = False,
     workspace: Workspace = Path(),
 ) -> None:
     """Run by a schedule, on a Prefect server with its web page, until Ctrl-C.
@@ -77,7 +78,7 @@ def serve(
     """
     from palimpsest.work.run import serve_workspace
 
-    end(serve_workspace(workspace, targets or [], cron=cron, timezone=timezone, workers=workers))
+    end(serve_workspace(workspace, targets or [], cron=cron, timezone=timezone, workers=workers, anyway=anyway))
 
 
 @commands.command()
@@ -96,6 +97,7 @@ def deploy(
     image: Annotated[str, typer.Option(help="Image of containers.")] = "palimpsest:worker",
     notify: Annotated[str | None, typer.Option(help="Block that tells of refusals and failures: TYPE/NAME.")] = None,
     apply: Annotated[bool, typer.Option("--apply/--write", help="Apply prefect.yaml, or only write it.")] = True,
+    anyway: Anyway = False,
     workspace: Workspace = Path(),
 ) -> None:
     """Put the workspace on a team's Prefect server, the one of PREFECT_API_URL, whose workers run it.
@@ -105,7 +107,8 @@ def deploy(
     from palimpsest.work.run import deploy as put
 
     put(
-        workspace, targets or [], pools=on or [], cron=cron, timezone=timezone, image=image, notify=notify, apply=apply
+        workspace, targets or [], pools=on or [], cron=cron, timezone=timezone, image=image, notify=notify, apply=apply,
+        anyway=anyway,
     )  # fmt: skip
 
 
@@ -166,7 +169,7 @@ def _print_sweep(asked: "Sweep", offers: "Sequence[Offer]") -> None:
         [
             offer.point.name,
             *(flow(offer.point.values[key]) for key in keys),
-            MISSING if offer.why else up(offer.added),
+            MISSING if offer.why else "0 or " * offer.may_be_paid + up(offer.added),
             _point_state(asked, offer),
         ]
         for offer in offers
@@ -187,17 +190,23 @@ def _point_state(asked: "Sweep", offer: "Offer") -> str:
 
 def _describe_sweep(asked: "Sweep", offers: "Sequence[Offer]") -> Iterator[str]:
     from palimpsest.work.look import CHOICE
+    from palimpsest.work.plan import MAY_BE_PAID
 
     asset, spent = asked.context.asset, asked.context.ledger.balance(asked.context.asset.name).spent
     added = sum(offer.added for offer in offers)
     open_offers = [offer for offer in offers if not offer.why]
+    paid = any(offer.may_be_paid for offer in open_offers)
+    most = "at most " * paid
     if any(item.pending and item.purpose == "release" for offer in open_offers for item in offer.charges):
         yield (
-            f"{len(open_offers)} of {len(offers)} points fit. They add epsilon {up(added)}: the total of {asset.name} "
-            f"goes from {up(spent)} to {up(spent + added)} of {asset.epsilon:g} at delta {delta_up(asset.delta)}."
+            f"{len(open_offers)} of {len(offers)} points fit. They add {most}epsilon {up(added)}: the total of "
+            f"{asset.name} goes from {up(spent)} to {most}{up(spent + added)} of {asset.epsilon:g} at delta "
+            f"{delta_up(asset.delta)}."
         )
     elif open_offers:
         yield f"{len(open_offers)} of {len(offers)} points can run. They charge 0: private rows are asked nothing new."
+    if paid:
+        yield MAY_BE_PAID
     yield CHOICE
 
 

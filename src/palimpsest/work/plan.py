@@ -43,6 +43,10 @@ from stages.spenders import Prices, Spender, continues, run_of, spender, spender
 from stages.vouching import require_vouched
 
 _FILES = ("private", "test", "public", "public_test")  # keys of `dataset` that are paths
+MAY_BE_PAID = (
+    "0 or: a file is another one now, and only a run reads it. The rows that were charged before, in another order or "
+    "format say, cost nothing."
+)
 
 
 @dataclass(frozen=True)
@@ -435,7 +439,7 @@ def budget_sentence(summary: PlanSummary) -> str:
     )
 
 
-_EVALUATION = "downstream_eval"
+_EVALUATION = "downstream_eval"  # the stage
 
 
 @dataclass(frozen=True)
@@ -446,12 +450,14 @@ class Offer:
         why: the reason why it is left out; empty if it can run.
         charges: the parts of it that ask private rows something.
         added: the epsilon that it adds to the data set's total, after the points before it.
+        may_be_paid: whether that is 0 if the file, which only a run reads, holds rows that were charged before.
     """
 
     point: Point
     why: str
     charges: tuple[Priced, ...] = ()
     added: float = 0.0
+    may_be_paid: bool = False
 
 
 @dataclass(frozen=True)
@@ -588,7 +594,13 @@ class Till:
             return Offer(point, why, tuple(own.values()))
         added, self._total = after.spent - self._total, after.spent
         self._items |= own
-        return Offer(point, "", tuple(own.values()), added)
+        return Offer(point, "", tuple(own.values()), added, added > 0.0 and self._may_be_paid(own.values()))
+
+    def _may_be_paid(self, own: Iterable[Priced]) -> bool:
+        """Whether each part of a point that would be charged may have been charged before."""
+        due = [item for item in own if item.pending and item.purpose == "release"]
+        context = replace(self._asked.context, params=self._params)  # which has the points
+        return all(may_be_paid(context, item, self._charges) for item in due)
 
     def _price(self, point: Point) -> dict[str, Priced]:
         """Return all that a point asks of private rows: its own queries, and those of what it builds on."""

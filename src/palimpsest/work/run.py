@@ -355,13 +355,17 @@ class Unattended:
 
 @contextmanager
 def hold_unattended(
-    workspace: Path, targets: Sequence[str], overrides: Mapping[str, Any] = MappingProxyType({})
+    workspace: Path,
+    targets: Sequence[str],
+    overrides: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    anyway: bool = False,
 ) -> Iterator[Unattended]:
     """Hold the workspace for a run that nobody watches, after the checks of `palimpsest run`.
 
     The owner's word comes from the environment of the process that serves the schedule. Without it nothing is released,
     and a run that would charge something a second time is refused, before it reads a row. `overrides` are written into
-    params.yaml and stay there; see `params.override`.
+    params.yaml and stay there; see `params.override`. `anyway` charges also where noise is expected to decide.
 
     Raises:
         PalimpsestError: another run holds the workspace, or a check fails. Nothing was started or charged, and
@@ -372,7 +376,7 @@ def hold_unattended(
             context = check_workspace(workspace, targets)
             changed = find_stale(workspace)
             spending = select_due(context, select_needed(context, targets, changed))
-            check_budget(context, spending)
+            check_budget(context, spending, anyway=anyway)
             require_given(context, spending)
         releases = RELEASING in changed and (not targets or RELEASING in targets)
         held_back = _explain_held_back(context) if releases else ""
@@ -428,7 +432,13 @@ def _explain_held_back(context: Context) -> str:
 
 
 def serve_workspace(
-    workspace: Path, targets: Sequence[str], *, cron: str | None, timezone: str | None, workers: int | None
+    workspace: Path,
+    targets: Sequence[str],
+    *,
+    cron: str | None,
+    timezone: str | None,
+    workers: int | None,
+    anyway: bool = False,
 ) -> int:
     """Serve the runs of a workspace on a Prefect server until Ctrl-C; return the exit status.
 
@@ -447,7 +457,7 @@ def serve_workspace(
     when = schedule(cron, timezone)
     with hold_schedule(workspace):
         return serve_with_server(
-            workspace, targets, cron=cron, timezone=when.timezone if when else None, workers=workers
+            workspace, targets, cron=cron, timezone=when.timezone if when else None, workers=workers, anyway=anyway
         )
 
 
@@ -461,6 +471,7 @@ def deploy(
     image: str,
     notify: str | None,
     apply: bool,
+    anyway: bool = False,
 ) -> None:
     """Write prefect.yaml where there is none, and apply it to the server that PREFECT_API_URL names.
 
@@ -476,8 +487,10 @@ def deploy(
         from flows.ui import require_answer
     except ModuleNotFoundError:
         raise ParamsError("Prefect is not installed.", "Install the extra: pip install palimpsest[prefect].") from None
-    wanted = team.Wanted(_check_pools(pools), tuple(targets), cron, timezone, image, notify)
-    _write(workspace / team.FILE, team.text(workspace, wanted), asked=bool(targets or pools or cron or notify))
+    wanted = team.Wanted(_check_pools(pools), tuple(targets), cron, timezone, image, notify, anyway)
+    _write(
+        workspace / team.FILE, team.text(workspace, wanted), asked=bool(targets or pools or cron or notify or anyway)
+    )
     if not apply:
         return
     if _SERVER not in os.environ:
