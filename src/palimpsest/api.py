@@ -53,7 +53,8 @@ _DECISIONS = frozenset({own.name for own in fields(DataSource)} - _OTHERS | {"me
 class Frameable(Protocol):
     """A table that becomes a DataFrame, such as a `datasets.Dataset`."""
 
-    def to_pandas(self) -> "DataFrame": ...
+    def to_pandas(self) -> "DataFrame":
+        """Return the table as a DataFrame."""
 
 
 Table: TypeAlias = "Path | str | DataFrame | Frameable | Sequence[str]"

@@ -171,6 +171,7 @@ def address_of(workspace: Path) -> str:
 
 
 def books_at(place: str) -> Books:
+    """Return the books of a ledger: an exported file, a SQLite file, or the address of a database."""
     path = Path(place)
     if "://" not in place and not _is_database(path):
         return Books(exported.read(path).chain, place, Witnesses(path.parent))

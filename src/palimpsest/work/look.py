@@ -471,6 +471,7 @@ def _receipt(workspace: Path, name: str) -> Path:
 
 
 def find_only(params: Params, workspace: Path) -> str:
+    """Return the one variant whose rows may be shown; raise ParamsError where there is none or several."""
     there = list_showable(params, workspace)
     if len(there) != 1:
         raise ParamsError(

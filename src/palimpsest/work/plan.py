@@ -187,6 +187,7 @@ class TeamBudget:
 
     @property
     def fits(self) -> bool:
+        """Whether the team stays within its cap."""
         return self.after <= self.cap
 
 
@@ -619,6 +620,7 @@ def _explain_excess(after: Balance) -> str:
 
 
 def is_finished(asked: Sweep, point: Point) -> bool:
+    """Whether a point was evaluated, and nothing of it has changed since."""
     standing = asked.found.get(f"{_EVALUATION}@{point.name}")
     return standing is not None and standing.state is State.CACHED
 

@@ -135,6 +135,7 @@ class Total:
 
     @property
     def names(self) -> str:
+        """The names of its data sets, in words."""
         return " and ".join(lot.place.name for lot in self.lots)
 
     @property
