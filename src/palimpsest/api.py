@@ -29,7 +29,7 @@ from palimpsest.report.row import Row
 from palimpsest.report.sections import METRICS
 from palimpsest.report.summary import summarise
 from palimpsest.work.begin import init_workspace, require_free
-from palimpsest.work.context import Context, open_workspace
+from palimpsest.work.context import open_workspace
 from palimpsest.work.decisions import DataSource, usual_epsilon
 from palimpsest.work.look import page_of, require_shareable, require_there
 from palimpsest.work.plan import PlanSummary, plan_workspace
@@ -211,7 +211,7 @@ class Workspace:
         """
         if not (self.folder / SUMMARY).is_file():
             raise DataError("There is no report yet.", "Make it with run().")
-        context = self._open_context()
+        context = open_workspace(self.folder)
         params, results = context.params, read_results(context.params, self.folder)
         receipts = read_receipts(params.run.evaluate, self.folder)
         summary = summarise(results, receipts, ledger_summary(context.ledger.books(), context.asset.name))
@@ -219,11 +219,8 @@ class Workspace:
 
     def budget(self) -> Balance:
         """Return what this data set has spent, and what is left."""
-        context = self._open_context()
+        context = open_workspace(self.folder)
         return context.ledger.balance(context.asset.name)
-
-    def _open_context(self) -> Context:
-        return open_workspace(self.folder)
 
 
 def open(folder: Path | str = ".") -> Workspace:

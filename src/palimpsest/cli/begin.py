@@ -250,18 +250,11 @@ def synth(
 
     The same line again goes on where it stopped, and charges nothing again. On a terminal, what is missing is asked.
     """
-    end(synthesise(decisions.decided(), folder, yes=yes, anyway=anyway))
+    end(_synthesise(decisions.decided(), folder, yes=yes, anyway=anyway))
 
 
-def synthesise(decided: Decided, folder: Path | None, *, yes: bool, anyway: bool = False) -> int:
-    """Make the workspace if there is none, show its plan, ask, run it, print some rows; return the status of `run`.
-
-    A folder with a workspace of the same decisions is continued: what is up to date costs nothing.
-
-    Args:
-        folder: where; None for one named after the asset, in the current one.
-        yes: charge without asking. A second charge is asked about all the same.
-        anyway: charge also where noise is expected to decide.
+def _synthesise(decided: Decided, folder: Path | None, *, yes: bool, anyway: bool) -> int:
+    """Return the exit status. A folder with a workspace of the same decisions is continued.
 
     Raises:
         PalimpsestError: an option or a file is wrong, the folder has another workspace, or nobody can be asked.
@@ -381,18 +374,6 @@ _NEEDED = ("data", "text", "public", "n_public")  # these cannot be known in any
 Given = Mapping[str, Any]
 
 
-def _always(_: Given) -> bool:
-    return True
-
-
-def _no_default(_: Given) -> None:
-    return None
-
-
-def _has_labels(given: Given) -> bool:
-    return given["label"] is not None and given["labels_file"] is None
-
-
 def _has_unit(given: Given) -> bool:
     return given["unit"] is not None
 
@@ -454,9 +435,9 @@ class _Question:
     words: str
     kind: Callable[[str], Any] = str
     needed: bool = True
-    asked: Callable[[Given], bool] = _always
+    asked: Callable[[Given], bool] = lambda _: True
     again: str = "This is needed."
-    offered: Callable[[Given], Any] = _no_default
+    offered: Callable[[Given], Any] = lambda _: None
 
 
 def option_of(name: str) -> str:
@@ -476,7 +457,7 @@ _QUESTIONS = (
     _Question(
         "labels",
         "All labels, separated by commas; name=description describes one. They are public and come from you.",
-        asked=_has_labels,
+        asked=lambda given: given["label"] is not None and given["labels_file"] is None,
         again="Labels are never taken from the data: a rare one would tell that somebody has it. Name them all.",
     ),
     _Question(

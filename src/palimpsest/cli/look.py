@@ -221,13 +221,6 @@ def show_sample(
     Guarantee: rows whose receipt does not let them leave, such as a reference's, are shown only on a terminal, and
     there on the owner's word.
 
-    Args:
-        variant: the variant of the rows; None for the one that may be shown.
-        rows: how many of each label, or in all where there are no labels.
-        label: only rows of this label.
-        seed: the same rows each time; None for others.
-        reference: the owner's word for rows that are private.
-
     Raises:
         ParamsError: no such variant, or no such label.
         DataError: it has no rows yet, or they may not be shown.
@@ -406,12 +399,7 @@ def _point(one: "Scored") -> dict[str, Any]:
 
 
 def _show_comparison(workspace: Path, variants: Sequence[str] = (), *, as_json: bool = False) -> None:
-    """Print a line for each variant, or for those that are named.
-
-    Raises:
-        DataError: nothing was measured yet.
-        ParamsError: one that is named was not measured.
-    """
+    """Print a line for each variant, or for those that are named."""
     from palimpsest.work.look import compare_variants
 
     found = compare_variants(workspace, variants)

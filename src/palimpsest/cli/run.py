@@ -134,9 +134,7 @@ def sweep(
 
 
 def _run_grid(workspace: Path, variant: str, varied: Sequence[str], *, only_plan: bool, yes: bool) -> int:
-    """Plan a grid, ask, write its points into params.yaml and run them; return the exit status.
-
-    What is finished stays. A point that cannot run is named and left out; one that fails stops none of the others.
+    """Return the exit status. A point that cannot run is left out; one that fails stops none of the others.
 
     Raises:
         PalimpsestError: no point can be made, nobody can be asked, or a run is at work.

@@ -16,7 +16,14 @@ from palimpsest.methods.shared.tools import Reads
 from palimpsest.params.load import device_of
 from palimpsest.params.schema import DpLmVariant, Params
 from palimpsest.privacy.ledger import again
-from palimpsest.privacy.ledger.rules import charges_again
+from palimpsest.privacy.ledger.rules import (
+    GIVE_BACK,
+    TEAM,
+    charges_again,
+    full_budget_error,
+    has_waiting,
+    resolve_team,
+)
 from palimpsest.privacy.shown import delta_down, delta_up, down, up
 from palimpsest.records.vouched import EMBEDDED
 from palimpsest.report.release import word
@@ -155,7 +162,6 @@ def check_budget(context: Context, spending: "Sequence[Priced]", *, anyway: bool
     """
     if not spending:
         return
-    from palimpsest.privacy.ledger.rules import GIVE_BACK, full_budget_error, has_waiting
     from palimpsest.work.plan import balance_after, is_paid, may_be_paid
 
     for item in spending:
@@ -199,7 +205,6 @@ def check_budget(context: Context, spending: "Sequence[Priced]", *, anyway: bool
 
 def _check_share(context: Context, variants: "list[Priced]") -> None:
     """Stop as `check_budget` does, for the share of the team that asks, where teams share the data set."""
-    from palimpsest.privacy.ledger.rules import TEAM, resolve_team
     from palimpsest.work.plan import balance_after
 
     team = resolve_team(context.asset, os.environ.get(TEAM) or None)
