@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperCommand
 
 from palimpsest.cli.command import Anyway, Lost, Workspace, end, take_options
-from palimpsest.cli.look import show_plan, show_sample
+from palimpsest.cli.look import sample, show_plan
 from palimpsest.cli.release import make_key
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.methods.shared.method import Method
@@ -320,7 +320,7 @@ def _show_rows(workspace: Path) -> None:
 
     for name in list_showable(read(workspace), workspace):
         print(f"\nSome rows of {name}, all in {workspace / SYNTHETIC / f'{name}.jsonl'}:")
-        show_sample(workspace, name)
+        sample(name, workspace=workspace)
 
 
 @commands.command()

@@ -23,7 +23,7 @@ from palimpsest.records.picked import pick_rows
 from palimpsest.records.record import Record
 from palimpsest.report.formats import MISSING, number, percent, shown_epsilon
 from palimpsest.work.console import Rows, console, show, show_json
-from palimpsest.workspace import SYNTHETIC
+from palimpsest.workspace import SAMPLES, SYNTHETIC
 
 if TYPE_CHECKING:
     from palimpsest.audit.statistics import Estimate
@@ -203,28 +203,6 @@ def sample(
     workspace: Workspace = Path(),
 ) -> None:
     """Some synthetic rows of a variant. To share them, release them: `palimpsest run release`."""
-    show_sample(workspace, variant, rows=rows, label=label, seed=seed, reference=reference, as_json=as_json)
-
-
-def show_sample(
-    workspace: Path,
-    variant: str | None = None,
-    *,
-    rows: int = 3,
-    label: str | None = None,
-    seed: int | None = None,
-    reference: bool = False,
-    as_json: bool = False,
-) -> None:
-    """Print some rows of a variant, under each label.
-
-    Guarantee: rows whose receipt does not let them leave, such as a reference's, are shown only on a terminal, and
-    there on the owner's word.
-
-    Raises:
-        ParamsError: no such variant, or no such label.
-        DataError: it has no rows yet, or they may not be shown.
-    """
     from palimpsest.params.load import read
     from palimpsest.params.sources import describe_public_rows
     from palimpsest.records.write import read_synthetic
@@ -256,6 +234,11 @@ def on_a_terminal() -> bool:
 
 
 def _require_shown(workspace: Path, name: str, *, reference: bool) -> None:
+    """Raise DataError where rows may not be shown here.
+
+    Guarantee: rows whose receipt does not let them leave, such as a reference's, are shown only on a terminal, and
+    there on the owner's word.
+    """
     from palimpsest.work.look import may_be_shown, require_shareable
 
     if not reference:
@@ -288,9 +271,10 @@ def browse(
     workspace: Workspace = Path(),
 ) -> None:
     """A page to look through rows with: each beside the nearest private row. It is private; its path is printed."""
-    from palimpsest.work.look import write_samples
+    from palimpsest.work.look import run_private
 
-    end(write_samples(workspace, variants or [], rows=rows))
+    done = f"Samples (private zone): {(workspace / SAMPLES).resolve()}"
+    end(run_private(workspace, "stages.samples", [str(rows), *(variants or [])], done))
 
 
 @commands.command()

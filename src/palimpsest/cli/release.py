@@ -131,24 +131,11 @@ def list_history(found: "Checked") -> list[str]:
 
 
 @keys.command("new")
-def show_key(
+def make_key(
     path: Annotated[Path | None, typer.Option(help="Where to put it, outside any workspace.")] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the key that is there, if there is one.")] = False,
 ) -> None:
     """Make the key that signs releases, readable by its owner alone, and print its fingerprint."""
-    make_key(path, keep=keep)
-
-
-def make_key(path: Path | None, *, keep: bool = False) -> None:
-    """Make a key where there is none, and print its place and its fingerprint.
-
-    Args:
-        path: where it goes; None: its usual place.
-        keep: whether a key that is there stays, and is shown.
-
-    Raises:
-        DataError: there is a file already, or the place lies in a workspace.
-    """
     from palimpsest.report.release.keys import fingerprint, key_path, load_key, new_key
 
     place = key_path(path)

@@ -1,5 +1,6 @@
 """The commands that run stages: run, serve, deploy and sweep."""
 
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
@@ -10,7 +11,7 @@ import typer
 
 from palimpsest.cli.command import Anyway, Workspace, end
 from palimpsest.cli.look import show_scores
-from palimpsest.errors import PalimpsestError
+from palimpsest.errors import PalimpsestError, ParamsError
 from palimpsest.files import write_text
 from palimpsest.params.file import FILE
 from palimpsest.params.sweep import Point
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from palimpsest.work.plan import Offer, Sweep
 
 commands = typer.Typer()
+_SERVER = "PREFECT_API_URL"
 
 
 @commands.command()
@@ -104,12 +106,51 @@ def deploy(
 
     It writes prefect.yaml where there is none, and applies it: work pools, limits, deployments, automations.
     """
-    from palimpsest.work.run import deploy as put
+    from palimpsest.work.before import check_workspace
 
-    put(
-        workspace, targets or [], pools=on or [], cron=cron, timezone=timezone, image=image, notify=notify, apply=apply,
-        anyway=anyway,
-    )  # fmt: skip
+    check_workspace(workspace, targets or [])
+    try:
+        from flows.environment import apply_environment
+
+        apply_environment(workspace)
+        from flows import team
+        from flows.ui import require_answer
+    except ModuleNotFoundError:
+        raise ParamsError("Prefect is not installed.", "Install the extra: pip install palimpsest[prefect].") from None
+    pools = _check_pools(on or [])
+    wanted = team.Wanted(pools, tuple(targets or ()), cron, timezone, image, notify, anyway)
+    _write(workspace / team.FILE, team.text(workspace, wanted), asked=bool(targets or on or cron or notify or anyway))
+    if not apply:
+        return
+    if _SERVER not in os.environ:
+        raise ParamsError(
+            f"{_SERVER} names no server, so {team.FILE} was applied nowhere.",
+            f"Start one with `prefect server start`, set {_SERVER} to its address with /api, and run this again.",
+        )
+    require_answer(os.environ[_SERVER])
+    for line in team.apply(workspace):
+        print(line)
+    print(f"Applied. Start a worker: `prefect worker start --pool palimpsest-{pools[0]}`.")
+
+
+def _check_pools(pools: Sequence[str]) -> tuple[str, ...]:
+    from palimpsest.work.run import POOLS
+
+    for pool in pools:
+        if pool not in POOLS:
+            raise ParamsError(f"--on is {pool!r}.", f"Choose among {', '.join(POOLS)}.")
+    return tuple(dict.fromkeys(pools)) or POOLS[:1]
+
+
+def _write(path: Path, text: str, *, asked: bool) -> None:
+    if not path.exists():
+        write_text(path, text)
+        print(f"wrote {path}")
+    elif asked:
+        raise ParamsError(
+            f"{path.name} is there, and holds what was asked for when it was written.",
+            "Edit it and run `palimpsest deploy` alone, or remove it to have it written anew.",
+        )
 
 
 @commands.command()

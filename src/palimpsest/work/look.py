@@ -30,7 +30,7 @@ from palimpsest.work.console import console, table
 from palimpsest.work.context import Context, environment, load_or_compute, open_workspace, standings
 from palimpsest.work.ledger import describe_total
 from palimpsest.work.repro import run_command
-from palimpsest.workspace import INTERNAL, METRICS, PAGE, RECEIPTS, SAMPLES, SUMMARY, SYNTHETIC
+from palimpsest.workspace import INTERNAL, METRICS, PAGE, RECEIPTS, SUMMARY, SYNTHETIC
 
 _Columns = Sequence[tuple[str, Callable[[Row], str]]]
 _ONE_TABLE = 120  # columns of text that the whole result needs to fit on a line
@@ -235,24 +235,11 @@ def summarise_status(context: Context) -> StatusSummary:
     return StatusSummary(asset.name, asset.delta, asset.epsilon, found["spent"], left, tuple(standings(context)), said)
 
 
-def write_samples(workspace: Path, variants: Sequence[str] = (), *, rows: int) -> int:
-    """Write the page and print its path; return the exit status.
-
-    A process of its own reads the rows, started as stages are: there neither an error nor a library quotes one.
-
-    Args:
-        variants: the variants, and rows at epsilon 0, to show; none means all that have rows.
-        rows: of each variant, drawn at random where it has more.
-
-    Raises:
-        ParamsError: this is no workspace.
-    """
-    done = f"Samples (private zone): {(workspace / SAMPLES).resolve()}"
-    return run_private(workspace, "stages.samples", [str(rows), *variants], done)
-
-
 def run_private(workspace: Path, program: str, told: Sequence[str], done: str) -> int:
-    """Run a program of the private zone as stages are run, print a line when it is done, and return the exit status."""
+    """Run a program of the private zone, print a line when it is done, and return the exit status.
+
+    It is a process of its own, started as stages are: there neither an error nor a library quotes a row.
+    """
     load(workspace)
     code = run_command([sys.executable, "-P", "-m", program, *told], workspace, environment())
     if code == 0 and done:
