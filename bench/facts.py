@@ -20,12 +20,12 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from palimpsest.cli.context import contents, environment
-from palimpsest.cli.init import make_workspace
 from palimpsest.files import read_json
 from palimpsest.params.file import FILE
 from palimpsest.params.load import loads
 from palimpsest.params.text import to_yaml
+from palimpsest.work.begin import make_workspace
+from palimpsest.work.context import contents, environment
 from tools.world.generate import make_world
 from tools.world.pack import WORLDS, pack
 

@@ -20,7 +20,6 @@ from pathlib import Path
 
 import numpy as np
 
-from palimpsest.cli.context import contents
 from palimpsest.params.file import FILE
 from palimpsest.params.load import loads
 from palimpsest.privacy.ledger.ledger import Ledger
@@ -28,6 +27,7 @@ from palimpsest.privacy.ledger.records import Asset
 from palimpsest.privacy.ledger.witness import VARIABLE as WITNESSES
 from palimpsest.records.record import Record
 from palimpsest.records.write import write_synthetic
+from palimpsest.work.context import contents
 from palimpsest.workspace import SYNTHETIC
 
 WORDS, VOCABULARY, AT_ONCE = 33, 50_000, 20_000  # of a text; of all texts; texts that are made at once

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.settings_file import read_settings, write_settings
-from palimpsest.cli.context import environment
 from palimpsest.files import read_json
 from palimpsest.records.world.shipped import FOLDER
+from palimpsest.work.context import environment
 from tools.world.generate import WorldSettings
 from tools.world.pack import pack
 

@@ -9,11 +9,11 @@ Ends with status 1 where one was refuted, or a broken version was not caught.
 import sys
 
 from palimpsest import extensions
-from palimpsest.cli.twins import audit_twins
 from palimpsest.files import write_json
 from palimpsest.twins.result import SOUND
 from palimpsest.twins.scenes import SCENES
 from palimpsest.twins.shipped import FILE
+from palimpsest.work.twins import audit_twins
 
 SEED = 7  # as the command has it
 

@@ -13,12 +13,11 @@ from collections import Counter
 from pathlib import Path
 
 import palimpsest
-from palimpsest.cli.context import environment, open_workspace
-from palimpsest.cli.graph import stage_names, standings
-from palimpsest.cli.plan import summarise_plan
 from palimpsest.graph.stages import SPENDERS
 from palimpsest.graph.state import State
 from palimpsest.progress import track
+from palimpsest.work.context import environment, open_workspace, stage_names, standings
+from palimpsest.work.plan import summarise_plan
 from palimpsest.workspace import SYNTHETIC
 from stages import inputs
 

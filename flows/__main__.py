@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 from flows.environment import WATCHED, apply_environment
-from palimpsest.cli.repro import STOPPED, silence_dvc
 from palimpsest.files import restrict_to_owner
+from palimpsest.work.repro import STOPPED, silence_dvc
 from stages.common import end_with_parent
 
 
@@ -20,11 +20,11 @@ def main() -> int:
         return _serve(arguments) if arguments.serve else _run(arguments)
 
 
-def _serve(arguments: argparse.Namespace) -> int:
-    apply_environment(arguments.workspace)
+def _serve(given: argparse.Namespace) -> int:
+    apply_environment(given.workspace)
     from flows.serve import serve
 
-    serve(arguments.workspace, arguments.cron, arguments.workers, arguments.targets, arguments.timezone)
+    serve(given.workspace, given.cron, given.workers, given.targets, given.timezone, given.anyway)
     return STOPPED
 
 
@@ -54,6 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--serve", action="store_true", help="wait for runs by a schedule or from the interface")
     parser.add_argument("--cron", help="with --serve: minute hour day month weekday")
     parser.add_argument("--timezone", help="of --cron; this machine's by default")
+    parser.add_argument("--anyway", action="store_true", help="with --serve: charge also where noise would decide")
     return parser
 
 

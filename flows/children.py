@@ -7,8 +7,8 @@ from io import TextIOWrapper
 from pathlib import Path
 
 from flows.slots import Stopped
-from palimpsest.cli.repro import GRACE_SECONDS, end
 from palimpsest.files import OWNER_UMASK
+from palimpsest.work.repro import GRACE_SECONDS, end
 
 
 class Children:

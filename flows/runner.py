@@ -19,11 +19,11 @@ from flows.children import Children
 from flows.environment import environment
 from flows.graph import DVC, FlowNode
 from flows.slots import Slots, Stopped, share, shared_devices, workers_of
-from palimpsest.cli import repro
-from palimpsest.cli.graph import find_stale
 from palimpsest.devices import CUDA, VARIABLE
 from palimpsest.errors import PalimpsestError
 from palimpsest.params.load import device_of
+from palimpsest.work import repro
+from palimpsest.work.context import find_stale
 from stages import inputs
 from stages.warm import serve_stages
 
@@ -145,7 +145,7 @@ class Runner:
 
 
 def _command(stage: FlowNode) -> list[str]:
-    return [sys.executable, "-P", "-m", "palimpsest.cli.repro", "--single-item", stage.target]
+    return [sys.executable, "-P", "-m", "palimpsest.work.repro", "--single-item", stage.target]
 
 
 def _failure(stage: FlowNode, code: int) -> StageFailed:

@@ -19,9 +19,9 @@ from tzlocal import get_localzone_name
 from flows.build import DESCRIPTION, NAME, THREADS, bring, title
 from flows.live import REFUSED, tell
 from flows.summary import publish_plan
-from palimpsest.cli.serve import hold_unattended, plan
 from palimpsest.errors import BudgetExceeded, PalimpsestError, ParamsError
 from palimpsest.files import restrict_to_owner
+from palimpsest.work.run import hold_unattended, plan_unattended
 from palimpsest.workspace import GRAPH
 
 
@@ -93,6 +93,7 @@ def scheduled(
     workers: int | None = None,
     overrides: dict[str, Any] | None = None,
     dry_run: bool = False,
+    anyway: bool = False,
 ) -> State[Any]:
     """A run that nobody watches: as `build`, after the checks of `palimpsest run`, alone in the workspace.
 
@@ -102,6 +103,7 @@ def scheduled(
         workers: stages that may run at once.
         overrides: keys with dots and their values, written into params.yaml: {"variants.select3.epsilon": 2}.
         dry_run: only plan: what would run and cost. Nothing is charged, and params.yaml stays as it is.
+        anyway: charge also where noise is expected to decide over private rows.
 
     Returns:
         As `build`; also Failed where a check fails, with what is wrong and what to do.
@@ -109,8 +111,10 @@ def scheduled(
     try:
         with restrict_to_owner():
             if dry_run:
-                return Completed(name="Planned", message=publish_plan(plan(workspace, targets or (), overrides or {})))
-            with hold_unattended(workspace, targets or (), overrides or {}) as run:
+                return Completed(
+                    name="Planned", message=publish_plan(plan_unattended(workspace, targets or (), overrides or {}))
+                )
+            with hold_unattended(workspace, targets or (), overrides or {}, anyway=anyway) as run:
                 for told in (*run.flags, *filter(None, [run.held_back])):
                     get_run_logger().warning("%s", told)
                 return bring(workspace, run.targets, workers, [run.lock])
@@ -126,6 +130,7 @@ def serve(
     workers: int | None = None,
     targets: Sequence[str] = (),
     timezone: str | None = None,
+    anyway: bool = False,
 ) -> None:
     """Wait for runs of this workspace and start each in a process of its own, until Ctrl-C.
 
@@ -135,6 +140,7 @@ def serve(
         workers: stages that may run at once; by default two, or one for every four CPU cores.
         targets: stages to bring up to date; all by default.
         timezone: of `cron`; this machine's by default.
+        anyway: charge also where noise is expected to decide over private rows.
 
     Raises:
         ParamsError: the schedule is not valid, or the server has the name for another workspace.
@@ -145,7 +151,7 @@ def serve(
         scheduled.serve(
             name=workspace.name,
             schedule=schedule(cron, timezone),
-            parameters={"workspace": str(workspace), "targets": [*targets], "workers": workers},
+            parameters={"workspace": str(workspace), "targets": [*targets], "workers": workers, "anyway": anyway},
             # One run at a time: two would ask the same devices of two queues that do not know each other. A limit of
             # the server's would end a run, and what it charged, where the server is away for some minutes.
             limit=1,

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from flows.graph import FlowNode, read_graph
 from flows.runner import Runner, StageFailed, StageOutcome, open_runner
-from palimpsest.cli.repro import catch_termination
+from palimpsest.work.repro import catch_termination
 
 
 def bring(

@@ -14,15 +14,15 @@ from prefect.states import State
 
 from flows.graph import FlowNode
 from flows.runner import How, StageOutcome
-from palimpsest.cli.context import Context, open_workspace
-from palimpsest.cli.ledger import summarise_books
-from palimpsest.cli.plan import PlanSummary, budget_sentence
 from palimpsest.errors import PalimpsestError
 from palimpsest.files import read_json
 from palimpsest.privacy.ledger.rules import balance
 from palimpsest.privacy.receipt import read_receipt
 from palimpsest.privacy.shown import delta_up, down, up
 from palimpsest.report.formats import at_most
+from palimpsest.work.context import Context, open_workspace
+from palimpsest.work.ledger import summarise_books
+from palimpsest.work.plan import PlanSummary, budget_sentence
 from palimpsest.workspace import CARD, PAGE, RELEASE, STATEMENT
 
 TABLE_KEY = "stages"

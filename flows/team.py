@@ -24,8 +24,8 @@ from ruamel.yaml import YAML
 
 from flows.live import FAILED, REFUSED, asset_of
 from flows.serve import require_own, schedule
-from palimpsest.cli.serve import POOLS
 from palimpsest.errors import ParamsError
+from palimpsest.work.run import POOLS
 
 FILE = "prefect.yaml"
 PROCESS = POOLS[0]
@@ -44,6 +44,7 @@ class Wanted:
         timezone: of `cron`; this machine's by default.
         image: the image built from the target `worker` of the Dockerfile.
         notify: a block of notifications, as TYPE/NAME; None tells nobody.
+        anyway: charge also where noise is expected to decide over private rows.
     """
 
     pools: tuple[str, ...]
@@ -52,6 +53,7 @@ class Wanted:
     timezone: str | None
     image: str
     notify: str | None
+    anyway: bool = False
 
 
 def text(workspace: Path, wanted: Wanted) -> str:
@@ -66,6 +68,7 @@ def text(workspace: Path, wanted: Wanted) -> str:
         asset=asset_of(workspace), name=workspace.resolve().name, workspace=str(workspace.resolve()), home=str(home),
         pools=wanted.pools, targets=wanted.targets, cron=wanted.cron, timezone=when and when.timezone,
         image=wanted.image, user=f"{os.getuid()}:{os.getgid()}", notify=wanted.notify, events=_EVENTS.items(),
+        anyway=wanted.anyway,
     )  # fmt: skip
 
 

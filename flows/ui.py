@@ -17,9 +17,9 @@ from pathlib import Path
 from types import MappingProxyType
 
 from flows.environment import URL, WATCHED, WORD, environment
-from palimpsest.cli.repro import STOPPED, catch_termination, run_command
 from palimpsest.errors import PalimpsestError
 from palimpsest.files import OWNER_UMASK, make_folder
+from palimpsest.work.repro import STOPPED, catch_termination, run_command
 from stages.common import end_with_starter
 
 _HOST = "127.0.0.1"
@@ -76,7 +76,13 @@ def run_with_server(
 
 
 def serve_with_server(
-    workspace: Path, targets: Sequence[str], *, cron: str | None, timezone: str | None, workers: int | None
+    workspace: Path,
+    targets: Sequence[str],
+    *,
+    cron: str | None,
+    timezone: str | None,
+    workers: int | None,
+    anyway: bool,
 ) -> int:
     """Serve the runs of a workspace, against PREFECT_API_URL or else a server of its own, until Ctrl-C.
 
@@ -86,6 +92,7 @@ def serve_with_server(
         cron: when to run by itself; only when asked, if None.
         timezone: of `cron`.
         workers: stages that may run at once.
+        anyway: charge also where noise is expected to decide over private rows.
 
     Returns:
         The exit code: 130 after Ctrl-C.
@@ -95,6 +102,7 @@ def serve_with_server(
     """
     options = {"--cron": cron, "--timezone": timezone, "--workers": workers}
     given = [str(part) for name, value in options.items() if value is not None for part in (name, value)]
+    given += ["--anyway"] * anyway
     command = [sys.executable, "-P", "-m", "flows", str(workspace), *targets, "--serve", *given]
     with catch_termination(), _api(workspace) as (address, is_ours):
         at = "only" if cron is None else f"at {cron!r}, {timezone}, and"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import psutil
 
-from palimpsest.cli.run import hold_workspace
 from palimpsest.errors import DataError
+from palimpsest.work.run import hold_workspace
 
 
 def is_free(workspace: Path) -> bool:

@@ -30,7 +30,7 @@ BREACHES = [
     ("params", "source_modules", "stages"),
     ("methods", "modules", "palimpsest.methods.select\npalimpsest.methods.shared"),
     ("shared", "source_modules", "palimpsest.params.resolve"),
-    ("lab", "forbidden_modules", "palimpsest.cli"),
+    ("lab", "forbidden_modules", "palimpsest.work"),
     ("lab_floors", "layers", "settings\ncommands"),
 ]
 

@@ -7,8 +7,6 @@ import pytest
 import torch
 from ruamel.yaml import YAML
 
-from palimpsest.cli import run
-from palimpsest.cli.run import check_device, describe_emulated, describe_idle
 from palimpsest.devices import VARIABLE, device, exact_device, resolve_device
 from palimpsest.errors import ParamsError
 from palimpsest.graph import render
@@ -18,6 +16,8 @@ from palimpsest.graph.stages import STAGES
 from palimpsest.params.file import FILE
 from palimpsest.params.load import device_of, parse, render_params
 from palimpsest.params.schema import Params
+from palimpsest.work import before
+from palimpsest.work.before import check_device, describe_emulated, describe_idle
 from stages.inputs import programs
 from tests.settings_file import demo
 
@@ -100,7 +100,7 @@ def test_a_device_that_is_not_there_stops_a_run_before_its_first_stage(
 def test_a_training_in_halves_that_a_machine_emulates_is_told_of(
     precision: str, able: bool, said: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "has_bfloat16", lambda: able)
+    monkeypatch.setattr(before, "has_bfloat16", lambda: able)
     body = demo()
     name = next(iter(body["lms"]))
     body["lms"][name]["train"]["precision"] = precision
@@ -115,7 +115,7 @@ def test_a_training_in_halves_that_a_machine_emulates_is_told_of(
 def test_what_writes_in_halves_that_a_machine_emulates_is_told_of(
     precision: str, said: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "has_bfloat16", lambda: False)
+    monkeypatch.setattr(before, "has_bfloat16", lambda: False)
     body = demo()
     names = [name for name, own in body["variants"].items() if own["method"] == "predict"]
     body["variants"][names[0]]["predict"]["precision"] = precision

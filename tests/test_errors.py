@@ -12,7 +12,6 @@ import pytest
 from bench.errors import ROOT, Template, render, templates
 from palimpsest.api import PricedPlan
 from palimpsest.audit.membership import bag_of_words_control
-from palimpsest.cli.run import check_files
 from palimpsest.errors import PalimpsestError
 from palimpsest.methods.dp_lm.model import add_adapters
 from palimpsest.models import sources
@@ -24,6 +23,7 @@ from palimpsest.report.release import keys
 from palimpsest.report.release.gates import check_attacks, refuse
 from palimpsest.report.results import Results
 from palimpsest.report.sections import METRICS
+from palimpsest.work.before import check_files
 from palimpsest_lab.audits.incontext_model import Chooser
 from palimpsest_lab.audits.incontext_settings import InContext
 from palimpsest_lab.stages import incontext_eval, prompt_mia

@@ -128,7 +128,7 @@ def test_a_plan_that_was_kept_is_made_anew_once_the_package_is_edited(installed:
     file = installed / "lottery/fit.py"
     text = file.read_text(encoding="utf-8")
     code = (
-        "from pathlib import Path; from palimpsest.cli.context import _code_stamp as stamp\n"
+        "from pathlib import Path; from palimpsest.work.context import _code_stamp as stamp\n"
         f"file, before = Path({str(file)!r}), stamp()\n"
         "file.write_text(file.read_text() + '# edited')\n"
         "stamp.cache_clear()\n"

@@ -13,12 +13,12 @@ from dvc.repo import Repo
 from ruamel.yaml import YAML
 
 from flows.graph import read_graph
-from palimpsest.cli.context import contents
 from palimpsest.graph.expand import expand, fill_names, params_keys
 from palimpsest.graph.render import document
 from palimpsest.graph.stage import Feature
 from palimpsest.params.file import RESOLVED
 from palimpsest.params.load import load
+from palimpsest.work.context import contents
 from palimpsest.workspace import CODE, OWN, SOURCES
 from stages import inputs
 

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 # Every loop of stages and library that is not said to be private: file and what is called -> why its count is public.
 COUNTED = {
     "src/palimpsest/audit/fidelity.py track": "the measures, a fixed list",
-    "src/palimpsest/cli/sweep.py track": "points of a grid, as the command line has them",
+    "src/palimpsest/work/plan.py track": "points of a grid, as the command line has them",
     "src/palimpsest/models/decoder/training.py descend": "steps over the public text",
     "src/palimpsest/models/descent.py track": "as its caller says",
     "src/palimpsest/models/lm.py descend": "as its caller says",
@@ -29,6 +29,14 @@ COUNTED = {
 # Every file of stages and library that prints, but for the command line's -> what.
 PRINTS = {
     "src/palimpsest/progress.py": "the lines of this module",
+    "src/palimpsest/work/before.py": "questions, and what a word that was given answers",
+    "src/palimpsest/work/begin.py": "where the workspace is, and which files are copied into it",
+    "src/palimpsest/work/check.py": "that files are read, and limits that follow from public texts",
+    "src/palimpsest/work/console.py": "tables; and on its owner's terminal alone what follows from private rows",
+    "src/palimpsest/work/ledger.py": "the terms of a data set's entry, and what it has spent",
+    "src/palimpsest/work/look.py": "the final table, and where pages are",
+    "src/palimpsest/work/repro.py": "why DVC stopped",
+    "src/palimpsest/work/run.py": "what a run does, and what it charged",
     "stages/common.py": "how a stage fails",
     "stages/audited.py": "why an audit came to no result",
     "stages/resuming.py": "that nothing is charged for what was put back",

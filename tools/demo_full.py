@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from palimpsest.cli.demo import run_demo
+from palimpsest.cli.begin import run_demo
 from tools.world.pack import WORLDS, pack
 
 if __name__ == "__main__":

@@ -28,8 +28,8 @@ from bench.chaos.blows import BLOWS
 from bench.chaos.checks import FIXED, NOISY
 from bench.chaos.place import EVOLVED, MODEL, SELECTED, Place, made, shared
 from flows.ui import server
-from palimpsest.cli.context import environment
 from palimpsest.privacy.ledger.records import Charge
+from palimpsest.work.context import environment
 from stages.warm import serve_stages
 
 RUNNERS = {"dvc": ("run", "--yes"), "prefect": ("run", "--ui", "--yes")}
@@ -38,7 +38,7 @@ FEWER = ("public_only", "select")  # for what strikes wherever it is
 WORK = Path(tempfile.gettempdir()) / "palimpsest-chaos"  # no ledger may be in a workspace, as the project is
 KILLS = 2  # cells of each kind under each runner, each of `kills.TIMES` moments
 LIBRARIES = (
-    "palimpsest.cli.run", "palimpsest.cli.plan", "palimpsest.cli.verify", "palimpsest.privacy.accounting",
+    "palimpsest.work.run", "palimpsest.work.plan", "palimpsest.cli.release", "palimpsest.privacy.accounting",
     "stages.spenders", "dp_accounting.pld", "pandas", "pyarrow.parquet",
 )  # fmt: skip
 _OTHER = {"epsilon": 1.1}

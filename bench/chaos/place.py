@@ -16,13 +16,13 @@ from typing import Any, NoReturn
 
 from ruamel.yaml import YAML
 
-from palimpsest.cli.context import environment
 from palimpsest.cli.main import app
 from palimpsest.params.file import FILE
 from palimpsest.params.load import LEDGER_VARIABLE
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Charge
 from palimpsest.privacy.ledger.witness import VARIABLE as WITNESSES
+from palimpsest.work.context import environment
 from tools.world.generate import WorldSettings, make_world
 from tools.world.grammar import LABELS
 

@@ -16,13 +16,6 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
-from palimpsest.cli.context import Context, open_workspace, render
-from palimpsest.cli.decisions import DataSource, usual_epsilon
-from palimpsest.cli.init import init_workspace, require_free
-from palimpsest.cli.look import page_of
-from palimpsest.cli.plan import PlanSummary, summarise_plan
-from palimpsest.cli.run import HELD_BACK, run_workspace
-from palimpsest.cli.sample import require_shareable, require_there
 from palimpsest.errors import DataError, PalimpsestError, ParamsError
 from palimpsest.files import atomic_path, restrict_to_owner
 from palimpsest.params.load import read
@@ -35,9 +28,14 @@ from palimpsest.report.results import Metric, Results
 from palimpsest.report.row import Row
 from palimpsest.report.sections import METRICS
 from palimpsest.report.summary import summarise
+from palimpsest.work.begin import init_workspace, require_free
+from palimpsest.work.context import open_workspace
+from palimpsest.work.decisions import DataSource, usual_epsilon
+from palimpsest.work.look import page_of, require_shareable, require_there
+from palimpsest.work.plan import PlanSummary, plan_workspace
+from palimpsest.work.run import HELD_BACK, run_workspace
 from palimpsest.workspace import GIVEN, SUMMARY, SYNTHETIC
 from stages.report import read_receipts, read_results
-from stages.vouching import require_vouched
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -55,7 +53,8 @@ _DECISIONS = frozenset({own.name for own in fields(DataSource)} - _OTHERS | {"me
 class Frameable(Protocol):
     """A table that becomes a DataFrame, such as a `datasets.Dataset`."""
 
-    def to_pandas(self) -> "DataFrame": ...
+    def to_pandas(self) -> "DataFrame":
+        """Return the table as a DataFrame."""
 
 
 Table: TypeAlias = "Path | str | DataFrame | Frameable | Sequence[str]"
@@ -73,21 +72,31 @@ class PricedPlan:
 
     @property
     def frame(self) -> "DataFrame":
-        """One line a stage that spends: stage, state, epsilon, what it adds to the total, minutes, why."""
+        """One line a stage that spends: stage, state, epsilon, what it adds to the total, minutes, why.
+
+        Where "may be paid" is true, it adds nothing if the file, which only a run reads, holds rows charged before.
+        """
         lines = [
             {
                 "stage": line.stage, "method": line.method, "state": line.state, "epsilon": line.cost.epsilon,
-                "budget cost": line.cost.budget_cost, "minutes": line.minutes, "why": "; ".join(line.why),
+                "budget cost": line.cost.budget_cost, "may be paid": line.cost.may_be_paid, "minutes": line.minutes,
+                "why": "; ".join(line.why),
             }
             for line in self.summary.lines
         ]  # fmt: skip
         return _frame(lines)
 
     def __str__(self) -> str:
-        return f"{self.frame.to_string(index=False)}\n{self._verdict}"
+        return f"{self._shown.to_string(index=False)}\n{self._verdict}"
 
     def _repr_html_(self) -> str:
-        return f"{self.frame.to_html(index=False, na_rep='')}<p>{self._verdict}</p>"
+        return f"{self._shown.to_html(index=False, na_rep='')}<p>{self._verdict}</p>"
+
+    @property
+    def _shown(self) -> "DataFrame":
+        """The frame as a person reads it: `0 or 1.59` where a price may be paid already."""
+        costs = ["0 or " * line.cost.may_be_paid + up(line.cost.budget_cost) for line in self.summary.lines]
+        return self.frame.drop(columns="may be paid").assign(**{"budget cost": costs})
 
     @property
     def _verdict(self) -> str:
@@ -145,10 +154,7 @@ class Workspace:
             PalimpsestError: params.yaml is wrong or names as public what is not, or the ledger does not know this data
                 set.
         """
-        render(self.folder)
-        context = self._open_context()
-        require_vouched(context.params, self.folder)
-        return PricedPlan(summarise_plan(context))
+        return PricedPlan(plan_workspace(self.folder))
 
     def run(self, *targets: str, yes: bool = False, reason: str | None = None) -> None:
         """Bring the workspace, or some stages, up to date.
@@ -205,7 +211,7 @@ class Workspace:
         """
         if not (self.folder / SUMMARY).is_file():
             raise DataError("There is no report yet.", "Make it with run().")
-        context = self._open_context()
+        context = open_workspace(self.folder)
         params, results = context.params, read_results(context.params, self.folder)
         receipts = read_receipts(params.run.evaluate, self.folder)
         summary = summarise(results, receipts, ledger_summary(context.ledger.books(), context.asset.name))
@@ -213,11 +219,8 @@ class Workspace:
 
     def budget(self) -> Balance:
         """Return what this data set has spent, and what is left."""
-        context = self._open_context()
+        context = open_workspace(self.folder)
         return context.ledger.balance(context.asset.name)
-
-    def _open_context(self) -> Context:
-        return open_workspace(self.folder)
 
 
 def open(folder: Path | str = ".") -> Workspace:

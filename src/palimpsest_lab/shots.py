@@ -63,6 +63,7 @@ class WriteShots(MeteredWriting):
 
     @property
     def steps(self) -> int:
+        """How many steps one charge pays for."""
         return self.sampling.steps
 
     def event(self) -> DpEvent:

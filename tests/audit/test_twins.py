@@ -12,7 +12,6 @@ import pytest
 from typer.testing import CliRunner
 
 from palimpsest import __version__, extensions
-from palimpsest.cli import twins
 from palimpsest.cli.main import app
 from palimpsest.errors import LedgerError, ParamsError
 from palimpsest.files import read_json
@@ -37,6 +36,7 @@ from palimpsest.twins.scenes import COINS, GROUP
 from palimpsest.twins.scenes import SCENES as OWN
 from palimpsest.twins.settings import ASSET, DELTA
 from palimpsest.twins.shipped import is_current, read_shipped
+from palimpsest.work import twins
 from palimpsest.workspace import PRIVATE
 from stages import fit
 

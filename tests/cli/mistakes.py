@@ -222,8 +222,8 @@ def _init(mistake: Mistake, other: Sequence[str] = ()) -> list[object]:
 @contextlib.contextmanager
 def _a_terminal() -> Iterator[None]:
     with contextlib.ExitStack() as patches:
-        for name in ("console", "init"):
-            patches.enter_context(patch(f"palimpsest.cli.{name}.owners_terminal", lambda: True))
+        for name in ("console", "check"):
+            patches.enter_context(patch(f"palimpsest.work.{name}.owners_terminal", lambda: True))
         patches.enter_context(patch.object(app, "rich_markup_mode", "rich"))
         patches.enter_context(patch.dict(os.environ, {VARIABLE: str(Path("witnesses").resolve())}))
         patches.enter_context(patch("palimpsest.records.formats.FIELD_LIMIT", 1000))

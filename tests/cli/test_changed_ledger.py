@@ -14,9 +14,6 @@ from cli_place import Place, call, init
 from click.testing import Result
 
 import stages.dp_train
-from palimpsest.cli import plan as planning
-from palimpsest.cli.context import open_workspace
-from palimpsest.cli.run import check_budget
 from palimpsest.errors import BudgetExceeded, LedgerError
 from palimpsest.files import read_json, write_json
 from palimpsest.methods.shared.base import Budget, Plan
@@ -31,6 +28,9 @@ from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import metered
+from palimpsest.work import plan as planning
+from palimpsest.work.before import check_budget
+from palimpsest.work.context import open_workspace
 from stages import spending
 from stages.dp_train import Fitting
 from tests.privacy.changed import COLUMNS, copied, execute, kinds, on_another_machine, put_back, rehash

@@ -13,9 +13,6 @@ import pytest
 import sqlalchemy as sa
 from cli_place import Place, call, init, write_files
 
-from palimpsest.cli import console
-from palimpsest.cli import init as init_command
-from palimpsest.cli.run import check_release
 from palimpsest.errors import LedgerError, ParamsError
 from palimpsest.files import write_json
 from palimpsest.params.load import LEDGER_VARIABLE, ledger_url, load
@@ -24,6 +21,8 @@ from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Run
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.shown import up
+from palimpsest.work import check, console
+from palimpsest.work.before import check_release
 from palimpsest.workspace import FAULT, ROWS_REPORT
 from stages import preprocess
 
@@ -40,7 +39,7 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (console, init_command):
+    for module in (console, check):
         monkeypatch.setattr(module, "owners_terminal", lambda: True)
 
 
@@ -49,10 +48,8 @@ def test_kinds_and_the_first_place_are_said_and_all_is_listed(home: Path, termin
     assert done.exit_code == 1
     words = "a label is not one of those listed. The first is row 2 (line 3), column 'team'"
     assert f"DATA is {str(home / 'own.csv')!r}, which has records that a run would stop at: {words}." in done.stderr
-    path = home / "work" / init_command.LIST
-    assert [each.relative_to(home / "work") for each in (home / "work").rglob("*") if each.is_file()] == [
-        init_command.LIST
-    ]
+    path = home / "work" / check.LIST
+    assert [each.relative_to(home / "work") for each in (home / "work").rglob("*") if each.is_file()] == [check.LIST]
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     entry = json.loads(path.read_text())["files"][0]
@@ -66,7 +63,7 @@ def test_kinds_and_the_first_place_are_said_and_all_is_listed(home: Path, termin
 def test_where_there_is_no_terminal_nothing_of_a_record_is_said(home: Path) -> None:
     done = init(home, home / "work")
     assert done.exit_code == 1
-    place = str(home / "work" / init_command.LIST)
+    place = str(home / "work" / check.LIST)
     assert done.stderr == (
         f"error: DATA is {str(home / 'own.csv')!r}, which has records that a run would stop at.\n"
         f"  what to do: Correct them. {place!r} lists each with its kind and place.\n"
@@ -138,21 +135,21 @@ def test_what_was_odd_at_preprocessing_is_told_on_a_terminal_alone(
     write_json(place.workspace / FAULT, {"told": ["'own.csv', row 2: no."]})
     report = {"warnings": ["7 texts are empty."], "told": ["Some texts are empty."]}
     write_json(place.workspace / ROWS_REPORT, report)
-    init_command.tell_of_rows(place.workspace)
+    check.tell_of_rows(place.workspace)
     assert capfd.readouterr() == ("", "")
-    for module in (console, init_command):
+    for module in (console, check):
         monkeypatch.setattr(module, "owners_terminal", lambda: True)
-    init_command.tell_of_rows(place.workspace)
+    check.tell_of_rows(place.workspace)
     assert capfd.readouterr() == ("", "note: Some texts are empty.\n")
     (place.workspace / ROWS_REPORT).unlink()
-    init_command.tell_of_rows(place.workspace)
+    check.tell_of_rows(place.workspace)
     assert capfd.readouterr() == ("", "note: 'own.csv', row 2: no.\n")
 
 
 def test_without_a_check_only_the_first_rows_are_looked_at(home: Path) -> None:
     done = init(home, home / "work", "--no-check")
     assert done.exit_code == 0, done.output
-    assert not (home / "work" / init_command.LIST).exists()
+    assert not (home / "work" / check.LIST).exists()
 
 
 def test_a_release_of_nothing_is_an_error(place: Place) -> None:

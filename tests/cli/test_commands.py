@@ -19,12 +19,7 @@ from cli_place import Place, call, init, write_files
 from rich.console import Console
 
 from palimpsest.audit.statistics import Estimate
-from palimpsest.cli import graph
-from palimpsest.cli.console import show
-from palimpsest.cli.context import open_workspace
-from palimpsest.cli.graph import StatusSummary, find_upstream, stage_names
-from palimpsest.cli.look import page_of, result_tables
-from palimpsest.cli.plan import Cost, PlanLine, PlanSummary, balance_after, plan_table, price_all
+from palimpsest.cli.look import plan_table
 from palimpsest.files import read_json, write_json
 from palimpsest.methods.shared.method import TRAINED
 from palimpsest.params.file import RESOLVED
@@ -45,6 +40,11 @@ from palimpsest.privacy.session import Session, metered, receipt
 from palimpsest.privacy.shown import delta_down, up
 from palimpsest.privacy.view import PrivateView
 from palimpsest.report.row import Excess, Fraction, Membership, Row, Score, Summary
+from palimpsest.work import look
+from palimpsest.work.console import show
+from palimpsest.work.context import find_upstream, open_workspace, stage_names
+from palimpsest.work.look import StatusSummary, page_of, result_tables
+from palimpsest.work.plan import Cost, PlanLine, PlanSummary, balance_after, price_all
 from palimpsest.workspace import PAGE, SEEN, SUMMARY
 from stages.common import note
 from tests.reading import reading
@@ -264,7 +264,7 @@ def test_deltas_beside_the_events_are_counted_and_said(tmp_path: Path, monkeypat
 def test_a_status_shows_no_less_than_is_spent_and_no_more_than_is_left(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(graph, "status", lambda _: StatusSummary("notes", 1e-4, 10.0, 9.14238, 0.85762, ()))
+    monkeypatch.setattr(look, "summarise_status", lambda _: StatusSummary("notes", 1e-4, 10.0, 9.14238, 0.85762, ()))
     assert "epsilon 9.143 spent, 0.857 left of 10 at" in place.call("status").stdout
 
 
@@ -607,7 +607,7 @@ def test_a_refuted_claim_is_told_loudly(place: Place, verdict: str) -> None:
 
 def test_a_pipe_is_wide(place: Place) -> None:
     write_json(place.workspace / "reports" / "summary.json", summary().table({}, ()).to_json())
-    done = run_python("from palimpsest.cli.console import console; print(console().width)", place)
+    done = run_python("from palimpsest.work.console import console; print(console().width)", place)
     assert done.stdout.split() == ["140"]
 
 
@@ -634,7 +634,7 @@ def test_heavy_packages_wait_until_they_are_needed(place: Place) -> None:
 
 
 def test_what_starts_stages_loads_nothing_that_trains(place: Place) -> None:
-    names = [f"palimpsest.cli.{name}" for name in ("run", "synth", "sweep")] + ["palimpsest_lab.commands.reproduce"]
+    names = [f"palimpsest.work.{name}" for name in ("run", "begin", "plan")] + ["palimpsest_lab.commands.reproduce"]
     code = "\n".join(["import sys", *(f"import {name}; {_TRAINING}" for name in names)])
     assert run_python(code, place).stdout == "set()\n" * len(names)
 

@@ -12,10 +12,10 @@ from click.testing import Result
 from pydantic import TypeAdapter
 from ruamel.yaml import YAML
 
-from palimpsest.cli.decisions import DataSource, params_text
-from palimpsest.cli.init import check_source
 from palimpsest.models.words import Named, Words, words_of
 from palimpsest.params.load import loads
+from palimpsest.work.check import check_source
+from palimpsest.work.decisions import DataSource, params_text
 from palimpsest_lab.commands import dataset
 from palimpsest_lab.datasets.known import KNOWN
 from tests.datasets.published import CASES, written
@@ -49,7 +49,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 def sources(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[DataSource]]:
     """What `init` is told, instead of a workspace."""
     told: list[DataSource] = []
-    monkeypatch.setattr("palimpsest.cli.init.init_workspace", lambda _, source, **__: told.append(source))
+    monkeypatch.setattr("palimpsest.work.begin.init_workspace", lambda _, source, **__: told.append(source))
     return told  # type: ignore[return-value]
 
 
@@ -113,7 +113,7 @@ def test_what_is_printed_is_the_same_whatever_the_rows_are(home: Path, monkeypat
         rows = "".join(json.dumps({"text": f"{text}{n or ''}", "label": "human"}) + "\n" for n in range(number))
         files = {"trec_train.jsonl": rows, "trec_test.jsonl": rows}
         for terminal, kept in ((False, printed), (True, told)):
-            monkeypatch.setattr("palimpsest.cli.console.owners_terminal", lambda terminal=terminal: terminal)
+            monkeypatch.setattr("palimpsest.work.console.owners_terminal", lambda terminal=terminal: terminal)
             options = ("--from", written(home / "from", files), "--public", home / "public.jsonl", "--force")
             done = call("dataset", "trec", *options, ledger=home / "ledger.db")
             assert done.exit_code == 0, done.output

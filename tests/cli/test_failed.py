@@ -8,8 +8,8 @@ import pytest
 from dvc.repo import Repo
 
 from palimpsest.audit.inconclusive import Inconclusive
-from palimpsest.cli.run import forget_failed
 from palimpsest.files import write_json
+from palimpsest.work.run import forget_failed
 
 GRAPH = """
 stages:

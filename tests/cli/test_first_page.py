@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from cli_place import Place
 
-from palimpsest.cli import run
-from palimpsest.cli.graph import find_stale
-from palimpsest.cli.run import FirstCourse, first_course, run_courses
+from palimpsest.work import run
+from palimpsest.work.context import find_stale
+from palimpsest.work.run import FirstCourse, first_course, run_courses
 
 CHANGED, VARIABLES = {"ngram_audit@dp3", "report"}, {"A_WORD": "given"}
 COURSE = FirstCourse(("ngram_audit@dp3",), ("reports/metrics/dp3/fidelity.json",))

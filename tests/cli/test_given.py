@@ -11,12 +11,12 @@ from click.testing import Result
 
 import palimpsest
 from bench import postgres
-from palimpsest.cli import init as command
-from palimpsest.cli.options import complete
+from palimpsest.cli.begin import complete
 from palimpsest.errors import DataError
 from palimpsest.files import read_json
 from palimpsest.params.load import LEDGER_VARIABLE, load, read
 from palimpsest.records import sources
+from palimpsest.work import begin as command
 from palimpsest.workspace import GIVEN, MANIFEST, ORIGINS
 from stages import preprocess
 from tests.records.workbook import write_workbook

@@ -15,9 +15,6 @@ from dvc.repo import Repo
 from ruamel.yaml import YAML
 
 import palimpsest
-from palimpsest.cli.context import asset_of, environment
-from palimpsest.cli.decisions import DataSource
-from palimpsest.cli.init import check_source, read_label, read_labels, read_schema, render_settings
 from palimpsest.errors import DataError, ModelError, ParamsError
 from palimpsest.params.load import LEDGER_VARIABLE, load, loads
 from palimpsest.params.schema import Params
@@ -28,6 +25,10 @@ from palimpsest.privacy.ledger.rules import preview
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.records.schema import default_delta
 from palimpsest.twins.models import save_base
+from palimpsest.work.begin import read_label, read_labels, read_schema, render_settings
+from palimpsest.work.check import check_source
+from palimpsest.work.context import asset_of, environment
+from palimpsest.work.decisions import DataSource
 from stages import inputs, preprocess
 from stages.spenders import Prices, spenders
 
@@ -327,8 +328,8 @@ def test_columns_that_nothing_reads_are_named_once_on_the_owners_terminal_alone(
     """Not where one looks like a value: the header may be a row."""
     home = write_files(tmp_path / "home")
     (home / "own.csv").write_text(f"{header}\n1,some text,a,me\n")
-    for module in ("console", "init"):
-        monkeypatch.setattr(f"palimpsest.cli.{module}.owners_terminal", lambda: terminal)
+    for module in ("console", "check"):
+        monkeypatch.setattr(f"palimpsest.work.{module}.owners_terminal", lambda: terminal)
     done = init(home, home / "work")
     assert done.exit_code == 0, done.output
     assert done.stderr.count("nothing reads") == terminal

@@ -3,8 +3,8 @@
 import math
 from pathlib import Path
 
-from palimpsest.cli.context import load_or_compute, stamp
 from palimpsest.files import read_json, write_json
+from palimpsest.work.context import load_or_compute, stamp
 from palimpsest.workspace import SEEN
 
 

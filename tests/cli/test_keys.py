@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.cli.verify_release import make_key
+from palimpsest.cli.release import make_key
 from palimpsest.errors import DataError
 from palimpsest.report.release.keys import VARIABLE, fingerprint, load_key
 

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.cli.decisions import DataSource
-from palimpsest.cli.init import check_all, fit_to_public, render_settings
-from palimpsest.cli.lengths import describe_cuts
-from palimpsest.cli.plan import tell_language
 from palimpsest.models.words import Words
 from palimpsest.params.load import loads
 from palimpsest.params.schema import Params
+from palimpsest.work.begin import render_settings
+from palimpsest.work.check import check_all, fit_to_public
+from palimpsest.work.decisions import DataSource
+from palimpsest.work.lengths import describe_cuts
+from palimpsest.work.plan import tell_language
 from tests.models.test_usable import save_slow_encoder
 
 WORD = "weather "
@@ -116,7 +117,7 @@ def test_cut_texts_are_one_line_and_a_count_in_the_private_zone(tmp_path: Path) 
     ("language", "wrong"), [("en", False), ("pt-BR", False), ("zh-Hans-CN", False), ("English", True), ("e", True)]
 )
 def test_a_language_is_a_tag(language: str, wrong: bool) -> None:
-    from palimpsest.cli.options import find_problems
+    from palimpsest.work.check import find_problems
 
     given = DataSource(Path("a"), "t", Path("b"), 100, "notes", language=language)
     assert any("--language" in problem for problem, _ in find_problems(given)) == wrong

@@ -3,11 +3,11 @@
 import pytest
 from cli_place import Place
 
-from palimpsest.cli.context import render
 from palimpsest.errors import ParamsError
 from palimpsest.params import load as loading
 from palimpsest.params.file import RESOLVED
 from palimpsest.params.load import load
+from palimpsest.work.context import render
 
 
 def stale(place: Place, before: str) -> None:

@@ -17,12 +17,12 @@ from dvc import dvcfile
 from dvc.repo import Repo
 from dvc.utils.serialize import _yaml
 
-from palimpsest.cli import run as run_command
-from palimpsest.cli.graph import find_changed, find_stale
-from palimpsest.cli.repro import BUSY, STOPPED, reproduce
-from palimpsest.cli.run import hold_workspace
 from palimpsest.errors import DataError
 from palimpsest.privacy.ledger import again
+from palimpsest.work import before as run_command
+from palimpsest.work.context import find_changed, find_stale
+from palimpsest.work.repro import BUSY, STOPPED, reproduce
+from palimpsest.work.run import hold_workspace
 from palimpsest.workspace import READING, RUNNING
 from tests.running import at_work, is_free, wait_until
 
@@ -48,8 +48,8 @@ STAGES = (
 RUN = """
 import sys
 from pathlib import Path
-from palimpsest.cli.run import hold_workspace
-from palimpsest.cli.run import _run_repro
+from palimpsest.work.run import hold_workspace
+from palimpsest.work.run import _run_repro
 with hold_workspace(Path()) as lock:
     try:
         sys.exit(_run_repro(None, Path(), [lock], lambda variables, bring: bring([]), {}))
@@ -184,7 +184,7 @@ def busy(make: Callable[[str], Path]) -> Path:
 
 
 def test_files_that_another_dvc_is_at_are_said_in_two_parts(busy: Path) -> None:
-    run = start(busy, "-P", "-m", "palimpsest.cli.repro")
+    run = start(busy, "-P", "-m", "palimpsest.work.repro")
     assert run.wait(60) == BUSY
     assert (busy / "output").read_text().splitlines() == [
         "error: Another DVC process is at files that this run needs.",

@@ -12,10 +12,10 @@ from shutil import copytree, rmtree
 import pytest
 from cli_place import Place
 
-from palimpsest.cli.context import environment
-from palimpsest.cli.serve import hold_unattended
 from palimpsest.errors import DataError
 from palimpsest.params.load import LEDGER_VARIABLE
+from palimpsest.work.context import environment
+from palimpsest.work.run import hold_unattended
 
 NOBODY = 65534
 SETTINGS = {"README.md", "dvc.yaml", "params.yaml", "params.resolved.yaml", ".gitignore", ".dvcignore"}

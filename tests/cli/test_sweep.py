@@ -1,6 +1,7 @@
 """`palimpsest sweep`: what it plans and writes, what it leaves out; and the scores of workspaces side by side."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,16 +11,17 @@ import pytest
 from cli_place import Place
 from typer.testing import CliRunner
 
-from palimpsest.cli import run, sweep
-from palimpsest.cli.look import CHOICE
 from palimpsest.cli.main import app
-from palimpsest.cli.run import hold_workspace
 from palimpsest.files import write_json, write_text
 from palimpsest.params.file import FILE, RESOLVED
 from palimpsest.params.load import read
 from palimpsest.params.sweep import axis, points
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.report import drawing
+from palimpsest.work import before as checks
+from palimpsest.work import plan, run
+from palimpsest.work.look import CHOICE
+from palimpsest.work.run import hold_workspace
 from palimpsest.workspace import GRAPH, METRICS, RECEIPTS, SUMMARY
 from tests.receipts import a_receipt
 
@@ -41,7 +43,7 @@ def ran(place: Place, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         scored(workspace, targets[0].partition("@")[2], 0.8)
         return int(len(asked) == 2)
 
-    monkeypatch.setattr(sweep, "run_workspace", run_workspace)
+    monkeypatch.setattr(run, "run_workspace", run_workspace)
     return asked
 
 
@@ -73,8 +75,21 @@ def test_points_that_cannot_run_are_named_and_left_out(place: Place) -> None:
 
 
 def test_a_charge_however_small_is_shown(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweep.Till, "offer", lambda _, point: sweep.Offer(point, "", added=0.0002))
+    monkeypatch.setattr(plan.Till, "offer", lambda _, point: plan.Offer(point, "", added=0.0002))
     assert "adds epsilon 0.001  will run" in place.call("sweep", *DRAWN, "--plan").stdout
+
+
+def test_what_may_be_paid_already_is_said(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.edit("variants", select3={"method": "select", "epsilon": 3.0})
+    line = ("select3", "epsilon=3,5", "--plan")
+    assert "0 or" not in place.call("sweep", *line).stdout
+    monkeypatch.setattr(plan, "may_be_paid", lambda *_: True)
+    told = place.call("sweep", *line).stdout
+    assert re.findall(r"adds epsilon 0 or \d+\.\d+", told)
+    assert "They add at most epsilon" in told
+    assert plan.MAY_BE_PAID in told
+    drawn = lines(place.call("sweep", *DRAWN, "--plan").stdout)
+    assert "adds epsilon 0.000  will run" in drawn["dp3_temperature1"]  # what is drawn is free in any case
 
 
 def test_a_choice_that_has_nothing_left_is_left_out(place: Place) -> None:
@@ -97,13 +112,13 @@ def test_a_sweep_writes_its_points_beside_what_is_there_and_runs_each(place: Pla
     assert (after.lms, after.variants["dp3"]) == (before.lms, before.variants["dp3"])
     assert after.swept == {"dp3", "dp3_temperature0_7", "dp3_temperature1"}
     assert "# Rows of the results" in (place.workspace / FILE).read_text(encoding="utf-8")
-    asked = sweep.Sweep(None, "dp3", (place.workspace / FILE).read_text(encoding="utf-8"), {})  # type: ignore[arg-type]
-    assert sweep.insert_points(asked, points(asked.written, "dp3", [axis(DRAWN[1])])) == asked.text  # again: it goes on
+    asked = plan.Sweep(None, "dp3", (place.workspace / FILE).read_text(encoding="utf-8"), {})  # type: ignore[arg-type]
+    assert plan.insert_points(asked, points(asked.written, "dp3", [axis(DRAWN[1])])) == asked.text  # again: it goes on
     assert Ledger.open(f"sqlite:///{place.ledger}").balance("notes").spent == 0.0
 
 
 def test_what_failed_is_said_where_nothing_was_scored(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweep, "run_workspace", lambda *_, **__: 1)
+    monkeypatch.setattr(run, "run_workspace", lambda *_, **__: 1)
     done = place.call("sweep", *DRAWN, "--yes")
     assert (done.exit_code, "Failed: dp3_temperature0_7, dp3_temperature1." in done.stderr) == (1, True)
     assert "Nothing was scored" not in done.stderr
@@ -125,8 +140,8 @@ def test_without_a_word_nothing_is_written(place: Place, ran: list[str], monkeyp
     before = (place.workspace / FILE).read_bytes()
     done = place.call("sweep", *DRAWN)
     assert (done.exit_code, "nobody can be asked" in done.stderr) == (1, True)
-    monkeypatch.setattr(run, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
-    monkeypatch.setattr(run, "confirm", lambda _: False)
+    monkeypatch.setattr(checks, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
+    monkeypatch.setattr(checks, "confirm", lambda _: False)
     assert "params.yaml is as it was" in place.call("sweep", *DRAWN).stdout
     assert ((place.workspace / FILE).read_bytes(), ran) == (before, [])
 

@@ -12,14 +12,15 @@ from cli_place import Place, call
 from click.testing import Result
 from test_commands import charged, receipts, summary
 
-from palimpsest.cli import run, sample, synth
-from palimpsest.cli.init import README
-from palimpsest.cli.options import complete
+from palimpsest.cli import look
+from palimpsest.cli.begin import complete
 from palimpsest.files import read_json, write_json
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.records.picked import pick_rows
 from palimpsest.records.record import Record
 from palimpsest.records.write import write_synthetic
+from palimpsest.work import before, run
+from palimpsest.work.begin import README
 from palimpsest.workspace import CARD, DATA, GRAPH, LOCK, MODELS, PARAMS, PRIVATE, PUBLIC, RELEASE, SUMMARY, SYNTHETIC
 from tests.pipeline.place import warm
 from tests.settings_file import edit_settings
@@ -62,7 +63,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Home, Result]:
     """After the first line, which nobody could answer."""
     home = Home(tmp_path_factory.mktemp("synth"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(synth, "run_workspace", lambda *_, **__: 0)
+        patch.setattr(run, "run_workspace", lambda *_, **__: 0)
         return home, home.line()
 
 
@@ -95,9 +96,9 @@ def test_a_no_charges_nothing(asked: tuple[Home, Result], monkeypatch: pytest.Mo
         questions.append(question)
         return False
 
-    monkeypatch.setattr(run, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
-    monkeypatch.setattr(run, "confirm", no)
-    monkeypatch.setattr(synth, "run_workspace", lambda *_, **__: pytest.fail("it ran"))
+    monkeypatch.setattr(before, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
+    monkeypatch.setattr(before, "confirm", no)
+    monkeypatch.setattr(run, "run_workspace", lambda *_, **__: pytest.fail("it ran"))
     done = home.line()
     assert (done.exit_code, home.spent) == (1, 0)
     assert "This run charges epsilon" in questions[0]
@@ -205,7 +206,7 @@ def test_rows_that_are_not_private_are_shown_on_the_owners_terminal_alone(
     for flags, said in (([], "--reference shows them"), (["--reference", "--json"], "no terminal")):
         done = sampled.call("sample", "dp3", *flags)
         assert (done.exit_code, said in done.stderr, "text" in done.stdout) == (1, True, False)
-    monkeypatch.setattr(sample, "on_a_terminal", lambda: True)
+    monkeypatch.setattr(look, "on_a_terminal", lambda: True)
     assert "text 1" in sampled.call("sample", "dp3", "--reference", "--rows", "9").stdout
 
 

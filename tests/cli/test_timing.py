@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from palimpsest.cli.plan import Work, estimate_minutes
 from palimpsest.errors import DataError
 from palimpsest.files import read_json, write_json
 from palimpsest.params.file import RESOLVED
+from palimpsest.work.plan import Work, estimate_minutes
 from palimpsest.workspace import SEEN
 from stages.common import note, start
 

@@ -8,11 +8,11 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from palimpsest.cli.console import console
 from palimpsest.cli.main import app
-from palimpsest.cli.verify_release import list_history, on_one_line, verify_folder
+from palimpsest.cli.release import list_history, on_one_line, verify_folder
 from palimpsest.report.release.check import Check, verify_release
 from palimpsest.report.release.keys import fingerprint, load_key
+from palimpsest.work.console import console
 from tests.report.release_world import REFERENCE, VARIANT, Workspace, released
 
 

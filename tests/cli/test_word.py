@@ -14,13 +14,8 @@ from dp_accounting import GaussianDpEvent
 from dvc.repo import Repo
 from typer.testing import CliRunner
 
-import palimpsest.cli.run
-import palimpsest.cli.serve
-from palimpsest.cli.context import Context, open_workspace
-from palimpsest.cli.graph import find_stale, stage_names, standings
+import palimpsest.work.run
 from palimpsest.cli.main import app
-from palimpsest.cli.run import HELD_BACK, _run_repro
-from palimpsest.cli.serve import hold_unattended
 from palimpsest.errors import ConsentNeeded, DataError
 from palimpsest.files import write_json
 from palimpsest.graph.state import Standing, State
@@ -29,6 +24,8 @@ from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Run
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.report.release.word import VARIABLE
+from palimpsest.work.context import Context, find_stale, open_workspace, stage_names, standings
+from palimpsest.work.run import HELD_BACK, _run_repro, hold_unattended
 from palimpsest.workspace import MANIFEST, RELEASES
 from stages.warm import VARIABLE as WARM
 
@@ -52,10 +49,10 @@ def runs(place: Place, monkeypatch: pytest.MonkeyPatch) -> Runs:
 
         return int(courses(variables, bring))
 
-    monkeypatch.setattr(palimpsest.cli.run, "first_course", lambda *_: None)  # all comes in one course
-    monkeypatch.setattr(palimpsest.cli.run, "_run_repro", noted)
-    monkeypatch.setattr(palimpsest.cli.run, "_run_flow", noted)
-    monkeypatch.setattr(palimpsest.cli.run, "show_report", lambda workspace: None)
+    monkeypatch.setattr(palimpsest.work.run, "first_course", lambda *_: None)  # all comes in one course
+    monkeypatch.setattr(palimpsest.work.run, "_run_repro", noted)
+    monkeypatch.setattr(palimpsest.work.run, "_run_flow", noted)
+    monkeypatch.setattr(palimpsest.work.run, "show_report", lambda workspace: None)
     return found
 
 
@@ -123,7 +120,7 @@ def test_who_releases_nothing_is_not_asked(
 ) -> None:
     place.edit("release", variants=variants)
     if not changed:
-        monkeypatch.setattr("palimpsest.cli.run.find_stale", lambda workspace: find_stale(workspace) - {"release"})
+        monkeypatch.setattr("palimpsest.work.run.find_stale", lambda workspace: find_stale(workspace) - {"release"})
     done = run(place, *targets, typed="y\n")
     assert (done.exit_code, runs, recorded(place)) == (0, [(targets, {VARIABLE: ""})], [])
 
@@ -136,8 +133,8 @@ def test_where_nothing_is_stale_nothing_is_started_and_of_targets_dvc_tells(
         assert fresh, "nothing that was kept for the eye decides what runs"
         return [replace(one, state=State.CACHED) for one in standings(context, fresh=fresh)]
 
-    monkeypatch.setattr("palimpsest.cli.run.standings", cached)
-    monkeypatch.setattr("palimpsest.cli.run.find_stale", lambda workspace: set())
+    monkeypatch.setattr("palimpsest.work.run.standings", cached)
+    monkeypatch.setattr("palimpsest.work.run.find_stale", lambda workspace: set())
     done = run(place, *targets)
     assert (done.exit_code, [own for own, _ in runs]) == (0, started)
     assert ("nothing was charged" in done.stdout) == (not started)
@@ -155,8 +152,8 @@ def test_what_was_charged_on_the_same_rows_waits_for_a_person(
     write_json(place.workspace / MANIFEST, {"fingerprint": "data"})
     context = open_workspace(place.workspace)
     found = {one.name: replace(one, state=State.CACHED) for one in standings(context) if one.name == "preprocess"}
-    monkeypatch.setattr("palimpsest.cli.plan.standings", lambda *_, **__: [*found.values()])
-    monkeypatch.setattr(palimpsest.cli.serve, "find_stale", lambda workspace: set(stage_names(workspace)))
+    monkeypatch.setattr("palimpsest.work.plan.standings", lambda *_, **__: [*found.values()])
+    monkeypatch.setattr(palimpsest.work.run, "find_stale", lambda workspace: set(stage_names(workspace)))
     refused = pytest.raises(ConsentNeeded, match="dp_train@dp3 would be charged again on these data")
     with refused if held else nullcontext(), hold_unattended(place.workspace, ["dp_train"]):
         assert not held
@@ -171,10 +168,10 @@ def test_what_is_written_into_the_settings_beside_a_plan_stays(place: Place, mon
         path.write_text(path.read_text() + "# a word of the owner's\n")
 
     before = path.read_text()
-    palimpsest.cli.serve.plan(place.workspace, (), {"lms.dp3.epsilon": 2.5})
+    palimpsest.work.run.plan_unattended(place.workspace, (), {"lms.dp3.epsilon": 2.5})
     assert path.read_text() == before
-    monkeypatch.setattr(palimpsest.cli.serve, "summarise_plan", edited)
-    palimpsest.cli.serve.plan(place.workspace, (), {"lms.dp3.epsilon": 2.5})
+    monkeypatch.setattr("palimpsest.work.plan.summarise_plan", edited)
+    palimpsest.work.run.plan_unattended(place.workspace, (), {"lms.dp3.epsilon": 2.5})
     assert path.read_text().endswith("# a word of the owner's\n")
 
 
@@ -192,7 +189,7 @@ def test_a_stage_finds_the_answer_and_not_what_the_shell_exported(
 def test_a_schedule_asks_nobody_and_leaves_out_what_has_no_word(
     place: Place, runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(palimpsest.cli.serve, "find_stale", lambda workspace: {"release"})
+    monkeypatch.setattr(palimpsest.work.run, "find_stale", lambda workspace: {"release"})
     monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("somebody was asked"))
     monkeypatch.setenv(LEDGER_VARIABLE, str(place.ledger))
     with hold_unattended(place.workspace, ()) as run:

@@ -14,11 +14,11 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-from palimpsest.cli.run import hold_schedule, hold_workspace
 from palimpsest.params.load import LEDGER_VARIABLE
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.shown import down
 from palimpsest.report.release.word import VARIABLE as WORD
+from palimpsest.work.run import hold_schedule, hold_workspace
 from palimpsest.workspace import FAULT
 from tests.artifacts import read_artifacts
 from tests.chromium import press

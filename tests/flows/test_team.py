@@ -169,6 +169,7 @@ def test_prefect_yaml_holds_no_secret_and_prefect_reads_it(home: Path, monkeypat
         monkeypatch.setenv(name, f"postgresql://team:{SECRET}@host/ledger")
     body = text(home / "notes", Wanted(POOLS, (STAGE,), "0 3 * * *", "Europe/Berlin", "palimpsest:worker", None))
     assert SECRET not in body
+    assert "anyway: false" in body  # nobody pays for noise unless it is said
     read = PrefectYamlModel.model_validate(YAML(typ="safe").load(body))
     assert [len(one.schedules or []) for one in read.deployments] == [1, 0, 0]  # one of them follows the clock
     assert [one.work_pool and one.work_pool.name for one in read.deployments] == [

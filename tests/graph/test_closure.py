@@ -14,11 +14,11 @@ import grimp
 import pytest
 from dvc.repo import Repo
 
-from palimpsest.cli.context import environment
 from palimpsest.graph.closure import DYNAMIC, Look, code, digest
 from palimpsest.methods.registry import METHODS
 from palimpsest.methods.shared.method import Method
 from palimpsest.params.file import FILE, RESOLVED
+from palimpsest.work.context import environment
 from stages import inputs, spenders
 
 ROOT = Path(__file__).parents[2]
@@ -261,7 +261,8 @@ class Copy:
 
     def stale(self) -> list[str]:
         asked = (
-            "from pathlib import Path; from palimpsest.cli.graph import find_stale; print(*sorted(find_stale(Path())))"
+            "from pathlib import Path\nfrom palimpsest.work.context import find_stale\n"
+            "print(*sorted(find_stale(Path())))"
         )
         return self.python("-c", asked).split()
 

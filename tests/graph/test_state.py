@@ -11,11 +11,10 @@ import pytest
 from dvc.repo import Repo
 from dvc.utils.serialize import dumps_yaml, parse_yaml
 
-from palimpsest.cli.context import environment
-from palimpsest.cli.graph import find_changed
 from palimpsest.errors import DataError
 from palimpsest.graph import state
 from palimpsest.graph.state import Cache, Standing, State, md5_of, survey
+from palimpsest.work.context import environment, find_changed
 
 GRAPH = """
 stages:

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import stages.pretrain
-from palimpsest.cli.decisions import DataSource, params_text
 from palimpsest.files import read_json
 from palimpsest.methods.shared.tools import Reads
 from palimpsest.models.lm import suited_rate
@@ -15,6 +14,7 @@ from palimpsest.records.record import Record
 from palimpsest.records.vouched import fingerprint_of, sha256
 from palimpsest.records.write import write_public
 from palimpsest.twins.models import save_base
+from palimpsest.work.decisions import DataSource, params_text
 from palimpsest.workspace import BASE_LM, EMBEDDINGS, METRICS, PUBLIC, UNTOUCHED
 from stages.spenders import spenders
 from stages.tools import Artifacts

@@ -11,13 +11,13 @@ from typing import Any
 import dp_accounting.dp_event as dpa
 import pytest
 
-from palimpsest.cli.decisions import DataSource, params_text, usual_epsilon
 from palimpsest.methods.shared.base import Plan
 from palimpsest.models.chat.settings import Endpoint
 from palimpsest.params.load import file_of, loads
 from palimpsest.params.preset import CONDITIONS, OURS, Facts, Worked, presets
 from palimpsest.params.schema import Params
 from palimpsest.privacy.accounting import epsilon, gdp_epsilon
+from palimpsest.work.decisions import DataSource, params_text, usual_epsilon
 from stages.spenders import Prices, spenders
 from tools.reference import page
 

@@ -22,11 +22,11 @@ from dvc.repo import Repo, lock_repo
 from dvc.stage import Stage
 from networkx import topological_sort
 
-from palimpsest.cli.context import environment
 from palimpsest.params.load import LEDGER_VARIABLE
 from palimpsest.privacy.ledger import again
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Charge
+from palimpsest.work.context import environment
 from palimpsest.workspace import CHECKPOINTS
 from stages.common import start
 from stages.warm import serve_stages

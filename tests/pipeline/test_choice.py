@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.cli.verify import verify_workspace
+from palimpsest.cli.release import verify_workspace
 from palimpsest.files import read_json
 from palimpsest.records.write import read_synthetic, write_synthetic
 from stages import encode_public, fit, inputs, preprocess

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.cli.verify import verify_workspace
+from palimpsest.cli.release import verify_workspace
 from palimpsest.files import read_json
 from palimpsest.privacy.ledger.records import Charge
 from palimpsest.records.evolved import read_evolved

@@ -13,8 +13,8 @@ import pytest
 from dvc.repo import Repo
 
 import stages.dp_train
-from palimpsest.cli.graph import find_stale
 from palimpsest.privacy.ledger import again
+from palimpsest.work.context import find_stale
 from stages.warm import VARIABLE as WARM
 from tests.pipeline.place import VARIANT, Place, asked_word
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import stages.fit
 from palimpsest.audit.classifier import ClassifierAudit
 from palimpsest.cli.main import app
-from palimpsest.cli.verify import verify_workspace
+from palimpsest.cli.release import verify_workspace
 from palimpsest.files import read_json, write_json
 from palimpsest.methods.dp_lm.model import DpLmArtifact, new_model
 from palimpsest.methods.dp_lm.serialise import serialiser

@@ -14,13 +14,13 @@ import pytest
 
 import stages.dp_train
 import stages.pplm_generate
-from palimpsest.cli.run import run_workspace
-from palimpsest.cli.verify import verify_workspace
+from palimpsest.cli.release import verify_workspace
 from palimpsest.errors import BudgetExceeded
 from palimpsest.files import read_json
 from palimpsest.privacy.ledger import again
 from palimpsest.privacy.ledger.records import Balance, Charge
 from palimpsest.privacy.shown import up
+from palimpsest.work.run import run_workspace
 from palimpsest.workspace import CHECKPOINTS, SYNTHETIC
 from tests.pipeline.place import VARIANT, Place, asked_word
 

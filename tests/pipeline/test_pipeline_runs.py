@@ -14,9 +14,8 @@ from typer.testing import CliRunner
 
 import stages.dp_train
 import stages.report
-from palimpsest.cli.graph import find_stale, stage_names
 from palimpsest.cli.main import app
-from palimpsest.cli.verify import verify_workspace
+from palimpsest.cli.release import verify_workspace
 from palimpsest.files import read_json
 from palimpsest.params.load import load
 from palimpsest.privacy.ledger.summary import ledger_summary
@@ -25,6 +24,7 @@ from palimpsest.report.sections import METRICS, SECTIONS, gallery
 from palimpsest.report.sections.base import Page
 from palimpsest.report.statement import read_total
 from palimpsest.report.summary import summarise
+from palimpsest.work.context import find_stale, stage_names
 from stages.report import read_receipts, read_results
 from tests.pipeline.place import MARKER, VARIANT, WRITTEN, Place
 

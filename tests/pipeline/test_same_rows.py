@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.cli.context import open_workspace
-from palimpsest.cli.plan import Cost, price_all, show_plan, summarise_plan
-from palimpsest.cli.run import check_budget
+import palimpsest
+from palimpsest.cli.look import show_plan
 from palimpsest.errors import BudgetExceeded
 from palimpsest.privacy.shown import up
+from palimpsest.work.before import check_budget
+from palimpsest.work.context import open_workspace
+from palimpsest.work.plan import Cost, price_all, summarise_plan
 from tests.pipeline.place import Place
 
 pytestmark = [pytest.mark.xdist_group("pipeline"), pytest.mark.timeout(600)]
@@ -113,6 +115,15 @@ def test_rows_in_another_order_cost_nothing_and_plan_says_what_it_cannot_know(
     assert "0 or: a file is another one now, and only a run reads it." in printed
     assert "made again from answers that were paid for" in run_free(place)
     assert foretold(place).budget_cost == 0.0
+
+
+def test_the_plan_from_python_says_so_too(place: Place) -> None:
+    rewrite(place, shuffled)
+    plan = palimpsest.open(place.workspace).plan()
+    cost = next(line.cost for line in plan.summary.lines if line.stage == STAGE)
+    assert plan.frame.set_index("stage").loc[STAGE, "may be paid"]
+    for shown in (str(plan), plan._repr_html_()):
+        assert f"0 or {up(cost.budget_cost)}" in shown
 
 
 def test_rows_in_another_order_are_not_held_against_a_budget_that_is_used_up(place: Place) -> None:

@@ -10,9 +10,8 @@ from dvc.repo import Repo
 
 from bench import s3
 from bench.pages import ROOT, blocks
-from palimpsest.cli.context import environment, open_workspace
-from palimpsest.cli.graph import standings
 from palimpsest.graph.state import State
+from palimpsest.work.context import environment, open_workspace, standings
 from palimpsest.workspace import PAGE, STATEMENT
 from tests.pipeline.place import Place
 from tests.pipeline.test_file_modes import watched

@@ -132,7 +132,7 @@ def key(request: pytest.FixtureRequest, place: Place) -> str:
 
 def test_the_commands_refuse_it_before_anything_is_charged(place: Place, key: str, monkeypatch: pytest.MonkeyPatch):
     head = place.ledger.head()
-    monkeypatch.delattr("palimpsest.cli.run.forget_failed")  # with which `run` begins once its checks have passed
+    monkeypatch.delattr("palimpsest.work.run.forget_failed")  # with which `run` begins once its checks have passed
     for command in ("run", "plan"):
         done = CliRunner().invoke(app, [command, "--workspace", str(place.workspace)])
         assert done.exit_code == 1

@@ -16,7 +16,6 @@ import pytest
 from ruamel.yaml import YAML
 
 import stages.release
-from palimpsest.cli.context import asset_of
 from palimpsest.files import read_json, write_json
 from palimpsest.params.load import LEDGER_VARIABLE, ledger_url, load
 from palimpsest.params.schema import Params, ReleaseSettings
@@ -32,6 +31,7 @@ from palimpsest.records.world.facts import Canary, Facts
 from palimpsest.records.write import write_synthetic
 from palimpsest.report.release import bundle, word
 from palimpsest.report.release.keys import VARIABLE, new_key
+from palimpsest.work.context import asset_of
 from tests.reading import EVERYTHING, reading
 from tests.settings_file import demo, edit_settings, write_settings
 

@@ -9,11 +9,12 @@ from report_world import page_of, world_metrics, world_receipts
 from palimpsest.audit.label_fit import LabelFit
 from palimpsest.audit.statistics import Estimate, wilson
 from palimpsest.audit.utility import UtilityScores
-from palimpsest.cli.look import Compared, Comparison, fit_of_labels
+from palimpsest.cli.look import fit_of_labels
 from palimpsest.params.file import FILE
 from palimpsest.params.load import loads
 from palimpsest.records.record import Record
 from palimpsest.report.sections import utility
+from palimpsest.work.look import Compared, Comparison
 from stages.downstream_eval import Judges, Part
 
 PARAMS = loads(Path(FILE).read_text(encoding="utf-8"))

@@ -24,7 +24,7 @@ from ruamel.yaml import YAML
 
 import palimpsest.twins.shipped
 import stages.release
-from palimpsest.cli.verify_release import list_history
+from palimpsest.cli.release import list_history
 from palimpsest.errors import DataError, LedgerError, PalimpsestError, ParamsError
 from palimpsest.files import read_json, write_json
 from palimpsest.graph.taint import Flow, Node

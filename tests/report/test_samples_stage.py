@@ -185,7 +185,7 @@ def test_the_command_starts_it_as_stages_are_started_and_prints_the_path(
     place: Path, monkeypatch: pytest.MonkeyPatch, code: int, told: str
 ) -> None:
     started: list[Sequence[str]] = []
-    monkeypatch.setattr("palimpsest.cli.look.run_command", lambda command, *_: started.append(command) or code)
+    monkeypatch.setattr("palimpsest.work.look.run_command", lambda command, *_: started.append(command) or code)
     done = CliRunner().invoke(app, ["samples", "select3", "--rows", "7"])
     assert (done.exit_code, done.stdout.startswith(told) and bool(done.stdout) == bool(told)) == (code, True)
     assert started == [[sys.executable, "-P", "-m", "stages.samples", "7", "select3"]]

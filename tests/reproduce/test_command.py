@@ -12,7 +12,6 @@ from click.testing import Result
 from dp_accounting.dp_event import GaussianDpEvent
 from typer.testing import CliRunner
 
-from palimpsest.cli import run
 from palimpsest.cli.main import app
 from palimpsest.errors import ParamsError
 from palimpsest.files import read_json, write_json
@@ -20,6 +19,7 @@ from palimpsest.params.load import LEDGER_VARIABLE, read
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Run
 from palimpsest.privacy.planned import PlannedQuery
+from palimpsest.work import run
 from palimpsest.workspace import SECONDS
 from palimpsest_lab.commands import reproduce
 from palimpsest_lab.commands.reproduction import Asked, add_cells, make, params_of, place_of

@@ -232,6 +232,7 @@ class Matches:
 
     @cached_property
     def row(self) -> np.ndarray:
+        """The row of the corpus in which each match lies."""
         return self.corpus.row[self.position]
 
     @property

@@ -1,55 +1,91 @@
-"""`palimpsest ledger`: the books; with `export`, `import` and `merge-check` a whole ledger as a file."""
+"""The commands about the ledger: register, and ledger with its own."""
 
 import json
-import os
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated
 
+import typer
 from rich.markup import escape
 
-from palimpsest.cli.console import Rows, console, show, show_json
-from palimpsest.cli.context import Context, load_or_compute, open_workspace
-from palimpsest.errors import LedgerError
-from palimpsest.params.load import LEDGER_VARIABLE, ledger_url, read
-from palimpsest.privacy.ledger import exported
-from palimpsest.privacy.ledger.books import Books
-from palimpsest.privacy.ledger.exported import Comparison, compare_ledgers
-from palimpsest.privacy.ledger.ledger import Ledger
-from palimpsest.privacy.ledger.records import Balance, Charge
-from palimpsest.privacy.ledger.summary import Accounted, LedgerSummary, account_charges, ledger_summary
-from palimpsest.privacy.ledger.witness import Witnesses
+from palimpsest.cli.command import Commands, Json, Lost, Workspace
+from palimpsest.errors import ParamsError
 from palimpsest.privacy.shown import delta_up, down, up
-from palimpsest.workspace import PARAMS
+from palimpsest.work.console import Rows, console, show, show_json
 
-_SQLITE = b"SQLite format 3\0"  # what every such file begins with
+if TYPE_CHECKING:
+    from palimpsest.privacy.ledger.books import Books
+    from palimpsest.privacy.ledger.exported import Comparison
+    from palimpsest.privacy.ledger.records import Charge
+    from palimpsest.privacy.ledger.summary import LedgerSummary
+    from palimpsest.work.context import Context
+
+commands = typer.Typer()
+books = typer.Typer(cls=Commands)
+commands.add_typer(books, name="ledger")
 _DIVERGED = 1
 
 
-def show_ledger(
-    workspace: Path,
-    *,
-    verify: bool,
-    refund: str | None,
-    as_json: bool,
-    strike: int | None = None,
-    because: str | None = None,
+@commands.command()
+def register(
+    amend: Annotated[
+        bool, typer.Option("--amend", help="Set the cap to privacy.budget.epsilon of params.yaml.")
+    ] = False,
+    lost: Lost = False,
+    same_rows: Annotated[
+        str | None,
+        typer.Option(help="The owner's word that another data set in the ledger has the same rows: the reason."),
+    ] = None,
+    workspace: Workspace = Path(),
 ) -> None:
-    """Print every charge to the rows of the workspace's asset, and the faults of entries.
+    """Enter the data set of params.yaml into the ledger; makes the ledger where there is none."""
+    from palimpsest.work.ledger import register_asset
 
-    Optionally verify the chain, refund what never began, or strike a faulty entry by the owner's word.
-    """
-    context, out = open_workspace(workspace), console()
-    if refund is not None:
-        _give_back(context.ledger, context.asset.name, refund)
-    if strike is not None:
-        context.ledger.strike(context.asset.name, strike, because or "")
-    whole = context.ledger.books()
-    books = ledger_summary(whole, context.asset.name) if verify else summarise_books(context, whole)
-    if as_json:
-        print(json.dumps(books.to_json(), indent=2))
+    register_asset(workspace, amend=amend, lost=lost, same_rows=same_rows)
+
+
+@books.callback(invoke_without_command=True)
+def ledger(
+    context: typer.Context,
+    verify: Annotated[bool, typer.Option("--verify", help="Recompute the chain of hashes.")] = False,
+    refund: Annotated[
+        str | None, typer.Option("--refund", help="Give back a reservation that never began: its id.")
+    ] = None,
+    strike: Annotated[
+        int | None, typer.Option("--strike", help="Take out a faulty entry, by the owner's word: its number.")
+    ] = None,
+    because: Annotated[str | None, typer.Option("--because", help="With --strike: why, in a few words.")] = None,
+    as_json: Json = False,
+    workspace: Workspace = Path(),
+) -> None:
+    """Every charge to the data set's privacy budget."""
+    from palimpsest.privacy.ledger.summary import ledger_summary
+    from palimpsest.work.context import open_workspace
+    from palimpsest.work.ledger import give_back, summarise_books
+
+    if context.invoked_subcommand is not None:
+        if (verify, refund, strike, because, as_json, workspace) != (False, None, None, None, False, Path()):
+            raise ParamsError("An option of `palimpsest ledger` stands before its command.", "Put it behind that.")
         return
+    opened = open_workspace(workspace)
+    if refund is not None:
+        give_back(opened.ledger, opened.asset.name, refund)
+    if strike is not None:
+        opened.ledger.strike(opened.asset.name, strike, because or "")
+    whole = opened.ledger.books()
+    summary = ledger_summary(whole, opened.asset.name) if verify else summarise_books(opened, whole)
+    if as_json:
+        print(json.dumps(summary.to_json(), indent=2))
+        return
+    _print_books(opened, whole, summary)
+    if verify:
+        console().print(f"Chain of {summary.entries} entries: whole. Head {summary.head}.")
+
+
+def _print_books(context: "Context", whole: "Books", books: "LedgerSummary") -> None:
+    from palimpsest.work.ledger import describe_total
+
+    out = console()
     show(out, _table(books, whole.charges(context.asset.name)))
     out.print(
         f"Asset {books.asset} at {escape(context.ledger.place)}: "
@@ -61,58 +97,9 @@ def show_ledger(
         out.print(f"[yellow]{escape(said)}[/yellow]", soft_wrap=not out.is_terminal)
     if books.after_loss:
         out.print("[yellow]An earlier ledger of this data set is lost: what it spent is in no total here.[/yellow]")
-    if verify:
-        out.print(f"Chain of {books.entries} entries: whole. Head {books.head}.")
 
 
-def describe_total(books: Books, name: str) -> Iterator[str]:
-    """Yield what must be said beside a total: whose charges it adds up, and which entries are faulty."""
-    if others := books.names(name):
-        yield f"That is the sum over {name} and the names with the same rows: {', '.join(others)}."
-    for other in books.other_units(name):
-        asset, spent = books.asset(other), books.balance(other).spent
-        yield (
-            f"The same rows are {other}, for one {asset.unit}: epsilon {up(spent)} at delta {delta_up(asset.delta)} "
-            "was spent there beside it. It is in no sum, for the unit of privacy is another."
-        )
-    for fault in books.faults(name):
-        if fault.struck is not None:
-            yield f"Struck: {fault}. The owner's reason: {fault.struck}"
-        else:
-            counts = "it fills the budget" if fault.fills else "it counts at what covers it"
-            yield f"Faulty: {fault}; {counts}, until `palimpsest ledger --strike {fault.seq} --because REASON`."
-
-
-def summarise_books(context: Context, books: Books) -> LedgerSummary:
-    """Return the books for display: the same entries' result when last shown; `--verify` works it out anew."""
-
-    def worked_out() -> dict[str, Any]:
-        found = account_charges(books, context.asset.name)
-        return {"balance": asdict(found.balance), "epsilons": found.epsilons}
-
-    body = load_or_compute(context.workspace, "ledger", [context.asset.name, books.head], worked_out)
-    balance = Balance(**{**body["balance"], "used": tuple(body["balance"]["used"])})
-    return ledger_summary(books, context.asset.name, Accounted(balance, body["epsilons"]))
-
-
-def _give_back(ledger: Ledger, asset: str, charge_id: str) -> None:
-    """Refund one reservation that never began.
-
-    Raises:
-        LedgerError: if there is no such charge, it has begun, or a process is at its run.
-    """
-    found = [one for one in ledger.charges(asset) if one.asset == asset and one.id.startswith(charge_id)]
-    if len(found) == 1:
-        with ledger.lock_run(asset, found[0].run_key):
-            if ledger.refund(found):
-                return
-    raise LedgerError(
-        f"No single charge that starts with {charge_id!r} can be given back.",
-        "Name one that is `reserved`: what has begun stays charged for ever.",
-    )
-
-
-def _table(books: LedgerSummary, charges: Iterable[Charge]) -> Rows:
+def _table(books: "LedgerSummary", charges: "Iterable[Charge]") -> Rows:
     """Return one row per charge, with the steps that have begun; two or three lines, so that it fits on 80 columns."""
     known = {charge.id: charge for charge in charges}
     steps = {key: f"\n{one.steps_begun} of {one.steps} steps" for key, one in known.items() if one.steps}
@@ -129,26 +116,34 @@ def _table(books: LedgerSummary, charges: Iterable[Charge]) -> Rows:
     return Rows("Charges", headings, rows, left=headings)
 
 
-def _address(workspace: Path) -> str:
-    """Return the address of the workspace's ledger; without a workspace, only PALIMPSEST_LEDGER gives it."""
-    given = os.environ.get(LEDGER_VARIABLE)
-    if given and not (workspace / PARAMS).is_file():
-        return _url(given)
-    return ledger_url(read(workspace), workspace)
+@books.command("export")
+def export_ledger(
+    file: Annotated[Path, typer.Argument(help="A file that is not there yet, outside every workspace.")],
+    workspace: Workspace = Path(),
+) -> None:
+    """Write the whole ledger, keys and all, into a file of JSON lines that ends with its own hash."""
+    from palimpsest.privacy.ledger import exported
+    from palimpsest.privacy.ledger.ledger import Ledger
+    from palimpsest.work.ledger import address_of
 
-
-def write_export(workspace: Path, path: Path) -> None:
-    """Write the whole ledger into a file, and print its number of entries and its head."""
-    ledger = Ledger.open(_address(workspace)).export()
-    exported.write(ledger, path)
-    print(f"{path}: {len(ledger.chain.entries)} entries; head {ledger.chain.head.hash}")
+    ledger = Ledger.open(address_of(workspace)).export()
+    exported.write(ledger, file)
+    print(f"{file}: {len(ledger.chain.entries)} entries; head {ledger.chain.head.hash}")
     print("It holds the keys of the data sets: keep it as private as the ledger.")
 
 
-def read_import(workspace: Path, path: Path) -> None:
-    """Write a file's ledger into an empty one, and print what each data set has spent."""
-    read_from = exported.read(path)
-    ledger = Ledger.create(_address(workspace))
+@books.command("import")
+def import_ledger(
+    file: Annotated[Path, typer.Argument(help="What `palimpsest ledger export` wrote.")],
+    workspace: Workspace = Path(),
+) -> None:
+    """Write an exported ledger into one that holds nothing, such as a new database; its chain must hold."""
+    from palimpsest.privacy.ledger import exported
+    from palimpsest.privacy.ledger.ledger import Ledger
+    from palimpsest.work.ledger import address_of
+
+    read_from = exported.read(file)
+    ledger = Ledger.create(address_of(workspace))
     books = ledger.take_in(read_from)
     print(f"{ledger.place}: {books.entries} entries; head {books.head}")
     for name in books.chain.keys:
@@ -157,17 +152,47 @@ def read_import(workspace: Path, path: Path) -> None:
     print("Use this ledger from now on, everywhere, and put the one that it was copied from away: each counts alone.")
 
 
-def check_merge(one: str, other: str, *, as_json: bool = False) -> int:
-    """Print where two ledgers diverge and what both have spent; return 1 if they diverged, else 0."""
-    found = compare_ledgers(_books(one), _books(other))
+@books.command("team")
+def cap_team(
+    team: Annotated[str, typer.Argument(help="Its name, which is public; a run says it in PALIMPSEST_TEAM.")],
+    epsilon: Annotated[float, typer.Argument(help="Cap on the epsilon of all that this team is charged.")],
+    workspace: Workspace = Path(),
+) -> None:
+    """Give a team that shares the data set a cap of its own; from the first one on, every run names a team."""
+    from palimpsest.work.context import open_workspace
+
+    context = open_workspace(workspace)
+    context.ledger.cap_team(context.asset.name, team, epsilon)
+    print(f"{context.asset.name}: team {team} may spend epsilon {epsilon:g} of the {context.asset.epsilon:g} of all")
+
+
+@books.command("roles")
+def roles() -> None:
+    """The SQL that makes owner, analyst and auditor of a ledger on PostgreSQL: `palimpsest ledger roles | psql`."""
+    from importlib.resources import files
+
+    print((files("palimpsest.privacy.ledger") / "roles.sql").read_text(encoding="utf-8"), end="")
+
+
+@books.command("merge-check")
+def merge_check(
+    one: Annotated[str, typer.Argument(help="A ledger: an exported file, a SQLite file, or the URL of a database.")],
+    other: Annotated[str, typer.Argument(help="Another one.")],
+    as_json: Json = False,
+) -> None:
+    """Where two ledgers part, and what both have spent together. Nothing is merged; exit status 1 where they part."""
+    from palimpsest.privacy.ledger.exported import compare_ledgers
+    from palimpsest.work.ledger import books_at
+
+    found = compare_ledgers(books_at(one), books_at(other))
     if as_json:
         show_json(found)
     else:
-        _print(found, one, other)
-    return _DIVERGED if found.diverged else 0
+        _print_comparison(found, one, other)
+    raise typer.Exit(_DIVERGED if found.diverged else 0)
 
 
-def _print(found: Comparison, one: str, other: str) -> None:
+def _print_comparison(found: "Comparison", one: str, other: str) -> None:
     print(f"{found.shared} entries alike; then {found.own[0]} of {one} alone and {found.own[1]} of {other} alone")
     for each in found.sums:
         verdict = "within the cap" if each.fits else "beyond the cap"
@@ -178,7 +203,7 @@ def _print(found: Comparison, one: str, other: str) -> None:
     print(_advice(found, one, other))
 
 
-def _advice(found: Comparison, one: str, other: str) -> str:
+def _advice(found: "Comparison", one: str, other: str) -> str:
     if found.diverged:
         return (
             f"They part at entry {found.shared + 1}: neither says what was spent, and nothing was merged. Stop both, "
@@ -187,21 +212,3 @@ def _advice(found: Comparison, one: str, other: str) -> str:
     if found.own == (0, 0):
         return "They are one ledger."
     return f"{other if found.own[1] else one} goes on from the other, which is an old copy: put that away."
-
-
-def _books(place: str) -> Books:
-    path = Path(place)
-    if "://" not in place and not _is_database(path):
-        return Books(exported.read(path).chain, place, Witnesses(path.parent))
-    return Ledger.open(_url(place)).unchecked_books()
-
-
-def _is_database(path: Path) -> bool:
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return file.read(len(_SQLITE)) == _SQLITE
-
-
-def _url(place: str) -> str:
-    return place if "://" in place else f"sqlite:///{Path(place).expanduser().resolve()}"

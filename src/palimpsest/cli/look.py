@@ -1,293 +1,310 @@
-"""`palimpsest report`, `samples` and `compare`: the final table, the pages, and variants or workspaces side by side."""
+"""The commands that look, and change nothing: plan, status, report, sample, samples and compare."""
 
 import json
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from functools import partial
-from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.markup import escape
-from rich.table import Table
+import typer
 
-from palimpsest.audit.inconclusive import read_inconclusive
-from palimpsest.audit.label_fit import LabelFit
-from palimpsest.audit.statistics import Estimate, difference
-from palimpsest.cli.console import Rows, console, show, show_json, table
-from palimpsest.cli.context import environment, open_workspace
-from palimpsest.cli.repro import run_command
+from palimpsest.cli.command import Json, Workspace, end
 from palimpsest.errors import DataError, ParamsError
-from palimpsest.files import read_json, write_text
+from palimpsest.files import write_text
+from palimpsest.graph.state import State
+from palimpsest.methods.registry import METHODS, method
+from palimpsest.methods.shared.method import PlanTable
 from palimpsest.params.file import FILE
-from palimpsest.params.load import load, read
-from palimpsest.privacy.receipt import read_receipt
-from palimpsest.privacy.shown import delta_up, down, up
-from palimpsest.report.formats import MISSING, number, percent, points, shown_epsilon
-from palimpsest.report.results import measured_subjects
-from palimpsest.report.row import BASELINES, FinalTable, Fraction, Membership, Row
-from palimpsest.workspace import INTERNAL, METRICS, PAGE, RECEIPTS, SAMPLES, SUMMARY
+from palimpsest.privacy.shown import delta_down, delta_up, down, up
+from palimpsest.records.picked import pick_rows
+from palimpsest.records.record import Record
+from palimpsest.report.formats import MISSING, number, percent, shown_epsilon
+from palimpsest.work.console import Rows, console, show, show_json
+from palimpsest.workspace import SAMPLES, SYNTHETIC
 
-_Columns = Sequence[tuple[str, Callable[[Row], str]]]
+if TYPE_CHECKING:
+    from palimpsest.audit.statistics import Estimate
+    from palimpsest.work.look import Compared, Comparison, Difference, Scored, Scores
+    from palimpsest.work.plan import Cost, PlanLine, PlanSummary
 
-_ONE_TABLE = 120  # columns of text that the whole result needs to fit on a line
-_MARKS = {"membership": "", "text_membership": "rows "}
-_ROWS = 10_000
-CHOICE = (
-    "To choose by accuracy on real test rows, or by audits, is to choose by private rows: no epsilon counts it, and "
-    "nothing is charged for it. A variant of method choose charges its choice. To choose by public scores "
-    "(dataset.public_test), or by synthetic rows alone, is free."
-)
-_RULE = (
-    "≈ names rows of the same workspace whose difference may be noise: its 95% interval, by the normal approximation "
-    "from both intervals as if they were independent, holds 0. All are scored on the same test rows, so a paired "
-    "interval would mostly be narrower. The best of many looks better than it is."
-)
-
-
-def show_report(workspace: Path, *, as_json: bool = False) -> None:
-    """Print the final table, what is left of the budget, and the report's path; or the content of the table as JSON.
-
-    Raises:
-        DataError: if there is no report yet.
-    """
-    context, out = open_workspace(workspace), console()
-    found = read_table(workspace)
-    if as_json:
-        print(json.dumps(found.to_json(), indent=2, ensure_ascii=False))
-        return
-    rows = found.rows
-    show_conclusions(found)
-    for part in result_tables(rows, out.width):
-        out.print(part)
-    refuted = [row.variant for row in rows if row.role == "release" and row.verdict == "refuted"]
-    for name in refuted:
-        out.print(f"[bold red]An attack refuted the privacy claim of {escape(name)}: a proof or the code is wrong.[/]")
-    out.print(
-        "Second lines are 95% intervals. n-gram excess is in percentage points: members minus a holdout; p: by chance."
-    )
-    balance = context.ledger.balance(context.asset.name)
-    out.print(
-        f"Budget left: epsilon [bold]{down(balance.left)}[/bold] of {balance.cap:g} at delta "
-        f"{delta_up(context.asset.delta)} ({up(balance.spent)} spent)."
-    )
-    out.print(f"Report (private zone): [bold]{escape(str(page_of(workspace)))}[/bold]", soft_wrap=True)
-
-
-def page_of(workspace: Path) -> Path:
-    """The page's absolute path. It ends with `.html` where DVC has put a link there to a file of its cache, too."""
-    return workspace.resolve() / PAGE
-
-
-def read_table(workspace: Path) -> FinalTable:
-    """Return the final table, or that of the first page, as stage `report` wrote it.
-
-    Raises:
-        DataError: there is none yet, or it is not what this version writes.
-    """
-    path = workspace / SUMMARY
-    if not path.is_file():
-        raise DataError("There is no report yet.", "Make it with `palimpsest run`.")
-    with guard_reading(path):
-        return FinalTable.from_json(read_json(path))
-
-
-@contextmanager
-def guard_reading(path: Path) -> Iterator[None]:
-    """Report errors of the block, which reads what a stage wrote there, as errors of that file.
-
-    Raises:
-        DataError: the file is torn, or of another version.
-    """
-    try:
-        yield
-    except (AttributeError, KeyError, TypeError, ValueError):
-        raise DataError(
-            f"The file {str(path)!r} is not what this version writes.", "Make it again with `palimpsest run`."
-        ) from None
-
-
-def show_conclusions(found: FinalTable) -> None:
-    """Print a sentence or two about each release, which audits came to no result, and what is still to be measured."""
-    out = console()
-    for name, sentence in found.conclusions.items():
-        out.print(f"[bold]{escape(name)}[/bold]: {escape(sentence)}", soft_wrap=True)
-    for sentence in found.unsettled:
-        out.print(f"[bold yellow]{escape(sentence)}[/]", soft_wrap=True)
-    if found.coming:
-        out.print(f"Still to come: {escape('; '.join(found.coming))}.", soft_wrap=True)
-
-
-def result_tables(rows: Sequence[Row], width: int) -> list[Table]:
-    """Return the final table or, if it does not fit on a line, its two halves: usefulness, then attacks."""
-    first: _Columns = [("variant", lambda row: escape(row.variant)), ("ε", _epsilon)]
-    useful, attacked = _utility_columns(rows), _AUDIT
-    if width >= _ONE_TABLE:
-        return [_table("Result", [*first, *useful, *attacked], rows)]
-    return [_table("Result: utility", [*first, *useful], rows), _table("Result: audit", [*first, *attacked], rows)]
-
-
-def _table(title: str, columns: _Columns, rows: Iterable[Row]) -> Table:
-    made = table(title)
-    for heading, _ in columns:
-        made.add_column(heading, overflow="fold", vertical="top")
-    for row in rows:
-        made.add_row(*(cell(row) for _, cell in columns))
-    return made
-
-
-def _epsilon(row: Row) -> str:
-    return shown_epsilon(row.epsilon_proved, row.token_epsilon, row.role)
-
-
-def _utility_columns(rows: Sequence[Row]) -> _Columns:
-    """Return two columns per evaluator, and one if it predicts tokens."""
-    names = list(dict.fromkeys(score.evaluator for row in rows for score in row.scores))
-    foretold = [name for name in names if any(_perplexity(row, name) != MISSING for row in rows)]
-    shares = [
-        (f"{heading}\n{name}", lambda row, name=name, field=field: _ratio(row, name, field))  # type: ignore[misc]
-        for name in names
-        for heading, field in (("retention", "retention"), ("gap closed", "gap_closed"))
-    ]
-    return [*shares, *((f"perplexity\n{name}", partial(_perplexity, evaluator=name)) for name in foretold)]
-
-
-def _perplexity(row: Row, evaluator: str) -> str:
-    score = row.score(evaluator)
-    found = None if score is None else score.perplexity
-    return MISSING if found is None else f"{number(found.value)}\n{number(found.low)} to {number(found.high)}"
-
-
-def _ratio(row: Row, evaluator: str, field: str) -> str:
-    score = row.score(evaluator)
-    if score is None or (field == "gap_closed" and row.role in BASELINES):
-        return MISSING
-    found = score.gap_closed if field == "gap_closed" else score.retention
-    if found is None:
-        return "n/a"
-    return f"{percent(found.value)}\n{100 * found.low:.0f} to {percent(found.high, 0)}"
-
-
-def _membership(row: Row) -> str:
-    """Return the model's AUC and its interval, the AUC of other attacks, and the verdict over all of them."""
-    lines = [line for name, audit in row.audits.items() for line in _auc(_MARKS[name], audit.auc)]
-    lines += [f"{_MARKS[name]}inconclusive" for name in row.unsettled_attacks]
-    return "\n".join([*lines, str(row.verdict)]) if lines else MISSING
-
-
-def _auc(mark: str, auc: Estimate) -> list[str]:
-    interval = [] if mark else [f"{auc.low:.3f} to {auc.high:.3f}"]
-    return [f"{mark}{auc.value:.3f}", *interval]
-
-
-def _excess(row: Row) -> str:
-    if row.ngram_excess is None:
-        return MISSING
-    if not row.ngram_excess.judges:
-        return "cannot judge"
-    rate = row.ngram_excess.rate
-    return f"{points(rate.value)}\n{points(rate.low)} to {points(rate.high)}\np = {number(row.ngram_excess.p, 2)}"
-
-
-def _share(found: Fraction | None) -> str:
-    return MISSING if found is None else f"{found.count}/{found.total}"
-
-
-_AUDIT: _Columns = (
-    ("membership\nAUC", _membership),
-    ("5-gram\nexcess", _excess),
-    ("facts\ncarried", lambda row: _share(row.facts_carried)),
-    ("facts\nleaked", lambda row: _share(row.individual_leaked)),
-    ("canaries\nleaked", lambda row: _share(row.canaries_leaked)),
-)
-
-
-def write_samples(workspace: Path, variants: Sequence[str] = (), *, rows: int = _ROWS) -> int:
-    """Write the page and print its path; return the exit status.
-
-    A process of its own reads the rows, started as stages are: there neither an error nor a library quotes one.
-
-    Args:
-        variants: the variants, and rows at epsilon 0, to show; none means all that have rows.
-        rows: of each variant, drawn at random where it has more.
-
-    Raises:
-        ParamsError: this is no workspace.
-    """
-    done = f"Samples (private zone): {(workspace / SAMPLES).resolve()}"
-    return run_private(workspace, "stages.samples", [str(rows), *variants], done)
-
-
-def run_private(workspace: Path, program: str, told: Sequence[str], done: str) -> int:
-    """Run a program of the private zone as stages are run, print a line when it is done, and return the exit status."""
-    load(workspace)
-    code = run_command([sys.executable, "-P", "-m", program, *told], workspace, environment())
-    if code == 0 and done:
-        print(done, flush=True)
-    return code
-
-
+commands = typer.Typer()
+_STATES = {"cached": "up to date", "restorable": "restorable, free", "will run": "will run"}
 _Place = tuple[str, str, str]
 
 
-@dataclass(frozen=True)
-class Scored:
-    """The score of one row by one evaluator.
+@commands.command()
+def plan(as_json: Json = False, workspace: Workspace = Path()) -> None:
+    """What would run and why, what it costs and whether it fits the budget, before a row is read."""
+    show_plan(workspace, as_json=as_json)
 
-    Attributes:
-        workspace: as it was named.
-        variant: or a baseline: real, public_only, public_lm.
-        role: by its receipt, release or reference; for a baseline its name.
-        method: None for a baseline.
-        epsilon: proved, by its receipt; None if it has none.
-        token_epsilon: of one word, where a method protects only words.
-        accuracy: on real test rows, with its 95 % interval.
+
+def show_plan(workspace: Path, *, as_json: bool = False) -> None:
+    """Print what would run and why, the cost of it by both accountants and to the budget, and what would be left."""
+    from palimpsest.work.plan import plan_workspace
+
+    summary = plan_workspace(workspace)
+    if as_json:
+        show_json(summary)
+        return
+    _print_plan(summary)
+
+
+def _print_plan(summary: "PlanSummary") -> None:
+    out = console()
+    for flag in summary.flags:
+        out.print(f"[yellow]flag:[/yellow] {flag}", soft_wrap=True)
+    for columns in dict.fromkeys(known.columns for known in METHODS):
+        if shown := [line for line in summary.lines if method(line.method).columns is columns]:
+            show(out, plan_table(columns, shown, whole=not out.is_terminal))
+    if out.is_terminal:
+        for line in summary.lines:
+            if reason := _reason(line):
+                out.print(f"{line.stage} {line.state}: {reason}.", markup=False)
+    for text in _describe_plan(summary):
+        out.print(text, markup=False, soft_wrap=not out.is_terminal)
+
+
+def _describe_plan(summary: "PlanSummary") -> Iterator[str]:
+    """Yield the sentences under the tables of a plan."""
+    from palimpsest.work.plan import MAY_BE_PAID, budget_sentence
+
+    for line in summary.lines:
+        yield from (f"{line.cost.name}: {note}" for note in line.cost.notes)
+    others = ", ".join(f"{count} {state}" for state, count in summary.others.items())
+    yield f"Stages that spend nothing: {others}."
+    if summary.minutes:
+        measured, total = len(summary.minutes), _time(sum(summary.minutes.values()))
+        yield f"Expected: {total} for what was measured here, {measured} of {measured + summary.unmeasured} stages."
+    yield budget_sentence(summary)
+    if any(line.cost.may_be_paid for line in summary.lines):
+        yield MAY_BE_PAID
+    if summary.fits:
+        yield f"After them, what is released will say: {summary.states}"
+    if team := summary.team:
+        yield (
+            f"Share of team {team.name}: epsilon {team.cap:g}; spent {up(team.spent)}, after the pending runs "
+            f"{up(team.after)}: {'fits' if team.fits else 'does not fit'}."
+        )
+    if summary.beside:
+        yield (
+            f"Deltas that no event carries: {delta_up(summary.beside)} after the pending runs, of at most "
+            f"{delta_down(summary.most_beside)}."
+        )
+    yield (
+        "Budget cost: what one run adds to the data set's total. It is above the variant's own epsilon because the "
+        "total also holds for plans chosen after looking at earlier results; several costs do not simply add up."
+    )
+    yield (
+        "A cached or restorable model spends nothing; one that runs again is charged again. A discriminator's epsilon "
+        "counts the language model that it builds on. Whatever is drawn from a model is free."
+    )
+
+
+def plan_table(columns: PlanTable, lines: "Sequence[PlanLine]", *, whole: bool) -> Rows:
+    """Return one table for the methods that share columns; with `whole`, it has the reasons of each row, too."""
+    headings = (columns.row, *(column.heading for column in columns.columns), "epsilon", "epsilon\nRDP", "budget\ncost")
+    rows = []
+    for line in lines:
+        shown = partial(_format_first, line.cost)
+        title = line.stage if whole else line.cost.name
+        cells = [_title(title, line, columns), *(column.cell(shown) for column in columns.columns)]
+        rows.append([*cells, *_prices(line), _state(line), *([_reason(line)] if whole else [])])
+    names = (*headings, "state", *(["why"] if whole else []))
+    colours = (("infeasible", "red"),)
+    return Rows("Plan: no private row was read", names, rows, left=(columns.row, "state"), colours=colours)
+
+
+def _title(title: str, line: "PlanLine", columns: PlanTable) -> str:
+    """The model or variant, its method, and what is drawn from it without a further charge."""
+    lines = [title, f"{line.method} {line.purpose}"]
+    lines += [_format_first(line.cost, columns.way)] if columns.way else []
+    return "\n".join([*lines, *([f"draws: {', '.join(line.draws)}"] if line.draws else [])])
+
+
+def _format_first(cost: "Cost", *keys: str, digits: int = 3) -> str:
+    """The first of these numbers that the plan has."""
+    return number(next((cost.numbers[key] for key in keys if key in cost.numbers), None), digits)
+
+
+def _prices(line: "PlanLine") -> list[str]:
+    """Epsilon by the plan's own accountant and by RDP, and the cost to the budget."""
+    cost = line.cost
+    if not cost.feasible:
+        return [MISSING] * 3
+    adds = "0 or\n" * cost.may_be_paid + up(cost.budget_cost)
+    return [f"{_plan_epsilon(cost.epsilon)}\n({cost.accountant})", _plan_epsilon(cost.epsilon_rdp), adds]
+
+
+def _state(line: "PlanLine") -> str:
+    if not line.cost.feasible:
+        return "infeasible"
+    return f"{line.state}\n{_time(line.minutes)}" if line.state == State.RUNS else line.state
+
+
+def _time(minutes: float | None) -> str:
+    if minutes is None:
+        return f"{MISSING} min"
+    return f"{minutes:.1f} min" if minutes >= 1.0 else f"{60 * minutes:.0f} s"
+
+
+def _reason(line: "PlanLine") -> str:
+    """Return why it is not cached, in words."""
+    before = [f"it needs {', '.join(line.after)}, which will run"] if line.after else []
+    return "; ".join([*dict.fromkeys(line.why), *before]) if line.state != State.CACHED else ""
+
+
+def _plan_epsilon(value: float | None) -> str:
+    return "∞" if value is None else up(value)
+
+
+@commands.command()
+def status(as_json: Json = False, workspace: Workspace = Path()) -> None:
+    """Which stages are up to date, and what is left of the budget."""
+    from palimpsest.work.context import open_workspace
+    from palimpsest.work.look import summarise_status
+
+    summary = summarise_status(open_workspace(workspace))
+    if as_json:
+        show_json(summary)
+        return
+    out = console()
+    rows = [[one.name, _STATES[one.state]] for one in summary.stages]
+    show(out, Rows("", ("stage", "state"), rows, ("stage", "state"), (("will run", "yellow"), ("up to date", "green"))))
+    out.print(
+        f"Budget of {summary.asset}: epsilon {up(summary.spent)} spent, {down(summary.left)} left of {summary.cap:g} "
+        f"at delta {delta_up(summary.delta)}.",
+        soft_wrap=not out.is_terminal,
+    )
+    for said in summary.said:
+        out.print(said, markup=False, soft_wrap=not out.is_terminal)
+
+
+@commands.command()
+def report(as_json: Json = False, workspace: Workspace = Path()) -> None:
+    """The final table, and where the pages are."""
+    from palimpsest.work.look import show_report
+
+    show_report(workspace, as_json=as_json)
+
+
+@commands.command()
+def sample(
+    variant: Annotated[str | None, typer.Argument(help="Whose rows; none: the one that there is.")] = None,
+    rows: Annotated[int, typer.Option(min=1, help="Rows of each label; without labels, rows in all.")] = 3,
+    label: Annotated[str | None, typer.Option(help="Rows of this label alone.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The same rows each time; none: others.")] = None,
+    reference: Annotated[
+        bool, typer.Option("--reference", help="The owner's word: rows of a reference, too, on a terminal alone.")
+    ] = False,
+    as_json: Json = False,
+    workspace: Workspace = Path(),
+) -> None:
+    """Some synthetic rows of a variant. To share them, release them: `palimpsest run release`."""
+    from palimpsest.params.load import read
+    from palimpsest.params.sources import describe_public_rows
+    from palimpsest.records.write import read_synthetic
+    from palimpsest.work.look import find_only, require_there
+
+    params = read(workspace)
+    name = variant or find_only(params, workspace)
+    require_there(params, workspace, name)
+    _require_shown(workspace, name, reference=reference)
+    data = params.dataset
+    records = read_synthetic(workspace / SYNTHETIC / name, data.text, data.label)
+    if label is not None:
+        records = [record for record in records if record.label == label]
+        if not records:
+            known = f"Its labels are {', '.join(data.labels)}." if data.labels else "Leave --label out."
+            raise ParamsError(f"--label is {label!r}: no row of {name} has it.", known)
+    chosen = pick_rows(records, rows, by_label=bool(data.labels), seed=seed)
+    if as_json:
+        print(json.dumps([asdict(record) for record in chosen], indent=2, ensure_ascii=False))
+        return
+    _print_rows(chosen)
+    if copied := describe_public_rows(params, [name]):
+        print(f"note: {copied}")
+
+
+def on_a_terminal() -> bool:
+    """Whether a person reads the output now, and it lands in no file."""
+    return sys.stdout.isatty()
+
+
+def _require_shown(workspace: Path, name: str, *, reference: bool) -> None:
+    """Raise DataError where rows may not be shown here.
+
+    Guarantee: rows whose receipt does not let them leave, such as a reference's, are shown only on a terminal, and
+    there on the owner's word.
     """
+    from palimpsest.work.look import may_be_shown, require_shareable
 
-    workspace: str
-    variant: str
-    role: str
-    method: str | None
-    epsilon: float | None
-    token_epsilon: float | None
-    evaluator: str
-    accuracy: Estimate
+    if not reference:
+        require_shareable(workspace, name, "--reference shows them on your terminal")
+    elif not may_be_shown(workspace, name) and not on_a_terminal():
+        raise DataError(f"The rows of {name} are private, and standard output is no terminal.", "Look at them on one.")
 
 
-@dataclass(frozen=True)
-class Difference:
-    """Two rows of one workspace by one evaluator.
+def _print_rows(records: Sequence[Record]) -> None:
+    """Print each row on a line, under its label, without characters that would control a terminal."""
+    heading = None
+    for record in records:
+        if record.label != heading:
+            print(f"{_strip_controls(record.label or '')}:")
+            heading = record.label
+        print(f"  {_strip_controls(record.text)}")
+    sys.stdout.flush()
 
-    Attributes:
-        value: the first's accuracy minus the second's, with its 95 % interval.
-        noise: whether that interval holds 0.
+
+def _strip_controls(text: str) -> str:
+    return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
+
+
+@commands.command("samples")
+def browse(
+    variants: Annotated[list[str] | None, typer.Argument(help="Which; none: all, and the baselines.")] = None,
+    rows: Annotated[
+        int, typer.Option(min=1, help="Most rows of each variant, drawn at random where it has more.")
+    ] = 10_000,
+    workspace: Workspace = Path(),
+) -> None:
+    """A page to look through rows with: each beside the nearest private row. It is private; its path is printed."""
+    from palimpsest.work.look import run_private
+
+    done = f"Samples (private zone): {(workspace / SAMPLES).resolve()}"
+    end(run_private(workspace, "stages.samples", [str(rows), *(variants or [])], done))
+
+
+@commands.command()
+def compare(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[VARIANT...|WORKSPACE...]", help="Which; none: all of this one, and the baselines."),
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the scores with their intervals: a file that ends with .svg.")
+    ] = None,
+    as_json: Json = False,
+    workspace: Workspace = Path(),
+) -> None:
+    """The variants side by side: epsilon, utility, gain over public text alone, attacks. Of the private zone.
+
+    With folders of workspaces, or --plot, the scores of all of them by each evaluator, and which differences are noise.
     """
-
-    workspace: str
-    evaluator: str
-    first: str
-    second: str
-    value: Estimate
-    noise: bool
-
-
-@dataclass(frozen=True)
-class _Scores:
-    """The output of `palimpsest compare WORKSPACE ... --json`."""
-
-    zone: str
-    scores: tuple[Scored, ...]
-    differences: tuple[Difference, ...]
-    rule: str
-    choice: str
-
-
-def is_workspace(name: str) -> bool:
-    """Whether an argument of `compare` names a folder with a params.yaml, and not a variant."""
-    return (Path(name) / FILE).is_file()
+    names = names or []
+    variants = [name for name in names if not (Path(name) / FILE).is_file()]
+    folders = [Path(name) for name in names if name not in variants]
+    if folders and variants:
+        raise ParamsError(
+            f"{variants[0]!r} is no workspace, and others are.", "Name workspaces alone, or variants alone."
+        )
+    if folders or plot is not None:
+        once = list({folder.resolve(): folder for folder in folders}.values())
+        show_scores(once or [workspace], variants, plot=plot, as_json=as_json)
+    else:
+        _show_comparison(workspace, variants, as_json=as_json)
 
 
 def show_scores(
@@ -299,9 +316,11 @@ def show_scores(
         DataError: nothing was measured yet.
         ParamsError: a workspace has no params.yaml, a named row was never measured, or the drawing is no SVG.
     """
+    from palimpsest.work.look import CHOICE, RULE, scores_of
+
     if plot is not None and plot.suffix != ".svg":
         raise ParamsError(f"--plot is {str(plot)!r}.", "Name a file that ends with .svg.")
-    found = _scores_of(workspaces, variants)
+    found = scores_of(workspaces, variants)
     if plot is not None:
         write_text(plot, _draw_chart(found.scores))
     if as_json:
@@ -309,84 +328,21 @@ def show_scores(
         return
     out = console()
     show(out, _score_table(found))
-    for text in (_RULE, CHOICE, *([f"written: {plot}; it is private, as the test rows are"] if plot else [])):
+    for text in (RULE, CHOICE, *([f"written: {plot}; it is private, as the test rows are"] if plot else [])):
         out.print(text, markup=False, soft_wrap=True)
 
 
-def score_file(workspace: Path, variant: str) -> Path:
-    """Return the file of the scores of a variant, or a baseline, once it was evaluated."""
-    return workspace / METRICS / variant / "utility.json"
-
-
-def _scores_of(workspaces: Sequence[Path], variants: Sequence[str] = ()) -> _Scores:
-    """Return the scores of the workspaces as values."""
-    every = [one for workspace in workspaces for one in _read_scores(workspace)]
-    if not every:
-        raise DataError("Nothing was scored there yet.", "Run `palimpsest run`, or `palimpsest sweep`, first.")
-    require_measured(variants, dict.fromkeys(one.variant for one in every))
-    found = tuple(one for one in every if not variants or one.variant in variants)
-    return _Scores(INTERNAL, found, tuple(_differences(found)), _RULE, CHOICE)
-
-
-def require_measured(variants: Sequence[str], measured: Collection[str]) -> None:
-    """Refuse a name that was not measured.
-
-    Raises:
-        ParamsError: there is one.
-    """
-    for name in variants:
-        if name not in measured:
-            raise ParamsError(
-                f"VARIANT is {name!r}, which was not measured.", f"Name some of {', '.join(measured)}, or none for all."
-            )
-
-
-def _read_scores(workspace: Path) -> Iterator[Scored]:
-    """Yield the scores on disk of the variants that run and the baselines."""
-    params = read(workspace)
-    for variant, path in ((name, score_file(workspace, name)) for name in measured_subjects(params)):
-        if not path.is_file():
-            continue
-        row, (role, epsilon, token_epsilon) = params.variants.get(variant), _read_guarantee(workspace, variant)
-        method = None if row is None else row.method
-        for evaluator, accuracy in _accuracies(path).items():
-            yield Scored(str(workspace), variant, role, method, epsilon, token_epsilon, evaluator, accuracy)
-
-
-def _accuracies(path: Path) -> dict[str, Estimate]:
-    """Return evaluator -> accuracy; empty where there is no result."""
-    with guard_reading(path):
-        body = read_json(path)
-        told = {} if read_inconclusive(body) else body["evaluators"]
-        return {name: Estimate(body["accuracy"], body["low"], body["high"]) for name, body in told.items()}
-
-
-def _read_guarantee(workspace: Path, variant: str) -> tuple[str, float | None, float | None]:
-    """Return the role, epsilon and the epsilon of one word, by the receipt."""
-    path = workspace / RECEIPTS / f"{variant}.json"
-    if not path.is_file():
-        return variant, None, None
-    receipt = read_receipt(path)
-    return receipt.purpose, receipt.epsilon, (receipt.plan or {}).get("token_epsilon")
-
-
-def _differences(found: Sequence[Scored]) -> Iterator[Difference]:
-    for first, second in combinations(found, 2):
-        if (first.workspace, first.evaluator) == (second.workspace, second.evaluator):
-            value = difference(first.accuracy, second.accuracy)
-            noise = value.low <= 0.0 <= value.high
-            yield Difference(first.workspace, first.evaluator, first.variant, second.variant, value, noise)
-
-
-def _score_table(found: _Scores) -> Rows:
+def _score_table(found: "Scores") -> Rows:
     evaluators = tuple(dict.fromkeys(one.evaluator for one in found.scores))
     headings = ("workspace", "variant", "method", "epsilon", *evaluators)
-    alike, lines = _find_alike(found.differences), dict[tuple[str, str], dict[str, Scored]]()
+    alike, lines = _find_alike(found.differences), defaultdict[tuple[str, str], dict[str, "Scored"]](dict)
     for one in found.scores:
-        lines.setdefault((one.workspace, one.variant), {})[one.evaluator] = one
+        lines[one.workspace, one.variant][one.evaluator] = one
     rows = [
         [
-            *_head(next(iter(by.values()))),
+            *line,
+            next(iter(by.values())).method or MISSING,
+            _epsilon(next(iter(by.values()))),
             *(_cell(by[name], alike.get((*line, name), ())) if name in by else MISSING for name in evaluators),
         ]
         for line, by in lines.items()
@@ -394,15 +350,11 @@ def _score_table(found: _Scores) -> Rows:
     return Rows("Accuracy on real test rows", headings, rows, ("workspace", "variant", "method"))
 
 
-def _head(one: Scored) -> list[str]:
-    return [one.workspace, one.variant, one.method or MISSING, _score_epsilon(one)]
-
-
-def _score_epsilon(one: Scored) -> str:
+def _epsilon(one: "Scored | Compared") -> str:
     return shown_epsilon(one.epsilon, one.token_epsilon, one.role)
 
 
-def _find_alike(differences: Sequence[Difference]) -> dict[_Place, list[str]]:
+def _find_alike(differences: "Sequence[Difference]") -> dict[_Place, list[str]]:
     """Return (workspace, row, evaluator) -> the rows from which it may differ only by noise."""
     found = defaultdict[_Place, list[str]](list)
     for pair in differences:
@@ -412,159 +364,61 @@ def _find_alike(differences: Sequence[Difference]) -> dict[_Place, list[str]]:
     return found
 
 
-def _cell(one: Scored, alike: Sequence[str]) -> str:
+def _cell(one: "Scored", alike: Sequence[str]) -> str:
     accuracy = one.accuracy
     said = f"{percent(accuracy.value)}\n({100 * accuracy.low:.1f} to {percent(accuracy.high)})"
     return f"{said}\n≈ {', '.join(alike)}" if alike else said
 
 
-def _draw_chart(found: Sequence[Scored]) -> str:
+def _draw_chart(found: "Sequence[Scored]") -> str:
     from palimpsest.report.drawing import draw_svg
 
     return draw_svg("Accuracy on real test rows", [_point(one) for one in found])
 
 
-def _point(one: Scored) -> dict[str, Any]:
-    epsilon = " ".join(_score_epsilon(one).split())
+def _point(one: "Scored") -> dict[str, Any]:
+    epsilon = " ".join(_epsilon(one).split())
     row = one.variant if epsilon == MISSING else f"{one.variant}, epsilon {epsilon}"
     return {"data": one.workspace, "row": row, "whose": one.evaluator, **asdict(one.accuracy)}
 
 
-@dataclass(frozen=True)
-class Compared:
-    """One variant, or a baseline.
-
-    Attributes:
-        role: release, reference, or a baseline: real (the private rows), public_only, public_lm.
-        epsilon: proved; None if it has none.
-        token_epsilon: of one word, where a method protects only words.
-        evaluator: the classifier behind utility and gain; None where none was used.
-        utility: its accuracy on real test rows.
-        perplexity: of an evaluator that predicts tokens, on the same rows.
-        label_fit: how often a classifier of the real rows gives its rows their labels; None for rows without labels.
-        gain: the share of the gap from a row of public text only to the private rows that is closed.
-        no_gain: why that is unknown.
-        attacks: kind -> the strongest attack of that kind.
-        verdict: over all attacks.
-        conclusion: gain and attacks in words; None if it is no release.
-        unsettled: kind of measurement -> why it came to no result.
-    """
-
-    variant: str
-    role: str
-    method: str | None
-    epsilon: float | None
-    token_epsilon: float | None
-    evaluator: str | None
-    utility: Estimate | None
-    gain: Estimate | None
-    no_gain: str | None
-    attacks: Mapping[str, Membership]
-    verdict: str | None
-    conclusion: str | None
-    perplexity: Estimate | None = None
-    label_fit: LabelFit | None = None
-    unsettled: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """The output of `palimpsest compare --json`. It belongs to the private zone.
-
-    Attributes:
-        coming: measurements that are still to be made.
-    """
-
-    variants: tuple[Compared, ...]
-    coming: tuple[str, ...]
-
-
 def _show_comparison(workspace: Path, variants: Sequence[str] = (), *, as_json: bool = False) -> None:
-    """Print a line for each variant, or for those that are named.
+    """Print a line for each variant, or for those that are named."""
+    from palimpsest.work.look import compare_variants
 
-    Raises:
-        DataError: nothing was measured yet.
-        ParamsError: one that is named was not measured.
-    """
     found = compare_variants(workspace, variants)
     if as_json:
         show_json(found)
         return
     out = console()
     show(out, _comparison_table(found.variants))
-    for text in _sentences(found):
+    for text in _describe_comparison(found):
         out.print(text, markup=False, soft_wrap=True)
 
 
-def compare_all(workspace: Path, names: Sequence[str], *, plot: Path | None = None, as_json: bool = False) -> None:
-    """Compare variants of a workspace, or the workspaces that are named, or draw either.
-
-    Raises:
-        ParamsError: some names are workspaces and others are not.
-    """
-    folders = [Path(name) for name in names if is_workspace(name)]
-    if folders and len(folders) < len(names):
-        other = next(name for name in names if not is_workspace(name))
-        raise ParamsError(f"{other!r} is no workspace, and others are.", "Name workspaces alone, or variants alone.")
-    if folders or plot is not None:
-        once = list({folder.resolve(): folder for folder in folders}.values())
-        show_scores(once or [workspace], () if folders else names, plot=plot, as_json=as_json)
-    else:
-        _show_comparison(workspace, names, as_json=as_json)
-
-
-def compare_variants(workspace: Path, variants: Sequence[str] = ()) -> Comparison:
-    """Return the comparison as values; no variants means all of them, and the baselines."""
-    found = read_table(workspace)
-    lines = {row.variant: _compare_row(row, found.conclusions.get(row.variant)) for row in found.rows}
-    require_measured(variants, lines)
-    return Comparison(tuple(lines[name] for name in variants or lines), found.coming)
-
-
-def _comparison_table(lines: Sequence[Compared]) -> Rows:
+def _comparison_table(lines: "Sequence[Compared]") -> Rows:
     """Return a table with a line for each: what was proved, what it is good for, what attacks found."""
     headings = ("variant", "epsilon", "utility", "gain over\npublic text", "attacks")
-    rows = [[one.variant, _epsilon_cell(one), _utility(one), _gain(one), _attacks(one)] for one in lines]
+    rows = [[one.variant, _epsilon(one), _utility(one), _gain(one), _attacks(one)] for one in lines]
     return Rows("Variants", headings, rows, left=("variant", "attacks"), colours=(("refuted", "bold red"),))
 
 
-def _compare_row(row: Row, conclusion: str | None) -> Compared:
-    """Return a row as compared by the first evaluator, which shares no weights with any generator."""
-    score = row.scores[0] if row.scores else None
-    baseline = row.role in BASELINES
-    return Compared(
-        row.variant, row.role, row.method, row.epsilon_proved, row.token_epsilon,
-        evaluator=None if score is None else score.evaluator,
-        utility=None if score is None else score.accuracy,
-        gain=None if score is None or baseline else score.gap_closed,
-        no_gain=None if score is None or baseline else score.gap_note,
-        attacks=row.audits, verdict=row.verdict, conclusion=conclusion,
-        perplexity=None if score is None else score.perplexity,
-        label_fit=row.label_fit,
-        unsettled=row.unsettled,
-    )  # fmt: skip
-
-
-def _epsilon_cell(one: Compared) -> str:
-    return shown_epsilon(one.epsilon, one.token_epsilon, one.role)
-
-
-def _utility(one: Compared) -> str:
+def _utility(one: "Compared") -> str:
     beside = "" if one.perplexity is None else f"\nperplexity {number(one.perplexity.value)}"
     return f"{_interval(one.utility, 1)}{beside}"
 
 
-def _gain(one: Compared) -> str:
+def _gain(one: "Compared") -> str:
     return "n/a" if one.no_gain else _interval(one.gain, 0)
 
 
-def _interval(found: Estimate | None, digits: int) -> str:
+def _interval(found: "Estimate | None", digits: int) -> str:
     if found is None:
         return MISSING
     return f"{percent(found.value, digits)}\n({100 * found.low:.{digits}f} to {percent(found.high, digits)})"
 
 
-def _attacks(one: Compared) -> str:
+def _attacks(one: "Compared") -> str:
     """Return the verdict, and the strongest attack whose control passed: the others say nothing."""
     sound = [attack for attack in one.attacks.values() if attack.control_passed]
     if not sound:
@@ -573,7 +427,9 @@ def _attacks(one: Compared) -> str:
     return f"{one.verdict}\nAUC {auc.value:.3f} ({auc.low:.3f} to {auc.high:.3f})"
 
 
-def _sentences(found: Comparison) -> list[str]:
+def _describe_comparison(found: "Comparison") -> list[str]:
+    from palimpsest.work.look import CHOICE
+
     evaluator = next((one.evaluator for one in found.variants if one.evaluator), None)
     told = [f"{one.variant}: {one.conclusion}" for one in found.variants if one.conclusion]
     if evaluator is not None:
@@ -591,7 +447,7 @@ def _sentences(found: Comparison) -> list[str]:
     return [*told, CHOICE, *([f"Still to come: {'; '.join(found.coming)}."] if found.coming else [])]
 
 
-def fit_of_labels(found: Comparison) -> list[str]:
+def fit_of_labels(found: "Comparison") -> list[str]:
     """Return a sentence on whether rows fit their labels, and what that means."""
     fits = [(one.variant, one.label_fit) for one in found.variants if one.label_fit]
     if not fits:
@@ -603,5 +459,5 @@ def fit_of_labels(found: Comparison) -> list[str]:
     ]
 
 
-def _format_share(found: Estimate) -> str:
+def _format_share(found: "Estimate") -> str:
     return _interval(found, 1).replace("\n", " ")

@@ -1,641 +1,289 @@
-"""`palimpsest run`: free checks, questions to a person, then DVC or the flow, as the workspace's only run."""
+"""The commands that run stages: run, serve, deploy and sweep."""
 
-import fcntl
-import hashlib
-import json
 import os
-import shutil
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import datetime
-from functools import partial
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Annotated
 
-from palimpsest.audit.inconclusive import read_inconclusive
-from palimpsest.cli import repro
-from palimpsest.cli.context import Context, environment, open_workspace, render
-from palimpsest.cli.graph import find_stale, find_upstream, stage_names, standings
-from palimpsest.cli.init import tell_of_rows
-from palimpsest.cli.look import page_of, read_table, show_conclusions, show_report
-from palimpsest.cli.repro import run_command
-from palimpsest.devices import AUTO, CPU, CUDA, HALF, device, has_bfloat16, resolve_device
-from palimpsest.errors import BudgetExceeded, ConsentNeeded, DataError, LedgerError, ParamsError
-from palimpsest.files import make_folder, read_json
-from palimpsest.graph.stage import NAME
-from palimpsest.graph.stages import SPENDERS, STAGES
-from palimpsest.graph.state import State
-from palimpsest.methods.registry import method
-from palimpsest.methods.shared.tools import Reads
-from palimpsest.params.load import device_of
-from palimpsest.params.schema import DpLmVariant, Params
-from palimpsest.privacy.ledger import again
-from palimpsest.privacy.ledger.rules import charges_again
-from palimpsest.privacy.shown import delta_down, delta_up, down, up
-from palimpsest.records.vouched import EMBEDDED
-from palimpsest.report.release import word
-from palimpsest.workspace import METRICS, RUNNING, SERVING
-from stages.common import processes
-from stages.vouching import require_vouched
-from stages.warm import serve_stages
+import typer
+
+from palimpsest.cli.command import Anyway, Workspace, end
+from palimpsest.cli.look import show_scores
+from palimpsest.errors import PalimpsestError, ParamsError
+from palimpsest.files import write_text
+from palimpsest.params.file import FILE
+from palimpsest.params.sweep import Point
+from palimpsest.params.text import flow
+from palimpsest.privacy.shown import delta_up, up
+from palimpsest.report.formats import MISSING
+from palimpsest.work.console import Rows, console, show
 
 if TYPE_CHECKING:
-    from palimpsest.cli.plan import Priced
+    from palimpsest.work.plan import Offer, Sweep
 
-RELEASING = "release"  # the stage
-_FREE_BYTES = 300 * 1024**2
-_BUSY = 128  # rows that keep a GPU at work
-_QUESTION = (
-    "This run would release rows of {}. Audits of private rows are in reports/internal.html, in the private zone; by "
-    "default the release does not depend on them. Do you give the word of the owner of the data for this release? [y/N]"
-)
-_AGAIN = (
-    "This run would charge {} again: what was charged for it on these data stays charged. The total would go from "
-    "epsilon {} to {} of {:g}."
-)
-_CHARGE = (
-    "What DVC's cache still has costs nothing all the same, and so does what was paid for under these settings and can "
-    "be made again. Charge again? [y/N]"
-)
-HELD_BACK = 3  # exit status: all went well, and the owner's word for the release was not given
+commands = typer.Typer()
+_SERVER = "PREFECT_API_URL"
 
 
-def check_release(params: Params, targets: Sequence[str]) -> None:
-    """Check that a release that is asked for by name has something to release."""
-    if RELEASING in targets and not params.release.variants:
-        allowed = ", ".join(params.may_leave) or "none yet"
-        raise ParamsError(
-            "release.variants in params.yaml names nothing to release.", f"Name variants there; allowed are: {allowed}."
-        )
+@commands.command()
+def run(
+    targets: Annotated[list[str] | None, typer.Argument(help="Stages to bring up to date; none means all.")] = None,
+    ui: Annotated[bool, typer.Option("--ui", help="Run as a flow on a Prefect server with its web page.")] = False,
+    stay: Annotated[bool, typer.Option("--stay", help="With --ui: keep the server open until Ctrl-C.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="The owner's word: to release, and to charge again.")] = False,
+    reason: Annotated[str | None, typer.Option(help="Why the word is given or not; kept in the private zone.")] = None,
+    anyway: Anyway = False,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Stages that run at once, sharing the CPU cores; none: one, with --ui two or more.",
+        ),
+    ] = None,
+    workspace: Workspace = Path(),
+) -> None:
+    """Bring the workspace up to date, after checks that cost nothing.
 
-
-def check_files(context: Context) -> None:
-    """Check that inputs exist, nothing private is named as public, the workspace can be written, the disk has room."""
-    params, workspace = context.params, context.workspace
-    require_vouched(params, workspace)
-    data = params.dataset
-    named = {"dataset.private": data.private, "dataset.test": data.test, "dataset.public": data.public}
-    for key, path in named.items():
-        if params.world is None and path is not None and not (workspace / path).is_file():
-            raise DataError(
-                f"{key} is {path!r} in params.yaml: there is no such file.", "Correct the path, or restore the file."
-            )
-    if not os.access(workspace, os.W_OK):
-        raise DataError("The workspace may not be written.", "Give yourself write permission, or copy it elsewhere.")
-    if shutil.disk_usage(workspace).free < _FREE_BYTES:
-        raise DataError("The disk is nearly full.", f"Free at least {_FREE_BYTES // 1024**2} MB and run again.")
-
-
-def check_device(workspace: Path) -> None:
-    """Check that the named device is there, for each process of a training; torch is loaded where one is named."""
-    wanted = device_of(workspace)
-    if wanted not in (AUTO, CPU):
-        resolve_device(wanted, processes() - 1, processes())  # the last of them that train together
-
-
-def describe_emulated(params: Params, stages: Collection[str]) -> list[str]:
-    """Return sentences about stages among `stages` that would compute in bf16 although this machine emulates it."""
-    told = dict.fromkeys(stage for stage, own in _list_precisions(params) if getattr(own, "precision", None) == HALF)
-    slow = "this machine emulates bf16, which takes many times as long as precision: float32."
-    found = [f"{stage}: {slow}" for stage in told if stage in stages]
-    return [] if not found or has_bfloat16() else found
-
-
-def _list_precisions(params: Params) -> Iterator[tuple[str, object]]:
-    """Yield the stages in which a language model trains, reads or writes, with settings that may name a precision."""
-    yield "pretrain", params.models.embedded_lm if params.models.lm == EMBEDDED else None
-    yield "pretrain", params.models.prompts
-    yield "public_lm", params.public_lm
-    yield from ((f"teach_similar@{name}", own) for name, own in params.taught.items())
-    yield from ((f"decoder_pretrain@{name}", own) for name, own in params.decoders.items())
-    yield from ((f"dp_train@{name}", own.train) for name, own in params.lms.items())
-    yield from ((f"zero_shot@{name}", params.authors[author]) for name, author in params.run.zero_shot.items())
-    for name in params.run.evaluate:
-        variant = params.variants[name]
-        if isinstance(variant, DpLmVariant):
-            yield f"pplm_generate@{name}", variant.generate
-            continue
-        known = method(variant.method)
-        yield f"{known.stage}@{name}", getattr(variant, known.name)
-        if Reads.AUTHOR in known.reads:
-            yield f"{known.stage}@{name}", params.authors[getattr(params.run, known.stage)[name]]
-
-
-def describe_idle(params: Params, stages: Collection[str]) -> list[str]:
-    """Return sentences about private trainings of a named model, among `stages`, that leave a CUDA device idle."""
-    sizes = {name: lm.train.micro_batch for name, lm in params.lms.items() if f"dp_train@{name}" in stages}
-    small = [name for name, size in sizes.items() if size < _BUSY]
-    if params.models.lm == EMBEDDED or not small or device().type != CUDA:
-        return []
-    slow = f"leaves a GPU idle, which reads {_BUSY} rows in little more time than 16."
-    now = "Raise it now if memory allows: once this training is charged, another micro_batch is another training."
-    return [f"{name}: micro_batch {sizes[name]} {slow} {now}" for name in small]
-
-
-def select_needed(context: Context, targets: Sequence[str], changed: Collection[str]) -> set[str]:
-    """Return the changed stages that `targets` need, or all changed stages without targets."""
-    return {*changed} & find_upstream(context.workspace, targets) if targets and changed else {*changed}
-
-
-def select_due(context: Context, needed: Collection[str]) -> "list[Priced]":
-    """Return the stages that have to run and would spend, with their plans; some of them may be paid for."""
-    names = {name for name in needed if name.partition("@")[0] in SPENDERS}
-    if not names:
-        return []  # and the accountants need not be loaded
-    from palimpsest.cli.plan import price_all
-
-    return [item for item in price_all(context, only_pending=True) if item.stage in names]
-
-
-def check_budget(context: Context, spending: "Sequence[Priced]", *, anyway: bool = False) -> None:
-    """Stop before the first stage if what is due would pass the budget, or noise would decide and `anyway` is not said.
-
-    What is free if a file holds rows that were charged before is left to its stage, which knows before it charges.
-
-    Raises:
-        BudgetExceeded: saying what is spent, what is asked and what is left.
+    It asks before a release, and before a run that was charged is charged again. Ctrl-C ends it within seconds and says
+    what was charged; the next run goes on from there.
     """
-    if not spending:
-        return
-    from palimpsest.cli.plan import balance_after, is_paid, may_be_paid
-    from palimpsest.privacy.ledger.rules import GIVE_BACK, full_budget_error, has_waiting
+    from palimpsest.work.run import run_workspace
 
-    for item in spending:
-        if not item.plan.feasible:
-            raise ParamsError(
-                f"{item.name}: {' '.join(item.plan.notes)}.", "Change its settings, or take it out of run."
-            )
-    charges = context.ledger.charges(context.asset.name)
-    unpaid = [item for item in spending if item.purpose == "release" and not is_paid(context, item, charges)]
-    for item in () if anyway else unpaid:
-        if item.plan.lost:
-            raise ParamsError(
-                f"{item.name} would pay for noise: {' '.join(item.plan.told)}.",
-                "Nothing was charged and no row was read. To do it all the same, add --anyway to this command.",
-            )
-    variants = [item for item in unpaid if not may_be_paid(context, item, charges)]
-    if not variants:  # nothing more is asked: a cap that was lowered since stops only new charges
-        return
-    _check_share(context, variants)
-    after = balance_after(context, variants)
-    if after.fits:
-        return
-    if after.beside > after.most_beside:
-        raise BudgetExceeded(
-            f"The deltas that no event carries would add up to {delta_up(after.beside)}; all releases of asset "
-            f"{context.asset.name!r} together may take {delta_down(after.most_beside)}.",
-            "Nothing was charged and no row was read. Lower delta_share of a variant.",
-        )
-    if full := context.ledger.books().filling_faults(context.asset.name):
-        raise full_budget_error(context.asset.name, full)
-    balance = context.ledger.balance(context.asset.name)
-    back = GIVE_BACK if has_waiting(charges) else ""
-    raise BudgetExceeded(
-        f"The pending models ({', '.join(item.name for item in variants)}) would pass the budget of asset "
-        f"{context.asset.name!r}: spent epsilon {up(balance.spent)}, asked {up(after.spent - balance.spent)} more, "
-        f"left {down(balance.left)} of {context.asset.epsilon:g}.",
-        "Nothing was charged and no row was read. Lower an epsilon, take a model out of `run`, or, if the data's "
-        f"owner agrees, raise the cap with `palimpsest register --amend`.{back}",
+    code = run_workspace(
+        workspace, targets or [], ui=ui, stay=stay, yes=yes, reason=reason, anyway=anyway, workers=workers
     )
+    end(code)
 
 
-def _check_share(context: Context, variants: "list[Priced]") -> None:
-    """Stop as `check_budget` does, for the share of the team that asks, where teams share the data set."""
-    from palimpsest.cli.plan import balance_after
-    from palimpsest.privacy.ledger.rules import TEAM, resolve_team
+@commands.command()
+def serve(
+    targets: Annotated[list[str] | None, typer.Argument(help="Stages to bring up to date; none means all.")] = None,
+    cron: Annotated[
+        str | None,
+        typer.Option(help="When to run: minute hour day month weekday; none: only when asked in the interface."),
+    ] = None,
+    timezone: Annotated[
+        str | None, typer.Option(help="Time zone of --cron, as Europe/Berlin; none: this machine's.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Stages that run at once, sharing the CPU cores; none: two or more.")
+    ] = None,
+    anyway: Anyway = False,
+    workspace: Workspace = Path(),
+) -> None:
+    """Run by a schedule, on a Prefect server with its web page, until Ctrl-C.
 
-    team = resolve_team(context.asset, os.environ.get(TEAM) or None)
-    if team is None:
-        return
-    after = balance_after(context, variants, team=team)
-    if after.spent > after.cap:
-        raise BudgetExceeded(
-            f"The pending models ({', '.join(item.name for item in variants)}) would pass the share of team {team!r} "
-            f"in asset {context.asset.name!r}: epsilon {up(after.spent)} after them, of {after.cap:g}.",
-            "Nothing was charged and no row was read. Lower an epsilon, take a model out of `run`, or, if the data's "
-            "owner agrees, raise the team's cap with `palimpsest ledger team`.",
-        )
-
-
-def may_charge(who: str, charge: str, kept: str) -> bool:
-    """Ask a terminal whether `who` may charge what is said; `kept` says what a refusal has left.
-
-    Raises:
-        LedgerError: there is no terminal.
+    A run where nothing changed takes seconds and charges nothing. Nobody is asked: what needs the owner's word, a
+    release or a second charge of one run, does not happen.
     """
-    if not sys.stdin.isatty():
-        raise LedgerError(f"{who} would charge {charge}, and nobody can be asked.", f"Give the word with --yes. {kept}")
-    return confirm(f"{who} charges {charge}. What is charged is never given back. Go on? [y/N]")
+    from palimpsest.work.run import serve_workspace
+
+    end(serve_workspace(workspace, targets or [], cron=cron, timezone=timezone, workers=workers, anyway=anyway))
 
 
-@dataclass(frozen=True)
-class Answers:
-    """The answers that were given.
+@commands.command()
+def deploy(
+    targets: Annotated[list[str] | None, typer.Argument(help="Stages to bring up to date; none means all.")] = None,
+    on: Annotated[
+        list[str] | None,
+        typer.Option("--on", help="Kind of work pool: process, docker or kubernetes; the first has the schedule."),
+    ] = None,
+    cron: Annotated[
+        str | None, typer.Option(help="When to run: minute hour day month weekday; none: only when asked.")
+    ] = None,
+    timezone: Annotated[
+        str | None, typer.Option(help="Time zone of --cron, as Europe/Berlin; none: this machine's.")
+    ] = None,
+    image: Annotated[str, typer.Option(help="Image of containers.")] = "palimpsest:worker",
+    notify: Annotated[str | None, typer.Option(help="Block that tells of refusals and failures: TYPE/NAME.")] = None,
+    apply: Annotated[bool, typer.Option("--apply/--write", help="Apply prefect.yaml, or only write it.")] = True,
+    anyway: Anyway = False,
+    workspace: Workspace = Path(),
+) -> None:
+    """Put the workspace on a team's Prefect server, the one of PREFECT_API_URL, whose workers run it.
 
-    Attributes:
-        release: the owner's word for a release; None where none would happen, and nobody was asked.
-        again: the words for second charges; None where they were refused.
+    It writes prefect.yaml where there is none, and applies it: work pools, limits, deployments, automations.
     """
+    from palimpsest.work.before import check_workspace
 
-    release: bool | None
-    again: frozenset[str] | None
-
-    @property
-    def variables(self) -> dict[str, str]:
-        """Return the environment of the stages: what the shell exported is no answer to this run's questions."""
-        given = word.YES if self.release else ""
-        return {word.VARIABLE: given, again.VARIABLE: " ".join(sorted(self.again or ()))}
-
-
-def ask_consent(
-    context: Context, spending: "Sequence[Priced]", *, releases: bool, yes: bool, reason: str | None
-) -> Answers:
-    """Ask what this run needs to know; `yes` answers all of it in place of the terminal.
-
-    Args:
-        spending: the plans of the stages that would spend.
-        releases: whether the stage that releases would run.
-    """
-    words = _ask_recharge(context, spending, yes=yes)
-    if words is None:
-        return Answers(None, None)
-    return Answers(_ask_owner(context, yes=yes, reason=reason) if releases else None, words)
-
-
-def require_given(context: Context, spending: "Sequence[Priced]") -> None:
-    """Raise ConsentNeeded if something would be charged a second time and the environment has no word for it."""
-    pending = _find_repeated(context, spending, again.read_words(os.environ))
-    if pending:
-        words = " ".join(sorted(word for _, word in pending))
-        raise ConsentNeeded(
-            f"{', '.join(item.stage for item, _ in pending)} would be charged again on these data.",
-            f"Nothing ran and nothing was charged. Start `palimpsest run` yourself: it names the cost and asks; or set "
-            f"{again.VARIABLE}='{words}' where this is started, which holds for these charges alone.",
-        )
-
-
-def without_release(context: Context, targets: Sequence[str]) -> list[str]:
-    """Return the targets, or all stages if none is named, without the releasing one."""
-    return [name for name in targets or stage_names(context.workspace) if name != RELEASING]
-
-
-def _ask_owner(context: Context, *, yes: bool, reason: str | None) -> bool | None:
-    """Return the owner's answer, recorded with its reason in the private zone; None if nothing is named for release."""
-    variants = context.params.release.variants
-    if not variants:
-        return None
-    given = yes or confirm(_QUESTION.format(", ".join(variants)))
-    word.record(context.workspace, variants, given, reason)
-    return given
-
-
-def _ask_recharge(context: Context, spending: "Sequence[Priced]", *, yes: bool) -> frozenset[str] | None:
-    """Return the words for what may be charged again: those in the environment, and those for what is asked now.
-
-    None after a no. Where nobody can be asked, the stage itself refuses what has no word: only the stage knows for
-    certain that it is the same run.
-    """
-    known = again.read_words(os.environ)
-    pending = _find_repeated(context, spending, known)
-    if not pending or not (yes or sys.stdin.isatty()):
-        return known
-    told = _cost(context, [item for item, _ in pending])
-    if yes:
-        print(f"{told} --yes was given.", flush=True)
-    elif not confirm(f"{told} {_CHARGE}"):
-        return None
-    return known | {word for _, word in pending}
-
-
-def _cost(context: Context, pending: "list[Priced]") -> str:
-    from palimpsest.cli.plan import balance_after
-
-    before = context.ledger.balance(context.asset.name).spent
-    names = ", ".join(sorted(item.stage for item in pending))
-    return _AGAIN.format(names, up(before), up(balance_after(context, pending).spent), context.asset.epsilon)
-
-
-def _find_repeated(context: Context, spending: "Sequence[Priced]", known: frozenset[str]) -> "list[tuple[Priced, str]]":
-    """Return what this run may charge again, with the word for it, less what has a known word."""
-    if not spending:
-        return []
-    from palimpsest.cli.plan import is_paid, next_attempt
-
-    charges = context.ledger.charges(context.asset.name)
-    found = []
-    for item in spending:
-        if item.run is None or item.purpose != "release" or is_paid(context, item, charges):
-            continue
-        now, missing = next_attempt(context, item.run, item.plan, charges)
-        word = again.consent_word(item.run, charges)
-        if charges_again(charges, missing, item.run, now) and word not in known:
-            found.append((item, word))
-    return found
-
-
-def confirm(question: str) -> bool:
-    """Ask on the terminal and return the answer; no answer is a no."""
-    print(question, flush=True)
+    check_workspace(workspace, targets or [])
     try:
-        return input().strip().lower() in ("y", "yes")
-    except EOFError:
-        return False
+        from flows.environment import apply_environment
 
-
-Bring: TypeAlias = Callable[[Sequence[str]], int]  # targets, none for all -> exit status
-Then: TypeAlias = Callable[[], None]
-Courses: TypeAlias = Callable[[Mapping[str, str], Bring], int]  # brings the parts up to date, one after another
-_FIRST = frozenset(stage.name for stage in STAGES if stage.first)
-
-
-@dataclass(frozen=True)
-class FirstCourse:
-    """The part of a run before the first page.
-
-    Attributes:
-        targets: the stages that the page waits for.
-        awaited: the metric files that are still to be written after it.
-    """
-
-    targets: tuple[str, ...]
-    awaited: tuple[str, ...]
-
-
-def run_courses(
-    workspace: Path,
-    targets: Sequence[str],
-    chosen: Sequence[str],
-    changed: Collection[str],
-    variables: Mapping[str, str],
-    bring: Bring,
-    *,
-    then: Then = lambda: None,
-) -> int:
-    """Bring up to date what the first page shows, draw it, then bring up to date what was chosen.
-
-    Returns the exit status. A run of named targets, or one that leaves nothing for later, has one part.
-
-    Args:
-        targets: as they were named; none for all.
-        chosen: those of them that are brought up to date.
-        changed: the stages for which something changed.
-        variables: set in the environment of stages, in addition to what is inherited.
-        then: called once the first page is there.
-    """
-    course = None if targets else first_course(workspace, changed)
-    if course is None:
-        return bring(chosen)
-    code = bring(course.targets)
-    if code == 0:
-        if _draw(workspace, course.awaited, variables):
-            then()
-        code = bring(chosen)
-    return code
-
-
-def first_course(workspace: Path, changed: Collection[str]) -> FirstCourse | None:
-    """Return the part before the first page; None if none of it would run, or no measurement is left for later."""
-    targets = tuple(sorted(name for name in changed if _stage(name) in _FIRST))
-    if not targets:
-        return None
-    awaited = _list_metric_files(set(changed) - find_upstream(workspace, targets))
-    return FirstCourse(targets, awaited) if awaited else None
-
-
-def _list_metric_files(stages: Iterable[str]) -> tuple[str, ...]:
-    """Return the metric files that stages, named as `dvc repro` prints them, write for the page."""
-    kinds = {stage.name: stage for stage in STAGES if not stage.plots}  # the page has plots, and is no measurement
-    known = [(kinds[_stage(name)], name.partition("@")[2]) for name in sorted(stages) if _stage(name) in kinds]
-    return tuple(str(path).replace(NAME, whose) for stage, whose in known for path in stage.metrics)
-
-
-def _stage(name: str) -> str:
-    return name.partition("@")[0]
-
-
-def _draw(workspace: Path, awaited: Sequence[str], variables: Mapping[str, str]) -> bool:
-    """Write the page and the table whole in place of what lies there; return whether that succeeded.
-
-    The stage `report` writes them anew at the end of the run.
-    """
-    command = [sys.executable, "-P", "-m", "stages.report", *awaited]
-    if run_command(command, workspace, {**environment(), **variables}):
-        print("The first page could not be drawn; the run goes on, and draws the page at its end.", file=sys.stderr)
-        return False
-    print(f"First page (private zone): {page_of(workspace)}", flush=True)
-    show_conclusions(read_table(workspace))
-    return True
-
-
-@contextmanager
-def hold_workspace(workspace: Path) -> Iterator[int]:
-    """Hold the workspace while the block lasts; yields the descriptor that holds it.
-
-    The operating system gives the lock back when the last process that has the descriptor ends, however it ends.
-
-    Raises:
-        DataError: another run holds it: by whom, and since when.
-    """
-    with _hold_lock(workspace / RUNNING, "A run is at work in this workspace") as descriptor:
-        yield descriptor
-
-
-@contextmanager
-def hold_schedule(workspace: Path) -> Iterator[int]:
-    """Hold the schedule of the workspace while the block lasts: a second schedule would replace the first and end it.
-
-    Raises:
-        DataError: it is served already: by whom, and since when.
-    """
-    with _hold_lock(workspace / SERVING, "This workspace is served already") as descriptor:
-        yield descriptor
-
-
-@contextmanager
-def _hold_lock(path: Path, said: str) -> Iterator[int]:
-    make_folder(path.parent)
-    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise _lock_error(path, said) from None
-        os.ftruncate(descriptor, 0)
-        since = datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
-        os.pwrite(descriptor, json.dumps({"pid": os.getpid(), "since": since}).encode(), 0)
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _lock_error(path: Path, said: str) -> DataError:
-    try:
-        body = json.loads(path.read_text(encoding="utf-8"))
-        who = f"process {int(body['pid'])}, since {body['since']}"
-    except (KeyError, TypeError, ValueError):  # it is just being written
-        who = "another process"
-    return DataError(
-        f"{said}: {who}.",
-        "Wait for it to end, or stop it with Ctrl-C where it was started. `palimpsest status`, `plan` and `ledger` "
-        "work meanwhile.",
-    )
-
-
-def run_workspace(
-    workspace: Path,
-    targets: list[str],
-    *,
-    ui: bool,
-    stay: bool,
-    yes: bool = False,
-    reason: str | None = None,
-    anyway: bool = False,
-    workers: int | None = None,
-    then: Then = lambda: None,
-) -> int:
-    """Bring the workspace up to date; return the exit status of the runner, 130 after Ctrl-C, or `HELD_BACK`.
-
-    No targets means all stages. `workers` is how many stages run at once; 0 means as many as suit the machine. `then`
-    is called once the first page is there.
-
-    Raises:
-        PalimpsestError: found by the checks, before any stage starts and before any charge.
-    """
-    with hold_workspace(workspace) as lock:
-        context = check_workspace(workspace, targets)
-        forget_failed(workspace)
-        if not (ui or targets) and all(one.state is State.CACHED for one in standings(context, fresh=True)):
-            print("Everything is up to date: nothing ran, and nothing was charged.")
-            show_report(workspace)
-            return 0
-        changed = find_stale(workspace)  # asked once: nothing moves before the first stage
-        answers = _ask_answers(context, targets, changed, yes, reason, anyway)
-        if answers.again is None:
-            print("Nothing ran and nothing was charged: a second charge was not wanted.")
-            return 1
-        chosen = without_release(context, targets) if answers.release is False else targets
-        runner = partial(_run_flow, stay, workers) if ui else partial(_run_repro, workers)
-        courses = partial(run_courses, workspace, targets, chosen, changed, then=then)
-        run = partial(_run_warm, partial(runner, workspace, [lock], courses), answers.variables)
-        code = _run_and_report(context, run) if chosen or not targets else 0
-        tell_of_rows(workspace)
-    if code == 0 and not targets:
-        show_report(workspace)
-    if answers.release is False and code != repro.STOPPED:
-        print(f"Nothing was released: the owner's word was not given. Exit status {code or HELD_BACK}.")
-        return code or HELD_BACK
-    return code
-
-
-def check_workspace(workspace: Path, targets: Sequence[str]) -> Context:
-    """Return the opened workspace, after the checks that need not know what changed.
-
-    Raises:
-        PalimpsestError: one of them fails.
-    """
-    render(workspace)
-    context = open_workspace(workspace)
-    check_release(context.params, targets)
-    check_files(context)
-    check_device(workspace)
-    return context
-
-
-def forget_failed(workspace: Path) -> None:
-    """Remove the files of audits that failed themselves in the last run, so that this run tries them again.
-
-    DVC would put a file back if it has kept its content, and not run the stage: so the kept copy goes too. The file of
-    an audit for which the rows allow no result stays: it would end the same way.
-    """
-    failed = [path for path in (workspace / METRICS).rglob("*.json") if _has_failed(path)]
-    if not failed:
-        return
-    from dvc.repo import Repo
-
-    with Repo(str(workspace)) as repo:
-        for path in failed:
-            kept = repo.cache.local.oid_to_path(hashlib.md5(path.read_bytes()).hexdigest())
-            Path(kept).unlink(missing_ok=True)
-            path.unlink()
-
-
-def _has_failed(path: Path) -> bool:
-    try:
-        why = read_inconclusive(read_json(path))
-    except (OSError, TypeError, ValueError, KeyError):
-        return False  # its reader reports what is wrong with it
-    return why is not None and why.failed
-
-
-def _ask_answers(
-    context: Context, targets: Sequence[str], changed: Collection[str], yes: bool, reason: str | None, anyway: bool
-) -> Answers:
-    """Return the answers of a person, after the checks that know what changed."""
-    runs = select_needed(context, targets, changed)
-    spending = select_due(context, runs)
-    check_budget(context, spending, anyway=anyway)
-    for flag in (
-        *context.params.flags(),
-        *describe_emulated(context.params, runs),
-        *describe_idle(context.params, runs),
-    ):
-        print(f"flag: {flag}", file=sys.stderr)
-    releases = RELEASING in changed and (not targets or RELEASING in targets)
-    return ask_consent(context, spending, releases=releases, yes=yes, reason=reason)
-
-
-def _run_and_report(context: Context, run: Callable[[], int]) -> int:
-    """Run, and say after a Ctrl-C what this run charged and how to go on."""
-    before = context.ledger.balance(context.asset.name).spent
-    try:
-        code = run()
-    except KeyboardInterrupt:
-        code = repro.STOPPED
-    if code == repro.STOPPED:
-        balance = context.ledger.balance(context.asset.name)
-        elsewhere = "" if context.workspace == Path() else f" -w {context.workspace}"
-        print(
-            f"Stopped. This run charged epsilon {up(max(0.0, balance.spent - before))}; {up(balance.spent)} of "
-            f"{balance.cap:g} is spent now. `palimpsest run{elsewhere}` goes on, and asks before it charges again.",
-            flush=True,
-        )
-    return code
-
-
-def _run_warm(run: Callable[[Mapping[str, str]], int], variables: Mapping[str, str]) -> int:
-    """Run with these variables in the environment of stages, which start from one process that knows the libraries."""
-    with serve_stages({**environment(), **variables}) as warm:
-        return run({**variables, **warm})
-
-
-def _run_repro(
-    workers: int | None,
-    workspace: Path,
-    keeps: Sequence[int],
-    courses: Courses,
-    variables: Mapping[str, str],
-) -> int:
-    """Run one stage after the other, or `workers` at once; return 0 or 1. KeyboardInterrupt after a Ctrl-C."""
-    if workers is not None:
-        from flows.side_by_side import bring
-
-        return courses(variables, lambda targets: bring(workspace, targets, workers, variables, keeps))
-    command, own = [sys.executable, "-P", "-m", "palimpsest.cli.repro"], {**environment(), **variables}
-    return courses(variables, lambda targets: int(run_command([*command, *targets], workspace, own, keeps) != 0))
-
-
-def _run_flow(
-    stay: bool,
-    workers: int | None,
-    workspace: Path,
-    keeps: Sequence[int],
-    courses: Courses,
-    variables: Mapping[str, str],
-) -> int:
-    try:
-        from flows.ui import run_with_server
+        apply_environment(workspace)
+        from flows import team
+        from flows.ui import require_answer
     except ModuleNotFoundError:
         raise ParamsError("Prefect is not installed.", "Install the extra: pip install palimpsest[prefect].") from None
-    return run_with_server(workspace, stay, (), workers, variables, partial(courses, variables), keeps)
+    pools = _check_pools(on or [])
+    wanted = team.Wanted(pools, tuple(targets or ()), cron, timezone, image, notify, anyway)
+    _write(workspace / team.FILE, team.text(workspace, wanted), asked=bool(targets or on or cron or notify or anyway))
+    if not apply:
+        return
+    if _SERVER not in os.environ:
+        raise ParamsError(
+            f"{_SERVER} names no server, so {team.FILE} was applied nowhere.",
+            f"Start one with `prefect server start`, set {_SERVER} to its address with /api, and run this again.",
+        )
+    require_answer(os.environ[_SERVER])
+    for line in team.apply(workspace):
+        print(line)
+    print(f"Applied. Start a worker: `prefect worker start --pool palimpsest-{pools[0]}`.")
+
+
+def _check_pools(pools: Sequence[str]) -> tuple[str, ...]:
+    from palimpsest.work.run import POOLS
+
+    for pool in pools:
+        if pool not in POOLS:
+            raise ParamsError(f"--on is {pool!r}.", f"Choose among {', '.join(POOLS)}.")
+    return tuple(dict.fromkeys(pools)) or POOLS[:1]
+
+
+def _write(path: Path, text: str, *, asked: bool) -> None:
+    if not path.exists():
+        write_text(path, text)
+        print(f"wrote {path}")
+    elif asked:
+        raise ParamsError(
+            f"{path.name} is there, and holds what was asked for when it was written.",
+            "Edit it and run `palimpsest deploy` alone, or remove it to have it written anew.",
+        )
+
+
+@commands.command()
+def sweep(
+    variant: Annotated[str, typer.Argument(help="The variant to make others from.")],
+    varied: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="KEY=a,b ...",
+            help="A key of the variant with its values; model.KEY is of the model that it is drawn from.",
+        ),
+    ],
+    plan: Annotated[bool, typer.Option("--plan", help="Say what would run and cost, and nothing else.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Charge without asking, for scripts.")] = False,
+    workspace: Workspace = Path(),
+) -> None:
+    """A variant for each point of a grid of settings: price all of them, ask, run, and compare them.
+
+    The points are written into params.yaml. The same line again goes on; what is finished stays.
+    """
+    end(_run_grid(workspace, variant, varied, only_plan=plan, yes=yes))
+
+
+def _run_grid(workspace: Path, variant: str, varied: Sequence[str], *, only_plan: bool, yes: bool) -> int:
+    """Return the exit status. A point that cannot run is left out; one that fails stops none of the others.
+
+    Raises:
+        PalimpsestError: no point can be made, nobody can be asked, or a run is at work.
+    """
+    from palimpsest.work.context import render
+    from palimpsest.work.plan import insert_points, price_grid
+    from palimpsest.work.run import hold_workspace
+
+    # a run, or another sweep, reads the files that are written
+    with nullcontext() if only_plan else hold_workspace(workspace):
+        asked, offers = price_grid(workspace, variant, varied)
+        _print_sweep(asked, offers)
+        if only_plan:
+            return 0
+        wanted = [offer.point for offer in offers if not offer.why]
+        if not wanted:
+            print("No point can run: nothing was charged, and params.yaml is as it was.")
+            return 1
+        if not _may_charge(sum(offer.added for offer in offers), yes=yes):
+            print("Nothing ran, nothing was charged, and params.yaml is as it was.")
+            return 1
+        write_text(workspace / FILE, insert_points(asked, wanted))
+        render(workspace)
+    return _run_points(asked, wanted, yes=yes)
+
+
+def _print_sweep(asked: "Sweep", offers: "Sequence[Offer]") -> None:
+    keys = list(offers[0].point.values)
+    rows = [
+        [
+            offer.point.name,
+            *(flow(offer.point.values[key]) for key in keys),
+            MISSING if offer.why else "0 or " * offer.may_be_paid + up(offer.added),
+            _point_state(asked, offer),
+        ]
+        for offer in offers
+    ]
+    out, headings = console(), ("point", *keys, "adds epsilon", "state")
+    show(out, Rows(f"Sweep of {asked.variant}: no row was read", headings, rows, ("point", *keys, "state")))
+    for text in _describe_sweep(asked, offers):
+        out.print(text, markup=False, soft_wrap=True)
+
+
+def _point_state(asked: "Sweep", offer: "Offer") -> str:
+    from palimpsest.work.plan import is_finished
+
+    if offer.why:
+        return f"left out: {offer.why}"
+    return "finished" if is_finished(asked, offer.point) else "will run"
+
+
+def _describe_sweep(asked: "Sweep", offers: "Sequence[Offer]") -> Iterator[str]:
+    from palimpsest.work.look import CHOICE
+    from palimpsest.work.plan import MAY_BE_PAID
+
+    asset, spent = asked.context.asset, asked.context.ledger.balance(asked.context.asset.name).spent
+    added = sum(offer.added for offer in offers)
+    open_offers = [offer for offer in offers if not offer.why]
+    paid = any(offer.may_be_paid for offer in open_offers)
+    most = "at most " * paid
+    if any(item.pending and item.purpose == "release" for offer in open_offers for item in offer.charges):
+        yield (
+            f"{len(open_offers)} of {len(offers)} points fit. They add {most}epsilon {up(added)}: the total of "
+            f"{asset.name} goes from {up(spent)} to {most}{up(spent + added)} of {asset.epsilon:g} at delta "
+            f"{delta_up(asset.delta)}."
+        )
+    elif open_offers:
+        yield f"{len(open_offers)} of {len(offers)} points can run. They charge 0: private rows are asked nothing new."
+    if paid:
+        yield MAY_BE_PAID
+    yield CHOICE
+
+
+def _may_charge(added: float, *, yes: bool) -> bool:
+    from palimpsest.work.before import may_charge
+
+    if yes or added <= 0.0:
+        return True
+    return may_charge("This sweep", f"epsilon {up(added)}", "Nothing was charged, and params.yaml is as it was.")
+
+
+def _run_points(asked: "Sweep", wanted: Sequence[Point], *, yes: bool) -> int:
+    """Run the points one after the other and print their scores."""
+    from palimpsest.work.look import score_file
+    from palimpsest.work.plan import is_finished
+    from palimpsest.work.repro import STOPPED
+
+    workspace, failed = asked.context.workspace, list[str]()
+    for point in wanted:
+        code = 0 if is_finished(asked, point) else _run_point(workspace, point.name, yes)
+        if code == STOPPED:
+            return code
+        failed += [point.name] if code else []
+    if failed:
+        print(f"Failed: {', '.join(failed)}. The same line again goes on; what is finished stays.", file=sys.stderr)
+    if scored := [point.name for point in wanted if score_file(workspace, point.name).is_file()]:
+        show_scores([workspace], scored)
+    return int(bool(failed))
+
+
+def _run_point(workspace: Path, name: str, yes: bool) -> int:
+    from palimpsest.work.context import open_workspace
+    from palimpsest.work.plan import last_stage
+    from palimpsest.work.run import run_workspace
+
+    context = open_workspace(workspace)
+    try:
+        return run_workspace(workspace, [last_stage(context, name)], ui=False, stay=False, yes=yes)
+    except PalimpsestError as error:
+        print(error.lines, file=sys.stderr)
+        return 1

@@ -27,10 +27,8 @@ _IMPORT = re.compile(rb"^[ \t]*((?:import|from)[ \t][^\n(#]*(?:\([^)]*\))?)", re
 # Modules that reach something without an import statement -> the project's files that they reach so, as patterns.
 DYNAMIC: Mapping[str, tuple[str, ...]] = {
     "palimpsest": (),  # the library's interface for Python; no stage uses it
-    "palimpsest.cli.demo": (),  # the demo's params.yaml, wherever it is installed
-    "palimpsest.cli.main": ("palimpsest/privacy/ledger/roles.sql",),  # printed for a database's owner
-    "palimpsest.cli.run": (),  # starts DVC, and the stage that draws the page
-    "palimpsest.cli.look": (),  # starts the program that writes the sample browser
+    "palimpsest.cli.begin": (),  # the demo's params.yaml, wherever it is installed
+    "palimpsest.cli.ledger": ("palimpsest/privacy/ledger/roles.sql",),  # printed for a database's owner
     "palimpsest.methods.registry": (),  # the declarations of methods; a stage is held to its own
     "palimpsest.models.chat.endpoint": (),  # the package httpx
     "palimpsest.models.sources": (),  # the folder of a package with an encoder
@@ -40,6 +38,8 @@ DYNAMIC: Mapping[str, tuple[str, ...]] = {
     "palimpsest.report.page": ("palimpsest/report/templates/*",),
     "palimpsest.report.statement": ("palimpsest/report/*.json",),
     "palimpsest.twins.shipped": ("palimpsest/twins/results.json",),
+    "palimpsest.work.look": (),  # starts the program that writes the sample browser
+    "palimpsest.work.run": (),  # starts DVC, and the stage that draws the page
     "stages": (),  # looks how it was started
     "stages.packaged": (),  # the stage of a package, whose own module is what it is held to
     "stages.together": (),  # starts the stage that is running, in several processes

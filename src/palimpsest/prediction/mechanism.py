@@ -212,10 +212,12 @@ class SparseVector:
 
     @property
     def sensitivity(self) -> float:
+        """How far one unit of privacy moves the mean of a batch."""
         return 1.0 / self.batch_size
 
     @property
     def rho(self) -> float:
+        """The zCDP of one round."""
         return self.rho_of(self.sensitivity)
 
     def rho_of(self, move: float) -> float:
@@ -223,6 +225,7 @@ class SparseVector:
         return 2.0 * (move / self.noise) ** 2
 
     def event_of(self, move: float) -> DpEvent:
+        """Return the event of one round whose distances move by at most `move`."""
         return ZCDpEvent(self.rho_of(move))
 
     def distance(self, total: torch.Tensor, public: torch.Tensor) -> float:

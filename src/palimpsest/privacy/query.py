@@ -50,14 +50,18 @@ class Query(Protocol):
     """
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Its name in plans, receipts and the ledger."""
 
     @property
-    def subject(self) -> Any: ...
+    def subject(self) -> Any:
+        """What is asked about."""
 
-    def event(self) -> DpEvent: ...
+    def event(self) -> DpEvent:
+        """Return the privacy event of all that it draws."""
 
-    def run(self, rows: Sequence[PrivateRow], noise: "NoiseSource") -> Any: ...
+    def run(self, rows: Sequence[PrivateRow], noise: "NoiseSource") -> Any:
+        """Return the noisy answer of these rows."""
 
 
 class Meter(Protocol):
@@ -102,6 +106,7 @@ class Stored:
 
     @property
     def stores_answer(self: Query) -> bool:
+        """Whether its answer is noisy, and so kept."""
         return not isinstance(type(self).event(self), NonPrivateDpEvent)  # what the class says, as the view asks it
 
 

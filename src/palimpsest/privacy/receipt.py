@@ -205,6 +205,7 @@ class Receipt(_Strict):
 
     @property
     def builds_on_reference(self) -> bool:
+        """Whether one of its queries was asked for a reference."""
         return any(line.purpose != "release" for line in self.queries)
 
     @property
@@ -225,10 +226,12 @@ class Receipt(_Strict):
 
     @property
     def own_delta(self) -> float:
+        """The deltas of its queries that no event carries, added up."""
         return sum(line.own_delta for line in self.queries)
 
     @property
     def charges(self) -> frozenset[str]:
+        """The ids of its charges in the ledger."""
         return frozenset(line.charge for line in self.queries)
 
     @property

@@ -128,6 +128,7 @@ class Ballot:
 
     @property
     def noisy(self) -> bool:
+        """Whether votes are counted with noise."""
         return self.sigma > 0
 
     @property
@@ -188,6 +189,7 @@ class DomainBallot:
 
     @property
     def noisy(self) -> bool:
+        """Whether the picks are made with noise."""
         return self.mechanism.scale > 0
 
     @property
@@ -281,6 +283,7 @@ class VoteRounds:
 
     @property
     def steps(self) -> int:
+        """How many rounds one charge pays for."""
         return self.rounds
 
     @property

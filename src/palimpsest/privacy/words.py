@@ -56,6 +56,7 @@ class WordSets:
 
     @property
     def size(self) -> int:
+        """How many words each set has."""
         return len(self.words[0])
 
 

@@ -92,6 +92,7 @@ class Statement:
 
     @property
     def values(self) -> Values:
+        """The value of each attribute, in their order."""
         return tuple(one.value for one in self.found)
 
 

@@ -101,6 +101,7 @@ class KeptGradients:
         return torch.linalg.vector_norm(self.gradients.flatten(1), dim=1, dtype=torch.float64).square()
 
     def mask(self, keep: torch.Tensor) -> "KeptGradients":
+        """Return the gradients with those of rows that are not kept at 0."""
         return KeptGradients(_mask(self.gradients, keep))
 
     def add_weighted(self, factors: torch.Tensor, totals: Sequence[torch.Tensor]) -> None:
@@ -108,6 +109,7 @@ class KeptGradients:
         _add_products([total.view(1, -1) for total in totals], factors[:, None], self.gradients.flatten(1))
 
     def tensors(self) -> tuple[torch.Tensor, ...]:
+        """Return the tensors that it holds."""
         return (self.gradients,)
 
 
@@ -134,6 +136,7 @@ class Ghost:
         return torch.where(squares.isfinite(), squares.clamp_min(0.0), torch.inf) + _allowance(sizes, like)
 
     def mask(self, keep: torch.Tensor) -> "Ghost":
+        """Return it with the contributions of rows that are not kept at 0."""
         return Ghost(tuple(use.mask(keep) for use in self.uses))
 
     def add_weighted(self, factors: torch.Tensor, totals: Sequence[torch.Tensor]) -> None:
@@ -142,6 +145,7 @@ class Ghost:
             use.add_weighted(factors, totals)
 
     def tensors(self) -> tuple[torch.Tensor, ...]:
+        """Return the tensors that it holds."""
         return tuple(tensor for use in self.uses for tensor in use.tensors())
 
 
@@ -166,6 +170,7 @@ class Stack:
         return squares.T.contiguous().sum(1)  # along a row: across rows, the last examples would be added up otherwise
 
     def mask(self, keep: torch.Tensor) -> "Stack":
+        """Return it with the contributions of rows that are not kept at 0."""
         return replace(self, contribution=self.contribution.mask(keep.repeat(len(self.parameters))))
 
     def add_weighted(self, factors: torch.Tensor, totals: Sequence[torch.Tensor]) -> None:

@@ -41,6 +41,7 @@ class Team:
 
     @property
     def leads(self) -> bool:
+        """Whether this process is the first, which writes and tells."""
         return self.rank == 0
 
     def share(self, value: Any) -> Any:

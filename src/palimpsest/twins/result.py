@@ -60,9 +60,11 @@ class Twin:
 
     @property
     def caught(self) -> bool:
+        """Whether the attack refuted the claim of the broken version."""
         return self.trial.refuted
 
     def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
         return {"fault": self.fault, **_numbers(self.trial), "caught": self.caught}
 
 
@@ -91,6 +93,7 @@ class TwinAudit:
         return SOUND if self.twins and all(twin.caught for twin in self.twins) else "inconclusive"
 
     def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values, with what was tested."""
         return {
             "method": self.method,
             "palimpsest": __version__,

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from palimpsest.cli.console import Rows, console, show, tell_owner
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.files import atomic_path, make_folder, write_json, write_text
 from palimpsest.params.text import to_yaml
 from palimpsest.progress import track
 from palimpsest.records.schema import combine_labels, join_parts
+from palimpsest.work.console import Rows, console, show, tell_owner
 from palimpsest_lab.datasets.declaration import Attribute, Item
 from palimpsest_lab.datasets.known import KNOWN, find_dataset
 from palimpsest_lab.datasets.prepare import (

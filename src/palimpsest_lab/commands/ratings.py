@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from palimpsest.cli.look import run_private
+from palimpsest.work.look import run_private
 from palimpsest.workspace import RATINGS
 
 _PROGRAM = "palimpsest_lab.stages.ratings"

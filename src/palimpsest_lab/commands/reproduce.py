@@ -8,12 +8,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from palimpsest.cli.console import Rows, console, show
-from palimpsest.cli.context import asset_of, books_of, open_workspace, render
-from palimpsest.cli.graph import find_upstream, stage_names, standings
-from palimpsest.cli.plan import estimate_minutes
-from palimpsest.cli.repro import STOPPED
-from palimpsest.cli.run import may_charge, run_workspace
 from palimpsest.devices import AUTO, CPU, resolve_device
 from palimpsest.errors import PalimpsestError, ParamsError
 from palimpsest.files import write_json, write_text
@@ -29,6 +23,13 @@ from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.receipt import read_receipt
 from palimpsest.records.vouched import EMBEDDED
 from palimpsest.report.formats import at_most, number
+from palimpsest.work.before import may_charge
+from palimpsest.work.console import Rows, console, show
+from palimpsest.work.context import asset_of, find_upstream, open_workspace, render, stage_names, standings
+from palimpsest.work.ledger import books_of
+from palimpsest.work.plan import estimate_minutes
+from palimpsest.work.repro import STOPPED
+from palimpsest.work.run import run_workspace
 from palimpsest.workspace import GRAPH, MODEL_RECEIPTS, RECEIPTS, REPORTS
 from palimpsest_lab.commands.reproduction import Asked, Place, made_params, make, merge_existing, params_of, place_of
 from palimpsest_lab.reproduce.cells import Cell, cells_of, select_cells
@@ -134,6 +135,7 @@ class Total:
 
     @property
     def names(self) -> str:
+        """The names of its data sets, in words."""
         return " and ".join(lot.place.name for lot in self.lots)
 
     @property

@@ -11,9 +11,6 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from palimpsest.cli.context import contents, enter, render
-from palimpsest.cli.decisions import DataSource, params_text
-from palimpsest.cli.init import make_workspace
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.files import write_text
 from palimpsest.params.file import FILE
@@ -24,6 +21,10 @@ from palimpsest.params.sweep import merge_sections
 from palimpsest.params.text import to_yaml
 from palimpsest.records.structured import WHOLE_ROW
 from palimpsest.records.vouched import EMBEDDED
+from palimpsest.work.begin import make_workspace
+from palimpsest.work.context import contents, render
+from palimpsest.work.decisions import DataSource, params_text
+from palimpsest.work.ledger import enter
 from palimpsest.workspace import BASE_LM
 from palimpsest_lab.commands.dataset import PRIVATE, PUBLIC, TEST, write_dataset
 from palimpsest_lab.commands.dataset import Asked as Wanted

@@ -204,6 +204,7 @@ class Seen:
         return hash(strip_signs(read_text(text)))
 
     def add(self, text: str) -> None:
+        """Remember a text, and its sentences."""
         self.exact.add(hash(text.strip()))
         self.same.add(self.key(text))
         self.pieces.update(_sentences(text))
@@ -227,6 +228,7 @@ class Tally:
     labels: Counter[str] = field(default_factory=Counter)
 
     def add(self, item: Item, seen: Seen) -> None:
+        """Count an item, and whether its text was seen before."""
         text, self.rows = read_text(item.text), self.rows + 1
         self.labels.update(item.labels)
         self.exact += hash(text.strip()) in seen.exact

@@ -51,9 +51,11 @@ class Filter(Protocol):
     """
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Its name, as settings and counts have it."""
 
-    def keeps(self, candidates: Sequence[Candidate]) -> list[bool]: ...
+    def keeps(self, candidates: Sequence[Candidate]) -> list[bool]:
+        """Return for each candidate whether it stays."""
 
 
 class FilterChain:

@@ -90,7 +90,8 @@ class Files(Protocol):
     def key(self) -> bytes:
         """32 secret bytes that spread records, or persons, over batches; the same for every run of the variant."""
 
-    def texts(self) -> Sequence[str]: ...
+    def texts(self) -> Sequence[str]:
+        """The public texts."""
 
     def start(self) -> Sequence[Record]:
         """The texts that first populations are chosen from; those without a label may serve any label."""
@@ -98,18 +99,23 @@ class Files(Protocol):
     def embeddings(self) -> Mapping[str, np.ndarray]:
         """Texts (n, d) and descriptions (labels, d); empty where there are no labels."""
 
-    def heldout(self) -> Sequence[str]: ...
+    def heldout(self) -> Sequence[str]:
+        """The held-out public texts."""
 
-    def base(self) -> Path: ...
+    def base(self) -> Path:
+        """The folder of the public language model."""
 
     def untouched(self) -> Path:
         """`base` as it was before it learned prompts, if a named model did: it judges and filters texts."""
 
-    def reader(self) -> Path: ...
+    def reader(self) -> Path:
+        """The folder of the public language model that reads prompts."""
 
-    def decoder(self) -> Path: ...
+    def decoder(self) -> Path:
+        """The folder of the public decoder."""
 
-    def encoder(self) -> Path: ...
+    def encoder(self) -> Path:
+        """The folder of the public sentence encoder."""
 
     def author(self) -> Any:
         """The settings of an author."""
@@ -117,11 +123,14 @@ class Files(Protocol):
     def author_model(self) -> Path:
         """The folder of a local author's model."""
 
-    def source(self) -> Sequence[Record]: ...
+    def source(self) -> Sequence[Record]:
+        """The rows of another variant."""
 
-    def sources(self) -> Mapping[str, Sequence[Record]]: ...
+    def sources(self) -> Mapping[str, Sequence[Record]]:
+        """The rows of several other variants, by their names."""
 
-    def fitted(self) -> Path: ...
+    def fitted(self) -> Path:
+        """The folder of a fitted language model."""
 
 
 class Tools(Files, Protocol):

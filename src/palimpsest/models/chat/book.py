@@ -35,6 +35,7 @@ class TokenUse:
 
     @property
     def tokens(self) -> int:
+        """How many tokens were read and written."""
         return self.read + self.written
 
 
@@ -79,6 +80,7 @@ class Book:
         return None if row is None else Answer(*row)
 
     def keep(self, ask: str, answer: Answer) -> None:
+        """Write the answer to a question; an earlier one is replaced."""
         row = (ask, answer.text, answer.finish, answer.read, answer.written)
         self._base.execute("INSERT OR REPLACE INTO answer VALUES (?, ?, ?, ?, ?)", row)
 

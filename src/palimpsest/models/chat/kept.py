@@ -98,6 +98,7 @@ class KeptChat:
         self._inner, self._book, self._model_id = inner, Book(path), model_id
 
     def answer(self, asks: Sequence[Ask]) -> list[Answer]:
+        """Return the answers, in order; what was answered before is not asked again."""
         keys = [digest(self._model_id, ask) for ask in asks]
         answers = {key: answer for key in dict.fromkeys(keys) if (answer := self._book.find(key)) is not None}
         missing = {key: ask for key, ask in zip(keys, asks, strict=True) if key not in answers}

@@ -44,6 +44,7 @@ class Books:
 
     @property
     def entries(self) -> int:
+        """How many entries the chain has."""
         return len(self.chain.entries)
 
     @property

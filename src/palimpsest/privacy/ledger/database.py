@@ -84,6 +84,7 @@ def tables_exist(connection: Connection) -> bool:
 
 
 def reading_error(place: str, error: Exception) -> LedgerError:
+    """Return the error of a ledger that cannot be read."""
     return _busy_error(place, error) or LedgerError(
         f"The ledger at {place} cannot be read ({type(error).__name__}).",
         "Check the file's permissions or the database's address. Reading writes beside a SQLite file: if its disk "
@@ -93,6 +94,7 @@ def reading_error(place: str, error: Exception) -> LedgerError:
 
 
 def writing_error(place: str, error: Exception) -> LedgerError:
+    """Return the error of a ledger that could not be written."""
     return _busy_error(place, error) or LedgerError(
         f"The ledger at {place} could not be written ({type(error).__name__}).",
         "Check its permissions and the free space of its disk; nothing was charged by this step.",
@@ -142,6 +144,7 @@ def sqlite_path(url: str) -> Path | None:
 
 
 def file_exists(path: Path) -> bool:
+    """Whether a file is there; an error of the disk is one of reading the ledger."""
     try:
         return path.is_file()
     except OSError as error:

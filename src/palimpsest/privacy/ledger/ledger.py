@@ -240,12 +240,15 @@ class Ledger:
             return writing.take_in(ledger)
 
     def asset(self, name: str) -> Asset:
+        """Return a data set by its name."""
         return self.books().asset(name)
 
     def charges(self, name: str) -> list[Charge]:
+        """Return every charge to the rows of a data set."""
         return self.books().charges(name)
 
     def balance(self, name: str) -> Balance:
+        """Return what is spent of a data set's budget, and what is left."""
         return self.books().balance(name)
 
     def head(self) -> str:

@@ -59,9 +59,12 @@ class Protected(Protocol):
     """An asset or a public schema: something that names the unit of privacy of a data set."""
 
     @property
-    def unit(self) -> str: ...
+    def unit(self) -> str:
+        """The unit: record or person."""
+
     @property
-    def unit_column(self) -> str | None: ...
+    def unit_column(self) -> str | None:
+        """The column that names the person; None where the unit is a record."""
 
 
 @dataclass(frozen=True)

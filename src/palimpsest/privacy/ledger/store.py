@@ -237,6 +237,7 @@ class Transaction:
         return found
 
     def register(self, asset: Asset) -> None:
+        """Write a new data set with its key."""
         self.connection.execute(assets.insert().values(name=asset.name, key=asset.key.hex()))
         self.register_anew(asset)
 
@@ -256,10 +257,12 @@ class Transaction:
     def reserve(
         self, name: str, run: Run, number: int, index: int, query: PlannedQuery, share: Share | None, team: str | None
     ) -> Charge:
+        """Write the reservation of one query, and return its charge."""
         body = books.reservation(run, number, index, query, share, team)
         return reader.charge_of(chain.append(self.connection, name, "reserve", uuid.uuid4().hex, body))
 
     def standing(self, charge: Charge) -> Standing:
+        """Return the state of a charge by the entries as they are now."""
         struck = reader.struck_entries(
             entry for entry in chain.read_kind(self.connection, reader.STRIKE) if entry.asset == charge.asset
         )

@@ -1,4 +1,4 @@
-"""`python -m palimpsest.cli.repro [--single-item] [TARGET ...]`: does what `dvc repro` does, in our words.
+"""`python -m palimpsest.work.repro [--single-item] [TARGET ...]`: does what `dvc repro` does, in our words.
 
 Both runners start stages through it, and only here are DVC's own hints filtered out. After a Ctrl-C it records the
 stage that is done, and begins no other: half of DVC's lock files would be worse than a moment's delay. Processes that

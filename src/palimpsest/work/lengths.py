@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from palimpsest.cli.decisions import DataSource
 from palimpsest.errors import DataError, ModelError
 from palimpsest.models.usable import find_cut
 from palimpsest.params.schema import USUAL_LENGTH, Params
 from palimpsest.records.read import ColumnNames, iter_rows
 from palimpsest.records.segment import count_parts
+from palimpsest.work.decisions import DataSource
 from stages.vouching import named_sources, place_of
 
 _MOST = 4000  # public texts that are looked at; at least half as many of a file that has more

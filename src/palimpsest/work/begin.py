@@ -1,16 +1,11 @@
-"""`palimpsest init`: reads the first row of each of a user's files, or checks them whole, and makes a workspace.
-
-What `--check` finds follows from private rows. Kinds of faults and the place of the first are shown only on the
-terminal of the owner, the whole list is in the private zone, and no value is in either. No setting is taken from a
-file.
-"""
+"""Makes a workspace: reads what options name, checks it, writes settings, and enters the data set."""
 
 import json
 import logging
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,48 +13,39 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from palimpsest.cli.console import owners_terminal, tell_owner
-from palimpsest.cli.context import asset_of, books_of, contents, enter
-from palimpsest.cli.decisions import DataSource, params_text
-from palimpsest.cli.lengths import fit_lengths, longest_text
-from palimpsest.cli.options import budget_problem, find_problems
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.files import atomic_path, close_workspace, make_folder, read_json, write_json, write_text
 from palimpsest.models.chat.settings import is_english
 from palimpsest.models.usable import require_usable
 from palimpsest.params.file import FILE, RESOLVED
-from palimpsest.params.load import loads
-from palimpsest.params.schema import USUAL_LENGTH, Params
-from palimpsest.privacy.ledger.books import Books
+from palimpsest.params.load import file_of, loads, read_written
+from palimpsest.params.schema import Params
 from palimpsest.privacy.ledger.rules import preview
 from palimpsest.privacy.ledger.total import propose_milestones
 from palimpsest.records import schema as attributes
 from palimpsest.records.conformity import schema_problem
-from palimpsest.records.faults import FLATTEN, NOTES, OF_THE_RECORD, Kind, Place, RecordError
-from palimpsest.records.formats import MissingColumn, names
-from palimpsest.records.preprocess import odd_labels, odd_public, odd_sizes
-from palimpsest.records.read import Checked, ColumnNames, Found, check, is_unicode, iter_rows, nobody_error
-from palimpsest.records.schema import PublicSchema
-from palimpsest.records.sources import copied_suffix, copy, describe
-from palimpsest.records.structured import WHOLE_ROW, unique_members
-from palimpsest.workspace import DVC, FAULT, GIVEN, GRAPH, ORIGINS, PRIVATE, ROWS_REPORT, Zone
+from palimpsest.records.read import is_unicode
+from palimpsest.records.sources import copied_suffix, copy, describe, describe_origin
+from palimpsest.records.structured import unique_members
+from palimpsest.work.check import (
+    budget_problem,
+    check_all,
+    check_source,
+    find_problems,
+    fit_to_public,
+    keep,
+    names_of,
+    tell_of_unread,
+)
+from palimpsest.work.context import asset_of, contents
+from palimpsest.work.decisions import DataSource, params_text
+from palimpsest.work.ledger import books_of, enter
+from palimpsest.work.lengths import longest_text
+from palimpsest.workspace import DVC, GIVEN, GRAPH, ORIGINS
 from stages.inputs import LANGUAGE_MODELS
 from stages.vouching import named_sources, place_of, require_vouched
 
-_FOR_EVER = "What is declared never changes once something was charged: to correct it now, run init again with --force."
-_UNNAMED = "Some rows name no person and will be left out."
-LIST = PRIVATE / "check.json"
 _LOOKED_AT = 1 << 30  # bytes of each file of a model's weights
-_MOST_NAMES, _LONGEST_NAME, _MOST_WORDS = 30, 40, 3
-_HINTS = {
-    Kind.LABEL: "Labels are compared exactly, case, spaces and how accents are written too. One with a comma in it is "
-    "named by --labels-file; an empty one is no label.",
-    Kind.CODING: "Save the file as UTF-8.",
-    Kind.TYPE: "Write texts and labels as strings; null is an empty text.",
-    Kind.NESTED: FLATTEN,
-    Kind.RETURN: "Save the file with line ends of Unix or Windows; what follows could not be checked.",
-    Kind.KEY: "Write every key in every line; null stands for none.",
-}
 README = """\
 # A workspace of palimpsest
 
@@ -124,231 +110,12 @@ _IGNORED = {
 }
 
 
-@dataclass(frozen=True)
-class _Named:
-    """A file, the option that names it, and the columns that are read."""
-
-    option: str
-    path: Path
-    columns: ColumnNames
-
-
-def _files_of(source: DataSource) -> Iterator[_Named]:
-    """Yield all files of a data set."""
-    keys, label = source.keys, source.label
-    yield _Named("DATA", Path(source.data), ColumnNames(source.text, label, source.unit, keys, nobody=True))
-    public = ColumnNames(source.text, label if source.public_labels else None, keys=keys, plain=True)
-    yield _Named("--public", Path(source.public), public)
-    if source.test is not None:
-        yield _Named("--test", Path(source.test), ColumnNames(source.text, label, keys=keys))
-    if source.public_test is not None:
-        columns = ColumnNames(source.text, label, keys=keys, plain=True)
-        yield _Named("--public-test", Path(source.public_test), columns)
-
-
-def check_first_rows(source: DataSource) -> None:
-    """Check that files exist, may be read, and have the columns and a first row.
-
-    Raises:
-        DataError: the first that is wrong, with its option.
-    """
-    for file in _files_of(source):
-        _check_there(file)
-        _check_first(file, source)
-
-
-def _check_there(file: _Named) -> None:
-    said = f"{file.option} is {str(file.path)!r}"
-    if file.path.is_dir():
-        raise DataError(f"{said}, a folder.", "Name one data file in it.")
-    if not file.path.exists():
-        raise DataError(f"{said}: there is no such file.", "Correct the path; it counts from the folder you are in.")
-    if not os.access(file.path, os.R_OK):
-        raise DataError(f"{said}: it may not be read.", "Give yourself permission to read it, say with chmod u+r.")
-
-
-def _check_first(file: _Named, source: DataSource) -> None:
-    missing = None
-    try:
-        next(iter_rows(file.path, file.columns, max_length=1, bad=lambda _: False), None)
-    except (MissingColumn, RecordError) as error:
-        missing = error.column
-    if missing is not None:
-        there = _describe_columns(names(file.path), source.labels) if owners_terminal() else ""
-        option = next(name for name, columns in _columns_by_option(source).items() if missing in columns)
-        said = f"{option} is {missing!r}: {file.path.name!r} has no such column.{there}"
-        if file.option != "DATA":
-            raise DataError(said, f"Name the columns of {file.path.name!r} as those of DATA are named.")
-        header = "" if ".json" in file.path.name.lower() else ", or name the file's columns in its first row"
-        raise DataError(said, f"Correct {option}{header}. Case and spaces count.")
-
-
-def _columns_by_option(source: DataSource) -> Mapping[str, Sequence[str | None]]:
-    return {"--text": [source.text], "--label": attributes.names(source.label), "--unit": [source.unit]}
-
-
-def tell_of_unread(source: DataSource) -> None:
-    """Name the columns of the private file that nothing reads, on the terminal of their owner alone.
-
-    Where one looks like a value, the header may be missing: the first row is then shown nowhere.
-    """
-    read = {source.text, *attributes.names(source.label), source.unit}
-    left = [name for name in _names_of(source.data) if name not in read]
-    if source.text == WHOLE_ROW or not left or not owners_terminal():
-        return
-    named = ", ".join(map(repr, left[:_MOST_NAMES])) + ", ..." * (len(left) > _MOST_NAMES)
-    shown = "" if any(_is_value(name, source.labels) for name in left) else f": {named}"
-    whole = '--task json --text "*" writes whole rows, of JSON lines'
-    tell_owner(f"note: synthetic rows will not have the columns that nothing reads{shown}. ({whole}.)")
-
-
-def _describe_columns(columns: Sequence[str], labels: Collection[str]) -> str:
-    """Return a sentence with the column names, unless they look like a record, which is shown nowhere."""
-    if any(_is_value(name, labels) for name in columns):
-        return " Its first row looks like a record, not like names."
-    return f" It has: {', '.join(map(repr, columns[:_MOST_NAMES]))}{', ...' if len(columns) > _MOST_NAMES else ''}."
-
-
-def _is_value(name: str, labels: Collection[str]) -> bool:
-    number = name.strip().replace(".", "", 1).isdigit()
-    return number or name in labels or len(name) > _LONGEST_NAME or len(name.split()) > _MOST_WORDS
-
-
-Pass = Mapping[str, tuple[_Named, Checked]]  # option -> the file and what was found in it
-
-
-def fit_to_public(source: DataSource) -> DataSource:
-    """Return the source with the limits that its public texts need; the private file is not looked at."""
-    fitted = fit_lengths(source, next(one.columns for one in _files_of(source) if one.option == "--public"))
-    if fitted.text_tokens is not None:
-        print(f"limits, from the public texts: {fitted.max_length:,} characters, about {fitted.text_tokens} tokens")
-    return fitted
-
-
-def check_all(source: DataSource, schema: PublicSchema, workspace: Path, books: Books | None = None) -> Pass:
-    """Go through each file once, and tell the owner of what is found.
-
-    Args:
-        source, schema: the data set.
-        workspace: where it will be.
-        books: of the ledger that it will be entered into, where there is one: it may know the rows by another name.
-
-    Raises:
-        DataError: a run would stop at one of the records; the list is then kept.
-    """
-    print("reading the files once, to check them; no setting is taken from private rows (--no-check leaves this out)")
-    labels = tuple(source.labels) or None
-    key = books.rows_key if books is not None and books.entries else None
-    found = {
-        file.option: (file, check(file.path, file.columns, source.max_length or USUAL_LENGTH, labels, key))
-        for file in _files_of(source)
-    }
-    try:
-        for file, checked in found.values():
-            _judge(file, checked, source.bad_rows, workspace)
-    except DataError:
-        keep(found, workspace)
-        raise
-    own = found["DATA"][1]
-    if not found["--public"][1].marks:
-        raise DataError("--public holds no text with a word.", "Name a file with public text of the same kind.")
-    if own.rows and not own.marks:
-        tell_owner("note: no text has a word: models may write from such rows, and hardly any audit can read them.")
-    if source.unit is not None and own.rows and not own.persons:
-        raise nobody_error(source.data, source.unit)
-    for told in _describe_odd(own, schema, found["--public"][1].marks):
-        tell_owner(f"note: {told}")
-    if books is not None and own.likeness is not None and (other := books.same_rows(source.asset, own.likeness)):
-        agreed = "palimpsest register --same-rows REASON"
-        tell_owner(f"note: asset {other!r} has these rows. A run stops there until `{agreed}`.")
-    return found
-
-
-def keep(found: Pass, workspace: Path) -> None:
-    """Write the whole list into the private zone; where there is no fault, there is no list."""
-    if any(checked.faults for _, checked in found.values()):
-        write_json(workspace / LIST, {"zone": Zone.PRIVATE, "files": [_entry(*each) for each in found.values()]})
-    else:
-        (workspace / LIST).unlink(missing_ok=True)
-
-
-def _entry(file: _Named, checked: Checked) -> dict[str, Any]:
-    return {
-        "option": file.option,
-        "file": file.path.name,
-        "rows": checked.rows,
-        "cut": checked.cut,
-        "faults": [fault._asdict() for fault in checked.faults],
-    }
-
-
-def _judge(file: _Named, checked: Checked, policy: str, workspace: Path) -> None:
-    """Raise DataError where a run would stop at a record; else say which records are left out, and what is odd."""
-    droppable = OF_THE_RECORD if policy == "drop" and checked.rows else frozenset[Kind]()
-    stops = [fault for fault in checked.faults if fault.kind not in NOTES | droppable]
-    if stops:
-        place = file.path.name if file.path.parent.suffix == ".part" else str(file.path)  # a copy is a draft as yet
-        shown, remedy = "", "Correct them."
-        if owners_terminal():
-            shown, remedy = f": {_describe_faults(stops)}", _remedy(stops, checked.rows)
-        raise DataError(
-            f"{file.option} is {place!r}, which has records that a run would stop at{shown}.",
-            f"{remedy} {str(workspace / LIST)!r} lists each with its kind and place.",
-        )
-    for words, kinds in (("records are left out", droppable), ("worth a look", NOTES - droppable)):
-        if faults := [fault for fault in checked.faults if fault.kind in kinds]:
-            tell_owner(f"note: {file.path.name!r}, {words}: {_describe_faults(faults)}.")
-
-
-def _describe_faults(faults: list[Found]) -> str:
-    """Return the kinds of faults, and the place of the first."""
-    first = faults[0]
-    column = "" if first.column is None else f", column {first.column!r}"
-    kinds = "; ".join(dict.fromkeys(fault.kind for fault in faults))
-    return f"{kinds}. The first is {Place(first.row, first.line)}{column}"
-
-
-def _remedy(stops: list[Found], readable: int) -> str:
-    kinds = {fault.kind for fault in stops}
-    if Kind.QUOTE in kinds:
-        return "Close every quote, and double the quotes inside a quoted field; what follows could not be checked."
-    hints = "".join(f" {hint}" for kind, hint in _HINTS.items() if kind in kinds)
-    if not kinds <= OF_THE_RECORD:
-        return f"Correct them: faults of the file's structure always stop, for they may hide other records.{hints}"
-    leave = ", or leave such records out with --bad-rows drop, which is public" if readable else ""
-    return f"Correct them{leave}.{hints}"
-
-
-def _describe_odd(checked: Checked, schema: PublicSchema, public: frozenset[int]) -> list[str]:
-    """Return what is far from what was declared, or is public as well, without a count."""
-    seen = {label: checked.labels.get(label, 0) for label in schema.label_names}
-    sizes = [each.told for each in odd_sizes(checked.rows, checked.persons, schema)]
-    unnamed = [_UNNAMED] if schema.unit_column is not None and checked.nobody else []
-    others = [*odd_labels(seen), *odd_public(len(checked.marks & public))]
-    return [*sizes, *[_FOR_EVER] * bool(sizes), *unnamed, *(each.told for each in others)]
-
-
-def tell_of_rows(workspace: Path) -> None:
-    """Tell what `preprocess` found odd about the rows, or could not read, on their owner's terminal and in no log."""
-    found = next((path for path in (ROWS_REPORT, FAULT) if (workspace / path).is_file()), None)
-    if owners_terminal() and found is not None:
-        for told in read_json(workspace / found).get("told", ()):
-            tell_owner(f"note: {told}")
-
-
-def _names_of(path: Path | str | None) -> list[str]:
-    """Return the names of a file's columns; none where it cannot be read, which is told later."""
-    with suppress(DataError):
-        return [] if path is None else names(Path(path))
-    return []
-
-
 def read_label(column: str | None, path: Path | str | None = None) -> str | None:
     """Return the label column as it is named; several, separated by commas, as one name.
 
     Where the file has a column with this very name, its commas separate nothing.
     """
-    if column is None or "," not in column or column in _names_of(path):
+    if column is None or "," not in column or column in names_of(path):
         return column
     return attributes.join_parts([name.strip() for name in column.split(",")])
 
@@ -592,17 +359,6 @@ def _write(workspace: Path, files: Mapping[str, str]) -> None:
         write_text(workspace / name, content)
 
 
-def check_source(source: DataSource) -> None:
-    """Check that options fit each other, and that files exist and have the columns.
-
-    Raises:
-        ParamsError, DataError: the first that is wrong.
-    """
-    for problem, remedy in find_problems(source):
-        raise ParamsError(problem, remedy)
-    check_first_rows(source)
-
-
 def _milestones(source: DataSource, params: Params, workspace: Path) -> tuple[float, ...] | None:
     """Return the milestones given, or registered before; else at most two, from the budget and the first plan.
 
@@ -651,3 +407,41 @@ def _init_dvc(workspace: Path) -> None:
             settings.setdefault("cache", {}).setdefault("dir", os.path.relpath(workspace / Repo.DVC_DIR / "cache"))
     except (ConfigError, DvcException, OSError):
         raise DataError("DVC could not be initialised here.", "Check that the folder can be written.") from None
+
+
+_DECIDED = ("privacy", "models", "lms", "taught", "decoders", "variants")  # beside the data set
+
+
+def use_copies(source: DataSource, workspace: Path) -> DataSource:
+    """Return the source with the workspace's copies of tables, where those are from the same places."""
+    known = read_json(workspace / ORIGINS) if (workspace / ORIGINS).exists() else {}
+    for name, path in find_copies(source, workspace).items():
+        if describe_origin(getattr(source, name)).items() <= known.get(path.name, {}).items():
+            source = replace(source, **{name: path})
+    return source
+
+
+def require_same(workspace: Path, source: DataSource) -> None:
+    """Raise ParamsError if the workspace was made by other decisions. What was added to it since does not matter."""
+    there, wanted = (
+        file.model_dump(exclude_unset=True) for file in (read_written(workspace), file_of(params_text(source)))
+    )
+    data = [f"dataset.{key}" for key in _list_differing(there["dataset"], wanted["dataset"])]
+    other = [*data, *(name for name in _DECIDED if not _contains(there.get(name), wanted.get(name, {})))]
+    if other:
+        raise ParamsError(
+            f"{str(workspace)!r} has a workspace already, and this line says otherwise: {', '.join(other)}.",
+            f"Go on with it as it is: `palimpsest run -w {workspace}`. For another one, name another --dir.",
+        )
+
+
+def _list_differing(there: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+    return [key for key in sorted({*there, *wanted}) if there.get(key) != wanted.get(key)]
+
+
+def _contains(there: Any, wanted: Any) -> bool:
+    """Whether all that is wanted is there; there may be more."""
+    if not isinstance(wanted, Mapping):
+        return bool(there == wanted)
+    known = there if isinstance(there, Mapping) else {}
+    return all(_contains(known.get(key), value) for key, value in wanted.items())

@@ -1,4 +1,4 @@
-"""`palimpsest plan`: the stages that would run, the price list, and how long it may take, before anything is bought."""
+"""What a run, or a grid of variants, would do and cost, and how long it may take, before anything is bought."""
 
 import math
 import os
@@ -6,34 +6,37 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import dp_accounting.dp_event as dpa
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
 
-from palimpsest.cli.console import Rows, console, show, show_json
-from palimpsest.cli.context import Context, load_or_compute, open_workspace, render
-from palimpsest.cli.graph import standings
-from palimpsest.cli.ledger import describe_total
-from palimpsest.cli.lengths import describe_cuts
+from palimpsest.errors import ParamsError
 from palimpsest.files import read_json
 from palimpsest.graph.stage import NAME, Stage
 from palimpsest.graph.stages import STAGES
 from palimpsest.graph.state import ITS_CODE, Standing, State, made_alike
-from palimpsest.methods.registry import METHODS, method
 from palimpsest.methods.shared.base import Plan
-from palimpsest.methods.shared.method import PlanTable
 from palimpsest.models.chat.settings import is_english
-from palimpsest.params.file import RESOLVED
+from palimpsest.params.file import FILE, RESOLVED
+from palimpsest.params.load import loads
+from palimpsest.params.resolve import WAYS
 from palimpsest.params.schema import Params
+from palimpsest.params.sweep import Axis, Point, axis, marks, merge_sections, points
+from palimpsest.params.text import insert_entries
 from palimpsest.privacy import accounting
 from palimpsest.privacy.ledger.records import Balance, Charge, Run
 from palimpsest.privacy.ledger.rules import TEAM, Attempt, attempt, committed_charges, describe_new_versions, preview
 from palimpsest.privacy.planned import PlannedQuery
-from palimpsest.privacy.shown import delta_down, delta_up, up
+from palimpsest.privacy.shown import delta_up, up
+from palimpsest.progress import track
 from palimpsest.records.vouched import files_of
-from palimpsest.report.formats import MISSING, number
+from palimpsest.work.context import Context, load_or_compute, open_workspace, render, stage_names, standings
+from palimpsest.work.ledger import describe_total
+from palimpsest.work.lengths import describe_cuts
 from palimpsest.workspace import CHECKPOINTS, MANIFEST, Zone
 from stages import resuming
 from stages.common import PASSES, RECORDS, ROWS, place, sizes
@@ -41,6 +44,10 @@ from stages.spenders import Prices, Spender, continues, run_of, spender, spender
 from stages.vouching import require_vouched
 
 _FILES = ("private", "test", "public", "public_test")  # keys of `dataset` that are paths
+MAY_BE_PAID = (
+    "0 or: a file is another one now, and only a run reads it. The rows that were charged before, in another order or "
+    "format say, cost nothing."
+)
 
 
 @dataclass(frozen=True)
@@ -181,6 +188,7 @@ class TeamBudget:
 
     @property
     def fits(self) -> bool:
+        """Whether the team stays within its cap."""
         return self.after <= self.cap
 
 
@@ -328,16 +336,16 @@ def may_be_paid(context: Context, item: Priced, charges: Sequence[Charge]) -> bo
     return any(is_paid(context, replace(item, run=run), charges) for run in runs)
 
 
-def show_plan(workspace: Path, *, as_json: bool = False) -> None:
-    """Print what would run and why, the cost of it by both accountants and to the budget, and what would be left."""
+def plan_workspace(workspace: Path) -> PlanSummary:
+    """Return what a run of a workspace would do and cost, after its files are rendered. Reads no row.
+
+    Raises:
+        PalimpsestError: params.yaml is wrong or names as public what is not, or the ledger does not know this data set.
+    """
     render(workspace)
     context = open_workspace(workspace)
     require_vouched(context.params, workspace)
-    summary = summarise_plan(context)
-    if as_json:
-        show_json(summary)
-        return
-    _print(summary)
+    return summarise_plan(context)
 
 
 def tell_language(params: Params) -> Iterator[str]:
@@ -433,58 +441,6 @@ def _line(
     )  # fmt: skip
 
 
-def _print(summary: PlanSummary) -> None:
-    out = console()
-    for flag in summary.flags:
-        out.print(f"[yellow]flag:[/yellow] {flag}", soft_wrap=True)
-    for columns in dict.fromkeys(known.columns for known in METHODS):
-        if shown := [line for line in summary.lines if method(line.method).columns is columns]:
-            show(out, plan_table(columns, shown, whole=not out.is_terminal))
-    if out.is_terminal:
-        for line in summary.lines:
-            if reason := _reason(line):
-                out.print(f"{line.stage} {line.state}: {reason}.", markup=False)
-    for text in _sentences(summary):
-        out.print(text, markup=False, soft_wrap=not out.is_terminal)
-
-
-def _sentences(summary: PlanSummary) -> Iterator[str]:
-    """Yield the sentences under the tables."""
-    for line in summary.lines:
-        yield from (f"{line.cost.name}: {note}" for note in line.cost.notes)
-    others = ", ".join(f"{count} {state}" for state, count in summary.others.items())
-    yield f"Stages that spend nothing: {others}."
-    if summary.minutes:
-        measured, total = len(summary.minutes), _time(sum(summary.minutes.values()))
-        yield f"Expected: {total} for what was measured here, {measured} of {measured + summary.unmeasured} stages."
-    yield budget_sentence(summary)
-    if any(line.cost.may_be_paid for line in summary.lines):
-        yield (
-            "0 or: a file is another one now, and only a run reads it. The rows that were charged before, in another "
-            "order or format say, cost nothing."
-        )
-    if summary.fits:
-        yield f"After them, what is released will say: {summary.states}"
-    if team := summary.team:
-        yield (
-            f"Share of team {team.name}: epsilon {team.cap:g}; spent {up(team.spent)}, after the pending runs "
-            f"{up(team.after)}: {'fits' if team.fits else 'does not fit'}."
-        )
-    if summary.beside:
-        yield (
-            f"Deltas that no event carries: {delta_up(summary.beside)} after the pending runs, of at most "
-            f"{delta_down(summary.most_beside)}."
-        )
-    yield (
-        "Budget cost: what one run adds to the data set's total. It is above the variant's own epsilon because the "
-        "total also holds for plans chosen after looking at earlier results; several costs do not simply add up."
-    )
-    yield (
-        "A cached or restorable model spends nothing; one that runs again is charged again. A discriminator's epsilon "
-        "counts the language model that it builds on. Whatever is drawn from a model is free."
-    )
-
-
 def budget_sentence(summary: PlanSummary) -> str:
     """The budget, what is spent of it, and what the pending runs would leave spent."""
     return (
@@ -494,58 +450,195 @@ def budget_sentence(summary: PlanSummary) -> str:
     )
 
 
-def plan_table(columns: PlanTable, lines: Sequence[PlanLine], *, whole: bool) -> Rows:
-    """Return one table for the methods that share columns; with `whole`, it has the reasons of each row, too."""
-    headings = (columns.row, *(column.heading for column in columns.columns), "epsilon", "epsilon\nRDP", "budget\ncost")
-    rows = []
-    for line in lines:
-        shown = partial(_format_first, line.cost)
-        title = line.stage if whole else line.cost.name
-        cells = [_title(title, line, columns), *(column.cell(shown) for column in columns.columns)]
-        rows.append([*cells, *_prices(line), _state(line), *([_reason(line)] if whole else [])])
-    names = (*headings, "state", *(["why"] if whole else []))
-    colours = (("infeasible", "red"),)
-    return Rows("Plan: no private row was read", names, rows, left=(columns.row, "state"), colours=colours)
+_EVALUATION = "downstream_eval"  # the stage
 
 
-def _title(title: str, line: PlanLine, columns: PlanTable) -> str:
-    """The model or variant, its method, and what is drawn from it without a further charge."""
-    lines = [title, f"{line.method} {line.purpose}"]
-    lines += [_format_first(line.cost, columns.way)] if columns.way else []
-    return "\n".join([*lines, *([f"draws: {', '.join(line.draws)}"] if line.draws else [])])
+@dataclass(frozen=True)
+class Offer:
+    """A point with what it would cost.
+
+    Attributes:
+        why: the reason why it is left out; empty if it can run.
+        charges: the parts of it that ask private rows something.
+        added: the epsilon that it adds to the data set's total, after the points before it.
+        may_be_paid: whether that is 0 if the file, which only a run reads, holds rows that were charged before.
+    """
+
+    point: Point
+    why: str
+    charges: tuple[Priced, ...] = ()
+    added: float = 0.0
+    may_be_paid: bool = False
 
 
-def _format_first(cost: Cost, *keys: str, digits: int = 3) -> str:
-    """The first of these numbers that the plan has."""
-    return number(next((cost.numbers[key] for key in keys if key in cost.numbers), None), digits)
+@dataclass(frozen=True)
+class Sweep:
+    """A grid, and the workspace to which it would be added.
+
+    Attributes:
+        text: params.yaml as it is.
+        found: stage -> its state as it is.
+    """
+
+    context: Context
+    variant: str
+    text: str
+    found: Mapping[str, Standing]
+
+    @cached_property
+    def written(self) -> dict[str, Any]:
+        """params.yaml as a person wrote it."""
+        return dict(YAML(typ="safe", pure=True).load(self.text))
 
 
-def _prices(line: PlanLine) -> list[str]:
-    """Epsilon by the plan's own accountant and by RDP, and the cost to the budget."""
-    cost = line.cost
-    if not cost.feasible:
-        return [MISSING] * 3
-    adds = "0 or\n" * cost.may_be_paid + up(cost.budget_cost)
-    return [f"{_epsilon(cost.epsilon)}\n({cost.accountant})", _epsilon(cost.epsilon_rdp), adds]
+def price_grid(workspace: Path, variant: str, varied: Sequence[str]) -> tuple[Sweep, list[Offer]]:
+    """Return a grid of variants, and each of its points with what it would cost. Reads no row.
+
+    Raises:
+        PalimpsestError: no point can be made, or the workspace cannot be opened.
+    """
+    render(workspace)
+    context = open_workspace(workspace)
+    require_vouched(context.params, workspace)
+    found = {one.name: one for one in standings(context, fresh=True)}
+    asked = Sweep(context, variant, (workspace / FILE).read_text(encoding="utf-8"), found)
+    _require_all_run(asked)
+    return asked, _price_points(asked, points(asked.written, variant, [_read_axis(text) for text in varied]))
 
 
-def _state(line: PlanLine) -> str:
-    if not line.cost.feasible:
-        return "infeasible"
-    return f"{line.state}\n{_time(line.minutes)}" if line.state == State.RUNS else line.state
+def _read_axis(text: str) -> Axis:
+    """Read a key with its values; refuse values that params.yaml cannot hold."""
+    try:
+        found = axis(text)
+        said = all(value == value for value in found.values)
+    except TypeError:
+        said = False
+    if not said:
+        raise ParamsError(f"{text!r} has NaN or a date among its values.", "Take numbers, and write a date in quotes.")
+    return found
 
 
-def _time(minutes: float | None) -> str:
-    if minutes is None:
-        return f"{MISSING} min"
-    return f"{minutes:.1f} min" if minutes >= 1.0 else f"{60 * minutes:.0f} s"
+def _require_all_run(asked: Sweep) -> None:
+    if (asked.written.get("runs") or {}).get("evaluate") is not None:
+        raise ParamsError(
+            f"runs.evaluate of {FILE} lists the variants that run, and a sweep adds some.",
+            "Take runs.evaluate out: all variants run then.",
+        )
 
 
-def _reason(line: PlanLine) -> str:
-    """Return why it is not cached, in words."""
-    before = [f"it needs {', '.join(line.after)}, which will run"] if line.after else []
-    return "; ".join([*dict.fromkeys(line.why), *before]) if line.state != State.CACHED else ""
+def insert_points(asked: Sweep, wanted: Sequence[Point]) -> str:
+    """Return params.yaml with these points and the note that a sweep made them.
+
+    Raises:
+        ParamsError: it has one of their names with other settings, or is written so that nothing can be added.
+    """
+    there = asked.written
+    made: dict[str, Any] = {"sweeps": marks(wanted, asked.variant)}
+    for point in wanted:
+        made = merge_sections(made, point.settings)
+    new = {key: _select_new(key, there.get(key) or {}, entries) for key, entries in made.items()}
+    text = insert_entries(asked.text, new)
+    if not _parses_to(text, merge_sections(there, {key: value for key, value in new.items() if value})):
+        raise ParamsError(
+            f"Points cannot be added to {FILE}: a section of it is written on one line in braces.",
+            "Give each entry of variants, lms, discriminators and sweeps a line of its own.",
+        )
+    return text
 
 
-def _epsilon(value: float | None) -> str:
-    return "∞" if value is None else up(value)
+def _parses_to(text: str, wanted: Mapping[str, Any]) -> bool:
+    try:
+        return bool(YAML(typ="safe", pure=True).load(text) == wanted)
+    except YAMLError:
+        return False
+
+
+def _select_new(section: str, there: Mapping[str, Any], entries: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries that are not there yet."""
+    other = [name for name in entries if section != "sweeps" and name in there and there[name] != entries[name]]
+    if other:
+        raise ParamsError(
+            f"{section}.{other[0]} is there with other settings, and would be charged again with these.",
+            "Rename it, or sweep other values.",
+        )
+    return {name: entry for name, entry in entries.items() if name not in there}
+
+
+def _price_points(asked: Sweep, grid: Sequence[Point]) -> list[Offer]:
+    """Return what each point would cost after those before it."""
+    refused = {point.name: _refusal(asked, point) for point in grid}
+    params = loads(insert_points(asked, [point for point in grid if not refused[point.name]]))
+    till = Till(asked, params)
+    told = track(grid, name="price the points", total=len(grid), private=False, unit="point")
+    return [Offer(point, why) if (why := refused[point.name]) else till.offer(point) for point in told]
+
+
+def _refusal(asked: Sweep, point: Point) -> str:
+    """Return why params.yaml cannot have a point; empty if it can."""
+    try:
+        params = loads(insert_points(asked, [point]))
+        spender(params, params.run.dp_lm.get(point.name, point.name)).require_protection()
+    except ParamsError as error:
+        return error.problem
+    return ""
+
+
+class Till:
+    """Prices points one after the other, each on top of those before it that fit."""
+
+    def __init__(self, asked: Sweep, params: Params) -> None:
+        self._asked, self._params, self._prices = asked, params, Prices(params)
+        self._charges = asked.context.ledger.charges(asked.context.asset.name)
+        self._rows = predict_fingerprint(asked.context, asked.found)
+        self._items: dict[str, Priced] = {}
+        self._total = balance_after(asked.context, [], self._charges).spent
+
+    def offer(self, point: Point) -> Offer:
+        """Return a point with what it would add; one that cannot run adds nothing."""
+        try:
+            own = self._price(point)
+        except ParamsError as error:  # its sources leave nothing for the choice
+            return Offer(point, error.problem)
+        wanted, context = [*(self._items | own).values()], self._asked.context
+        after = balance_after(context, wanted, self._charges)
+        if why := _explain_infeasible(own) or _explain_excess(after):
+            return Offer(point, why, tuple(own.values()))
+        added, self._total = after.spent - self._total, after.spent
+        self._items |= own
+        return Offer(point, "", tuple(own.values()), added, added > 0.0 and self._may_be_paid(own.values()))
+
+    def _may_be_paid(self, own: Iterable[Priced]) -> bool:
+        """Whether each part of a point that would be charged may have been charged before."""
+        due = [item for item in own if item.pending and item.purpose == "release"]
+        context = replace(self._asked.context, params=self._params)  # which has the points
+        return all(may_be_paid(context, item, self._charges) for item in due)
+
+    def _price(self, point: Point) -> dict[str, Priced]:
+        """Return all that a point asks of private rows: its own queries, and those of what it builds on."""
+        charged = self._params.run.dp_lm.get(point.name, point.name)
+        found = [spender(self._params, name) for name in self._prices.chain(charged)]
+        return {each.stage: price_one(self._prices, each, self._asked.found, self._rows) for each in found}
+
+
+def _explain_infeasible(own: Mapping[str, Priced]) -> str:
+    notes = [f"{item.name}: {' '.join(item.plan.notes)}" for item in own.values() if not item.plan.feasible]
+    return f"infeasible: {'; '.join(notes)}" if notes else ""
+
+
+def _explain_excess(after: Balance) -> str:
+    return "" if after.fits else f"does not fit: the total would be epsilon {up(after.spent)} of {after.cap:g}"
+
+
+def is_finished(asked: Sweep, point: Point) -> bool:
+    """Whether a point was evaluated, and nothing of it has changed since."""
+    standing = asked.found.get(f"{_EVALUATION}@{point.name}")
+    return standing is not None and standing.state is State.CACHED
+
+
+def last_stage(context: Context, name: str) -> str:
+    """Return the stage that evaluates a variant or, without one, the stage that writes its rows."""
+    evaluation, run = f"{_EVALUATION}@{name}", context.params.run
+    if evaluation in stage_names(context.workspace):
+        return evaluation
+    writes = "pplm_generate" if name in run.dp_lm else WAYS[context.params.variants[name].method].stage
+    return f"{writes}@{name}"

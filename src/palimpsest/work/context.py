@@ -1,83 +1,177 @@
-"""The state of the graph: read at once for `plan` and `status`, and as DVC sees it for runs."""
+"""An opened workspace: its settings, its ledger, the state of its graph, and results kept from earlier commands."""
 
 import hashlib
+import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from palimpsest.cli.console import Rows, console, show, show_json
-from palimpsest.cli.context import Context, load_or_compute, open_workspace, stamp
-from palimpsest.cli.ledger import describe_total
-from palimpsest.cli.repro import discard_broken_lock, silence_dvc
-from palimpsest.errors import ModelError, ParamsError
-from palimpsest.files import make_folder
+from palimpsest import __version__
+from palimpsest.errors import DataError, LedgerError, ModelError, ParamsError
+from palimpsest.files import close_workspace, make_folder, read_json, write_text
+from palimpsest.graph import closure
+from palimpsest.graph import render as graph
 from palimpsest.graph.state import Standing, survey
 from palimpsest.models.sources import embedded_folder
+from palimpsest.params.file import RESOLVED
+from palimpsest.params.load import ledger_url, load, read, render_params
 from palimpsest.params.schema import Params
-from palimpsest.privacy.shown import delta_up, down, up
-from palimpsest.workspace import GRAPH, READING
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Asset, require_unit
+from palimpsest.privacy.ledger.witness import receipt_heads
+from palimpsest.work.repro import discard_broken_lock, silence_dvc
+from palimpsest.workspace import GRAPH, READING, RECEIPTS, SEEN
 from stages import inputs
 from stages.vouching import named_sources, place_of
 
 if TYPE_CHECKING:
     from dvc.repo import Repo  # heavy: imported where DVC is asked
 
+_OFFLINE = {"DVC_NO_ANALYTICS": "1", "PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
+_LIBRARIES = ("dp_accounting", "numpy", "scipy")
+
 
 @dataclass(frozen=True)
-class StatusSummary:
-    """The output of `palimpsest status --json`.
+class Context:
+    """An opened workspace."""
 
-    Attributes:
-        delta: the delta at which epsilon holds; cap, spent and left are epsilons.
-        stages: each after those it needs; state is cached, restorable or will run.
-        said: whose charges are in `spent`, and what is wrong with an entry of the ledger.
-    """
-
-    asset: str
-    delta: float
-    cap: float
-    spent: float
-    left: float
-    stages: tuple[Standing, ...]
-    said: tuple[str, ...] = ()
+    workspace: Path
+    params: Params
+    ledger: Ledger
+    asset: Asset
 
 
-def show_status(workspace: Path, *, as_json: bool = False) -> None:
-    """Print each stage with its state, then the budget."""
-    context = open_workspace(workspace)
-    summary = status(context)
-    if as_json:
-        show_json(summary)
-        return
-    out = console()
-    rows = [[one.name, _STATES[one.state]] for one in summary.stages]
-    show(out, Rows("", ("stage", "state"), rows, ("stage", "state"), (("will run", "yellow"), ("up to date", "green"))))
-    out.print(
-        f"Budget of {summary.asset}: epsilon {up(summary.spent)} spent, {down(summary.left)} left of {summary.cap:g} "
-        f"at delta {delta_up(summary.delta)}.",
-        soft_wrap=not out.is_terminal,
+def asset_of(params: Params) -> Asset:
+    """The asset that params.yaml describes."""
+    data = params.dataset
+    return Asset(
+        name=data.asset,
+        delta=params.delta,
+        epsilon=params.privacy.budget.epsilon,
+        n_public=params.schema_of_data.n_units,
+        unit=params.schema_of_data.unit,
+        unit_column=data.unit.column,
+        filter=params.privacy.budget.filter,
+        milestones=tuple(params.privacy.budget.milestones),
     )
-    for said in summary.said:
-        out.print(said, markup=False, soft_wrap=not out.is_terminal)
 
 
-_STATES = {"cached": "up to date", "restorable": "restorable, free", "will run": "will run"}
+def open_workspace(workspace: Path) -> Context:
+    """Open a workspace, close it to others, and check its ledger: whole, as new as what was noted of it, the only one
+    that was charged for its asset here, and with the same terms for that asset.
+
+    Raises:
+        ParamsError, LedgerError, DataError: with what to do.
+    """
+    params = load(workspace)
+    close_workspace(workspace)
+    ledger = Ledger.open(ledger_url(params, workspace))
+    books = ledger.books(receipt_heads(workspace / RECEIPTS, params.dataset.asset))
+    known, wanted = books.asset(params.dataset.asset), asset_of(params)
+    if params.world is None:
+        books.require_alone(known.name)
+    require_unit(known, wanted)
+    if (known.delta, known.n_public) != (wanted.delta, wanted.n_public):
+        raise LedgerError(
+            f"params.yaml gives asset {known.name!r} delta {wanted.delta!r} and {wanted.n_public} {wanted.unit}s; it "
+            f"is registered with {known.delta!r} and {known.n_public}.",
+            "These never change once something was charged: restore them in params.yaml. Before that, `palimpsest "
+            "register` corrects them.",
+        )
+    if known.epsilon != wanted.epsilon:
+        raise LedgerError(
+            f"params.yaml caps asset {known.name!r} at epsilon {wanted.epsilon:g}; the ledger at {known.epsilon:g}.",
+            "Restore privacy.budget.epsilon, or, if the data's owner agrees, run `palimpsest register --amend`.",
+        )
+    return Context(workspace, params, ledger, known)
 
 
-def status(context: Context) -> StatusSummary:
-    """Every stage of an opened workspace, and what is left of the budget."""
-    asset, books = context.asset, context.ledger.books()
+def environment() -> dict[str, str]:
+    """The environment of child processes: this interpreter first on the path, analytics off."""
+    here = str(Path(sys.executable).parent)
+    return {**os.environ, **_OFFLINE, "PATH": f"{here}{os.pathsep}{os.environ.get('PATH', '')}"}
 
-    def worked_out() -> dict[str, Any]:
-        return {"spent": books.balance(asset.name).spent, "said": list(describe_total(books, asset.name))}
 
-    found = load_or_compute(context.workspace, "spent", [asset.name, books.head], worked_out)
-    left, said = max(0.0, asset.epsilon - found["spent"]), tuple(found["said"])
-    return StatusSummary(asset.name, asset.delta, asset.epsilon, found["spent"], left, tuple(standings(context)), said)
+def load_or_compute(workspace: Path, name: str, about: object, compute: Callable[[], Any]) -> Any:
+    """Return what `compute` returns, made of JSON values; the last result if `about` and the code are unchanged.
+
+    Args:
+        workspace: the folder that keeps it.
+        name: one file is kept for each.
+        about: all that the result depends on but the code, as JSON values.
+    """
+    key = hashlib.sha256(json.dumps([_code_stamp(), about], sort_keys=True, default=str).encode()).hexdigest()
+    path = workspace / SEEN / f"{name}.json"
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        body = read_json(path)
+        if body["key"] == key:
+            return body["value"]
+    value = compute()
+    with suppress(OSError):  # a workspace that cannot be written can be looked at
+        write_text(path, json.dumps({"key": key, "value": value}))  # a cost may be infinite, which `write_json` loses
+    return value
+
+
+@cache
+def _code_stamp() -> str:
+    """Return a stamp that changes with every file of the code that counts, and with the accounting libraries."""
+    libraries = [Path(str(spec.origin)) for spec in map(find_spec, _LIBRARIES) if spec is not None]
+    return stamp(*closure.packages().values(), *libraries)
+
+
+def stamp(*paths: Path) -> str:
+    """Return a stamp of files, and of those in folders, by their sizes and times: it changes when one is written."""
+    seen = sorted((str(path), each.st_size, each.st_mtime_ns) for path, each in _walk_files(paths))
+    return hashlib.sha256(json.dumps(seen).encode()).hexdigest()
+
+
+def _walk_files(paths: tuple[Path, ...]) -> Iterator[tuple[str, os.stat_result]]:
+    for path in paths:
+        if path.is_file():
+            yield str(path), path.stat()
+        for folder, folders, names in os.walk(path):
+            folders[:] = [name for name in folders if name != "__pycache__"]
+            yield from ((os.path.join(folder, name), os.stat(os.path.join(folder, name))) for name in names)
+
+
+def render(workspace: Path) -> list[str]:
+    """Write the file with every value, and the graph, where they differ; return the names of those that did.
+
+    Raises:
+        ParamsError: params.yaml is wrong, or of another version: its graph is not this one's.
+        DataError: the workspace cannot be written.
+    """
+    params = read(workspace)
+    if params.version != __version__:
+        raise ParamsError(
+            f"version is {params.version!r} in params.yaml; installed is palimpsest {__version__}.",
+            "Install that version, or set `version` to the installed one: what was paid for is made again, free; "
+            "`palimpsest plan` names what is not.",
+        )
+    changed = {name: text for name, text in contents(params).items() if _content(workspace / name) != text}
+    try:
+        for name, text in changed.items():
+            write_text(workspace / name, text)
+    except OSError as error:
+        raise DataError(
+            f"The workspace cannot be written ({type(error).__name__}).", "Give yourself write permission."
+        ) from None
+    return list(changed)
+
+
+def contents(params: Params) -> dict[str, str]:
+    """File name -> content of what follows from params.yaml."""
+    return {RESOLVED: render_params(params), GRAPH.name: graph.render_graph(params)}
+
+
+def _content(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8") if path.is_file() else None
 
 
 def standings(context: Context, *, fresh: bool = False) -> list[Standing]:

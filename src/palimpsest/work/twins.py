@@ -1,8 +1,7 @@
-"""`palimpsest twins`: audit one method end to end. Its stages run on invented rows, as they are and with faults."""
+"""Audits one method end to end: its stages run on invented rows, as they are and with faults."""
 
 import contextlib
 import io
-import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -28,8 +27,8 @@ from palimpsest.records.write import write_public, write_split
 from palimpsest.twins.attacks import Release
 from palimpsest.twins.faults import plant_fault
 from palimpsest.twins.models import save_base, save_encoder
-from palimpsest.twins.result import SOUND, Trial, Twin, TwinAudit, judge_scores
-from palimpsest.twins.scenes import NAME, Scene, Step, scene_of
+from palimpsest.twins.result import Trial, Twin, TwinAudit, judge_scores
+from palimpsest.twins.scenes import NAME, Scene, Step
 from palimpsest.twins.settings import ASSET, invented_params
 from palimpsest.workspace import (
     BASE_LM,
@@ -53,20 +52,6 @@ _STAGES: dict[str, ModuleType] = {
     "discriminator": discriminator,
 }
 _ENCODER = Path("encoder")  # outside the folders of fitted models, as a public model is
-
-
-def audit_method(method: str, seed: int, out: Path | None) -> int:
-    """Audit a method and write `out`/<method>.json, or print it; return 0 if all is as it should be, else 1.
-
-    Raises:
-        ParamsError: there is no end-to-end audit of that method.
-    """
-    found = audit_twins(scene_of(method)(seed), seed)
-    if out is None:
-        print(json.dumps(found.to_json(), indent=2))
-    else:
-        write_json(out / f"{method}.json", found.to_json())
-    return int(found.verdict != SOUND)
 
 
 def audit_twins(scene: Scene, seed: int) -> TwinAudit:
