@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -206,8 +207,8 @@ def _filter_again(params: Params, name: str) -> Mapping[str, Sequence[Record]]:
     path = EVOLVED / f"{name}{TEXTS}"
     if name not in params.run.private_evolve or not path.is_file():
         return {}
-    row = params.variants[name]
-    removing = build_filters(row.settings.filters)
+    settings: Any = params.variants[name].settings
+    removing = build_filters(settings.filters)
     apply_filters(removing, read_rounds(path)[-1])
     return removing.noted
 

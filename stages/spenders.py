@@ -20,6 +20,7 @@ from palimpsest.privacy.events import compose_terms, to_json
 from palimpsest.privacy.ledger.records import Charge, Run, canonical_json, digest_of
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.records.schema import PublicSchema
+from palimpsest.settings import Settings
 from stages import resuming
 
 
@@ -76,6 +77,7 @@ def spenders(params: Params) -> list[Spender]:
 
 def spender(params: Params, name: str) -> Spender:
     """Return the spender of that name."""
+    settings: Settings
     if name in params.fitted:
         known, settings = method("dp_lm" if name in params.lms else "discriminator"), params.fitted[name].train
     else:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin
 from unittest.mock import patch
 
 import numpy as np
@@ -19,12 +19,11 @@ from pydantic import BaseModel
 import palimpsest
 from palimpsest.methods.dp_lm.fitting import WEIGHT_DECAY
 from palimpsest.methods.dp_lm.settings import DpSgd
-from palimpsest.methods.registry import METHODS
+from palimpsest.methods.registry import CHARGED, METHODS
 from palimpsest.methods.shared.method import Method
 from palimpsest.models.encoder import Encoder
 from palimpsest.models.sources import resolve_encoder
-from palimpsest.params.resolve import DERIVED
-from palimpsest.params.schema import Dataset
+from palimpsest.params.schema import Dataset, Params, stated
 from palimpsest.params.shorten import to_plain
 from palimpsest.privacy import choice, depth, limited_domain, queries
 from palimpsest.privacy.choice import Choice
@@ -43,6 +42,7 @@ from palimpsest.privacy.words import ReplacedWords, WordSets
 from palimpsest.records.duplicates import SHINGLE
 from palimpsest.records.phrases import PublicWords
 from palimpsest.records.statements import Attribute
+from palimpsest.settings import Follows, rule_of
 from tests.prediction.test_fewshot import shots
 from tests.prediction.tiny import tokenizer
 from tests.prediction.world import DIFFERENCE, VECTOR, Counted, freeze, wave
@@ -296,13 +296,33 @@ def tools() -> dict[str, Any]:
 
 def defaults() -> dict[str, Any]:
     """Method -> key -> its default, and each default that depends on the data: none changes under one version."""
-    data = Dataset.model_validate(_DATA)
+    facts = stated(Dataset.model_validate(_DATA), "embedded")
     found = {method.name: dict(sorted(_with_constants(method))) for method in METHODS}
     found["derived"] = {
-        f"{key} {item.tag or ''}".strip(): json.loads(json.dumps(to_plain(item.of(data, "embedded"))))
-        for key, item in ((".".join(item.path), item) for item in DERIVED.values())
+        key: json.loads(json.dumps(rule.of(facts, written)))
+        for name, written in (("", {}), (" tuned", {"reads": "tuned"}))
+        for key, rule in ((f"{key}{name}", rule) for key, rule in _all_rules())
+        if not written or key.startswith("discriminators")
     }
     return found
+
+
+def _all_rules() -> Iterator[tuple[str, Follows]]:
+    yield from _rules_of(Params, "")
+    for known in CHARGED:
+        yield from _rules_of(known.settings, f"variants.*.{known.name}.")
+
+
+def _rules_of(section: Any, above: str) -> Iterator[tuple[str, Follows]]:
+    """Yield every key whose default depends on the data, of a section or of all that a type names."""
+    if not (isinstance(section, type) and issubclass(section, BaseModel)):
+        for part in get_args(section):
+            yield from _rules_of(part, above)
+        return
+    for key, field in section.model_fields.items():
+        if rule := rule_of(field):
+            yield f"{above}{key}", rule
+        yield from _rules_of(field.annotation, f"{above}{key}.{'*.' * (get_origin(field.annotation) is Mapping)}")
 
 
 _DATA = {

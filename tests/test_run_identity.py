@@ -264,12 +264,12 @@ def test_a_setting_that_is_new_and_left_at_its_default_makes_no_other_run(place:
     params = load()
     own = params.variants["select3"]
 
-    class Newer(type(own.select)):  # type: ignore[misc]
+    class Newer(type(own.settings)):  # type: ignore[misc]
         new: int = 3
 
     def key(**new: int) -> str:
-        settings = Newer(**own.select.model_dump(), **new)
-        other = {**params.variants, "select3": own.model_copy(update={"select": settings})}
+        settings = Newer(**own.settings.model_dump(), **new)
+        other = {**params.variants, "select3": own.model_copy(update={"settings": settings})}
         made = params.model_copy(update={"variants": other})
         return identify(made, spender(made, "select3"), PLAN).key
 

@@ -3,12 +3,48 @@
 import ast
 import inspect
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationInfo, model_validator
+from pydantic.fields import FieldInfo
+
+
+@dataclass(frozen=True)
+class Stated:
+    """What a person states that defaults follow from: public facts of the data set, and which language model it is.
+
+    Attributes:
+        task: classify, span, text or json.
+        asset: the data set's name in the ledger.
+        labelled: whether there is a public list of labels.
+        units: the declared number of records, or of persons where these are the unit.
+        text_tokens: tokens of a long text, about, where the data set says so.
+        embedded: whether the language model is the embedded one; else one is named.
+    """
+
+    task: str
+    asset: str
+    labelled: bool
+    units: int
+    text_tokens: int | None
+    embedded: bool
+
+
+@dataclass(frozen=True)
+class Follows:
+    """Marks a key whose default follows from what a person states: `batch: Annotated[int, Follows(...)]`.
+
+    Attributes:
+        words: the default, for the reference page.
+        of: what is stated, and the section as far as it is written -> the default.
+    """
+
+    words: str
+    of: Callable[[Stated, Mapping[str, Any]], Any]
 
 
 class Settings(BaseModel):
@@ -25,6 +61,38 @@ class Settings(BaseModel):
 
     # Pydantic could read the texts itself, but does so whenever a section is defined: most of a command's start.
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, defer_build=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_defaults(cls, written: Any, info: ValidationInfo) -> Any:
+        """Fill in the defaults that follow from what is stated, where the context states it: the file is read."""
+        if not isinstance(info.context, Stated) or not isinstance(written, Mapping):
+            return written
+        filled = {name: rule.of(info.context, written) for name, rule in _rules(cls).items() if name not in written}
+        return filled | {**written}
+
+    def plain_items(self) -> Iterator[tuple[str, Any]]:
+        """Yield each key and its value."""
+        return ((name, getattr(self, name)) for name in type(self).model_fields)
+
+
+def rule_of(field: FieldInfo) -> Follows | None:
+    """Return what the default of a key follows from, if it does."""
+    return next((mark for mark in field.metadata if isinstance(mark, Follows)), None)
+
+
+_EMPTY = Follows("", lambda _stated, _written: {})
+
+
+@cache
+def _rules(section: type[Settings]) -> Mapping[str, Follows]:
+    """Return the rule of each key that has one; a section that holds such keys is there though it is not written."""
+    found = {name: rule_of(field) for name, field in section.model_fields.items()}
+    for name, field in section.model_fields.items():
+        kind = field.annotation
+        if found[name] is None and isinstance(kind, type) and issubclass(kind, Settings) and _rules(kind):
+            found[name] = _EMPTY
+    return {name: rule for name, rule in found.items() if rule}
 
 
 @cache

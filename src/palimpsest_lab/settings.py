@@ -14,7 +14,6 @@ from palimpsest.settings import Settings
 from palimpsest_lab.audits.incontext_settings import InContext
 
 if TYPE_CHECKING:
-    from palimpsest.params.resolve import Derived
     from palimpsest.params.schema import Params
 
 Own = TypeVar("Own", bound=Settings)
@@ -34,9 +33,8 @@ class SeparationSettings(Settings):
 class PromptAttack(Settings):
     """What a judge's answers behind one row give away (runs.prompt_mia)."""
 
-    draws: int = Field(
-        default=20, ge=1, description="Synthetic rows, one at a time, behind which every audit record is asked about."
-    )
+    draws: int = Field(default=20, ge=1)
+    """Synthetic rows, one at a time, behind which every audit record is asked about."""
     shown: int = Field(default=100, ge=10)
     """Members, at most, that are asked about behind themselves: the control, which the attack must find."""
 
@@ -128,16 +126,6 @@ def _run(runs: Any, run: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _defaults() -> Iterator["Derived"]:
-    """Yield the defaults of demonstrations, derived as those of the rows of `predict`."""
-    from palimpsest.params.resolve import ANY, RECORD, Derived, default_by_json, default_chain
-
-    own = ("variants", ANY, "fewshot")
-    yield Derived((*own, "max_tokens"), *default_by_json(RECORD, 30))
-    yield Derived((*own, "prompt", "text_tokens"), *default_by_json(RECORD, 30))
-    yield Derived((*own, "filters", "chain"), *default_chain("json", "span"))
-
-
 def _words(words: Words) -> dict[tuple[str, str], dict[str, str]]:
     return {("utility", "in_context"): {"item": words.question}}
 
@@ -219,7 +207,6 @@ KEYS = Keys(
     sections={"models": LabModels, "utility": LabUtility, "audit": LabAudit, RUNS: LabRuns, RUN: LabRun},
     run=_run,
     fits=lambda runs: runs.embedding_audit,
-    defaults=_defaults,
     words=_words,
     problems=_problems,
     warnings=_warnings,

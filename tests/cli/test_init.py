@@ -562,12 +562,12 @@ def test_the_first_variant_is_of_the_method_that_is_wanted(wanted: str, task: di
     assert {key: getattr(params.run, key) for key in FIRST[wanted]} == FIRST[wanted]
     row = params.variants[f"{wanted}3"]
     assert row.method == wanted
-    assert wanted == "predict" or (getattr(row, wanted).class_means is None) == bool(task)
+    assert wanted == "predict" or (row.settings.class_means is None) == bool(task)
 
 
 @pytest.mark.parametrize("wanted", [*FIRST, "select"])
 def test_the_first_variant_has_as_many_rows_as_are_wanted(wanted: str) -> None:
-    assert getattr(settings(wanted=wanted, rows=321).variants[f"{wanted}3"], wanted).rows == 321
+    assert settings(wanted=wanted, rows=321).variants[f"{wanted}3"].settings.rows == 321
 
 
 @pytest.mark.parametrize("wanted", ["select", None])

@@ -34,7 +34,7 @@ def with_row(name: str, variant: Mapping[str, Any], **run: Any) -> Params:
 
 def test_either_selection_is_read() -> None:
     params = changed(selection=LIMITED, start=300, offspring=3000, parents=30)
-    assert params.variants["embed3"].embed.selection.domain == 300
+    assert params.variants["embed3"].settings.selection.domain == 300
 
 
 @pytest.mark.parametrize(

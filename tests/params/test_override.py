@@ -8,6 +8,7 @@ from ruamel.yaml import YAML
 from palimpsest.errors import ParamsError
 from palimpsest.params.file import File
 from palimpsest.params.load import SETTABLE, override_values
+from palimpsest.params.schema import Params
 from tests.settings_file import FULL
 
 TEXT = FULL.read_text(encoding="utf-8")
@@ -23,8 +24,9 @@ def test_a_run_may_set_how_rows_are_made() -> None:
 
 
 def test_what_it_may_not_set_are_all_other_sections() -> None:
-    assert set(SETTABLE) < set(File.model_fields)
-    for section in set(File.model_fields) - set(SETTABLE):
+    sections = {*Params.model_fields, *File.model_fields}
+    assert sections > {*SETTABLE}
+    for section in sections - {*SETTABLE}:
         with pytest.raises(ParamsError, match="may not set"):
             override_values(TEXT, {f"{section}.any": 1})
 

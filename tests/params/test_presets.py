@@ -161,7 +161,7 @@ def test_aug_pe_differs_by_data_set_as_its_code_does(words: str, task: str) -> N
     params = params_of("paper-002", task, words=words)
     row: Any = params.variants["evolve1"]
     author: Any = params.authors["aug_pe"]
-    settings = row.evolve
+    settings = row.settings
     assert (settings.rounds, settings.expand, settings.look_ahead, settings.rows) == (rounds, expand, ahead, rows)
     assert (settings.votes.neighbours, settings.votes.threshold, settings.votes.selection) == (1, threshold, "rank")
     assert (author.vary, author.masked, author.temperature) == ("paraphrase", masked, temperature)
@@ -222,7 +222,7 @@ METHODS_OF = {
 )
 def test_the_batch_of_private_prediction_is_the_smallest_that_writes_enough(n_public: int, size: int) -> None:
     row: Any = params_of("paper-003", n_public=n_public).variants["low1"]
-    assert row.predict.batch_size == size
+    assert row.settings.batch_size == size
 
 
 # What the papers' own accounting leaves out: each number that a preset states is worked out here once more.

@@ -6,9 +6,8 @@ from pydantic import BaseModel
 from palimpsest.methods.evolve.authors import Base, Corpus
 from palimpsest.models.chat.settings import Endpoint, LocalChatSettings
 from palimpsest.params.file import File, Runs
-from palimpsest.params.reference import render
-from palimpsest.params.resolve import VARIANTS, settings_of
-from palimpsest.params.schema import Audit, Dataset, DiscriminatorSettings, LanguageModel, Models, Utility
+from palimpsest.params.reference import render, settings_by_method
+from palimpsest.params.schema import Audit, Dataset, DiscriminatorSettings, LanguageModel, Models, Params, Utility
 
 
 def described(page: str) -> set[str]:
@@ -34,16 +33,16 @@ def sections(annotation: Any) -> Iterator[type[BaseModel]]:
 def test_every_setting_of_every_method_has_its_row() -> None:
     _, *parts = render().split("\n## Settings of variants of method ")
     pages = {part.split("`")[1]: part for part in parts}
-    assert pages.keys() == VARIANTS.keys()
-    for method, kind in VARIANTS.items():
-        assert described(pages[method]) == set(keys(next(sections(kind.model_fields[settings_of(kind)].annotation))))
+    assert pages.keys() == settings_by_method().keys()
+    for method, section in settings_by_method().items():
+        assert described(pages[method]) == set(keys(section))
 
 
 def test_every_key_that_a_file_can_hold_has_its_row() -> None:
     found = described(render().partition("\n## ")[0])
-    assert {key.partition(".")[0] for key in found} == File.model_fields.keys()
+    assert {key.partition(".")[0] for key in found} == {*Params.model_fields, *File.model_fields} - {"run"}
     for name, kind in (("lms", LanguageModel), ("discriminators", DiscriminatorSettings)):
-        settings = next(sections(kind.model_fields[settings_of(kind)].annotation))
+        settings = next(sections(kind.model_fields[kind.holds].annotation))
         own = {f"{name}.<name>.{key}" for key in ("purpose", "epsilon", *settings.model_fields)}
         assert {key for key in found if key.startswith(f"{name}.<name>.")} - {f"{name}.<name>.from"} == own
     for name, kind in (

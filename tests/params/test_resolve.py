@@ -2,8 +2,7 @@
 
 import copy
 import math
-from collections.abc import Iterator
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,8 +13,8 @@ from ruamel.yaml import YAML
 from palimpsest.errors import ParamsError
 from palimpsest.methods.registry import METHODS
 from palimpsest.params.load import file_of, resolve_params
-from palimpsest.params.resolve import ANY, DERIVED, SECTIONS, VARIANTS, Path
-from palimpsest.params.schema import DiscriminatorSettings, LanguageModel, Params
+from palimpsest.params.reference import settings_by_method
+from palimpsest.params.schema import ChargedVariant, DiscriminatorSettings, DpLmVariant, Entry, LanguageModel, Params
 from palimpsest.params.shorten import shorten, to_plain
 from palimpsest.params.text import to_yaml
 
@@ -245,43 +244,17 @@ def test_what_is_written_short_holds_no_default() -> None:
     }
 
 
-# The tables.
-
-
-def _sections(kind: Any) -> Iterator[type[BaseModel]]:
-    if isinstance(kind, type) and issubclass(kind, BaseModel):
-        yield kind
-    for part in get_args(kind):
-        yield from _sections(part)
-
-
-def _fields(path: Path) -> list[Any]:
-    """The fields that a path stands for."""
-    kinds: list[Any] = [Params]
-    for name in path[:-1]:
-        if name != ANY:
-            kinds = [
-                part
-                for kind in kinds
-                if name in kind.model_fields
-                for part in _sections(kind.model_fields[name].annotation)
-            ]
-    return [kind.model_fields[path[-1]] for kind in kinds if path[-1] in kind.model_fields]
-
-
-@pytest.mark.parametrize("path", [path for path, _ in DERIVED], ids=".".join)
-def test_a_default_that_depends_on_the_data_has_a_key(path: Path) -> None:
-    assert _fields(path)
-
-
-@pytest.mark.parametrize("kind", [LanguageModel, DiscriminatorSettings, *VARIANTS.values()])
-def test_settings_are_told_from_what_an_entry_is(kind: type[BaseModel]) -> None:
-    names = {name for found in SECTIONS.values() for name in found}
-    (section,) = [name for name in kind.model_fields if name in names]
-    inner = kind.model_fields[section].annotation
+@pytest.mark.parametrize("kind", [LanguageModel, DiscriminatorSettings, DpLmVariant])
+def test_settings_are_told_from_what_an_entry_is(kind: type[Entry]) -> None:
+    inner = kind.model_fields[kind.holds].annotation
     assert inner is not None
     assert kind.model_fields.keys().isdisjoint(inner.model_fields)
     assert "from" not in inner.model_fields
+
+
+@pytest.mark.parametrize("section", settings_by_method().values())
+def test_settings_of_a_method_are_told_from_what_a_variant_is(section: type[BaseModel]) -> None:
+    assert {*ChargedVariant.model_fields, "from"}.isdisjoint(section.model_fields)
 
 
 # The text.

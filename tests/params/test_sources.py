@@ -10,6 +10,7 @@ from ruamel.yaml import YAML
 
 from palimpsest.models.chat.settings import Endpoint, LocalChatSettings
 from palimpsest.params.load import loads, parse
+from palimpsest.params.reference import settings_by_method
 from palimpsest.params.schema import Params
 from palimpsest.params.sources import describe_public_rows, public_sources
 from palimpsest.settings import descriptions
@@ -127,7 +128,9 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def test_no_key_that_may_name_a_file_or_a_model_is_missing():
-    told = [(key, words.lower()) for key, words in leaves(Params) if any(word in words.lower() for word in WORDS)]
+    methods = (leaf for name, own in settings_by_method().items() for leaf in leaves(own, f"variants.{name}."))
+    found = ((key, words.lower()) for key, words in (*leaves(Params), *methods))
+    told = [(key, words) for key, words in found if any(word in words for word in WORDS)]
     params = parse(body())
     known = {
         source.key.replace("authors.here", "authors").replace("authors.cloud", "authors")

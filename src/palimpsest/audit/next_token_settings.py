@@ -14,11 +14,8 @@ class NextToken(Settings):
 
     epochs: float = Field(default=3, gt=0, description="Passes over the rows.")
     batch: int = Field(default=32, ge=1, description="Rows per step.")
-    learning_rate: float | None = Field(
-        default=None,
-        gt=0,
-        description="Peak learning rate; null: 0.0005, or 0.00005 where models.next_token names one.",
-    )
+    learning_rate: float | None = Field(default=None, gt=0)
+    """Peak learning rate; null: 0.0005, or 0.00005 where models.next_token names one."""
     max_tokens: int = Field(default=512, ge=3, description="Tokens read of a text, within the model's context.")
 
     def schooling(self, named: bool) -> Schooling:

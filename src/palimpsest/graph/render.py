@@ -99,8 +99,8 @@ def _author_entry(below: str, path: Path) -> dict[str, str]:
 
 def _start_file(params: Params, variant: str) -> Path:
     """The file that a variant's first population is chosen from."""
-    row = params.variants[variant]
-    chosen = row.settings.zero_shot
+    settings: Any = params.variants[variant].settings
+    chosen = settings.zero_shot
     return PUBLIC / "train.parquet" if chosen is None else ZERO_SHOT / f"{chosen}.parquet"
 
 

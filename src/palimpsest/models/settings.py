@@ -1,13 +1,34 @@
 """Settings of the models that public text makes: the small language model, its prompts, its pairs."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from palimpsest.settings import Settings
+from palimpsest.defaults import RECORD, TRAINED_RATE, by_json, shown, text_tokens
+from palimpsest.settings import Follows, Settings, Stated
 
 Precision = Literal["float32", "bf16"]
 _WEIGHT_DECAY = 0.01
+_LEAST_CONTEXT, _WHOLE_CONTEXT = 128, 512  # positions of the embedded language model
+_PROMPT = 64  # tokens of a prompt, about
+Rate = Annotated[
+    float | None,
+    Field(gt=0, description="Peak learning rate of AdamW; null: as suits a pretrained model of its size."),
+]
+
+
+def _context(stated: Stated) -> int:
+    """Return the context of the embedded model: a power of two that has room for a prompt too."""
+    if stated.task == "json":
+        return _WHOLE_CONTEXT
+    room = text_tokens(stated) + _PROMPT
+    return int(min(_WHOLE_CONTEXT, max(_LEAST_CONTEXT, 1 << (room - 1).bit_length())))
+
+
+_CONTEXT = Follows(
+    f"{shown(_LEAST_CONTEXT)}, more for longer `dataset.text_tokens`; task json: {shown(_WHOLE_CONTEXT)}",
+    lambda stated, _: _context(stated),
+)
 
 
 class Schooling(Settings):
@@ -15,13 +36,9 @@ class Schooling(Settings):
 
     epochs: float = Field(default=2, gt=0, description="Passes over the public texts.")
     batch: int = Field(default=64, ge=1, description="Texts per step.")
-    learning_rate: float | None = Field(
-        default=None, gt=0, description="Peak learning rate of AdamW; null: as suits a pretrained model of its size."
-    )
-    precision: Precision = Field(
-        default="float32",
-        description="Of products; weights are float32. bf16 suits a pretrained model on a GPU or AVX512-BF16.",
-    )
+    learning_rate: Rate = None
+    precision: Precision = "float32"
+    """Of products; weights are float32. bf16 suits a pretrained model on a GPU or AVX512-BF16."""
 
     def decay(self) -> float:
         """Weight decay of AdamW on matrices."""
@@ -34,10 +51,9 @@ class EmbeddedLm(Schooling):
     layers: int = Field(default=4, ge=1, description="Transformer blocks.")
     width: int = Field(default=192, ge=8, description="Width of the hidden states; a multiple of `heads`.")
     heads: int = Field(default=4, ge=1, description="Attention heads.")
-    vocabulary: int = Field(
-        default=4096, ge=259, description="Tokens of the byte-level BPE vocabulary, fitted on public text."
-    )
-    context: int = Field(ge=8, description="Longest sequence in tokens, prompt included.")
+    vocabulary: int = Field(default=4096, ge=259)
+    """Tokens of the byte-level BPE vocabulary, fitted on public text."""
+    context: Annotated[int, _CONTEXT] = Field(ge=8, description="Longest sequence in tokens, prompt included.")
     epochs: float = Field(default=4, gt=0, description="Passes over the public training text.")
     learning_rate: float = Field(default=0.002, gt=0, description="Peak learning rate of AdamW.")
     batch: int = Field(default=32, ge=1, description="Texts per step.")
@@ -62,6 +78,7 @@ class PromptWarmUp(Schooling):
     """
 
     epochs: float = Field(default=2, ge=0, description="Passes over the public text; 0 leaves the base model as it is.")
+    learning_rate: Annotated[Rate, TRAINED_RATE] = None
     max_tokens: int = Field(default=64, ge=1, description="Tokens kept of a text.")
 
 
@@ -69,7 +86,7 @@ class Similar(Schooling):
     """Public pairs of neighbouring texts, on which a base model learns to go on with a similar text. Free."""
 
     batch: int = Field(default=64, ge=1, description="Rows per step.")
-    max_tokens: int = Field(ge=1, description="Tokens kept of a text.")
-    neighbours: int = Field(
-        default=2, ge=1, description="Nearest public texts, by the sentence encoder, that stand before each."
-    )
+    learning_rate: Annotated[Rate, TRAINED_RATE] = None
+    max_tokens: Annotated[int, by_json(RECORD, 40)] = Field(ge=1, description="Tokens kept of a text.")
+    neighbours: int = Field(default=2, ge=1)
+    """Nearest public texts, by the sentence encoder, that stand before each."""

@@ -23,14 +23,10 @@ class Words(Settings):
 
     text: Noun = Field(description="What a text is called: Review.")
     label: Noun = Field(default="Kind", description="What its label says of it: Opinion.")
-    answer: str | None = Field(
-        default=None, min_length=1, pattern=_NOUN, description="The same to a judge: Sentiment; null: as `label`."
-    )
-    form: str | None = Field(
-        default=None,
-        min_length=1,
-        description="Task json: a record's public form, which stands first; null: the schema's keys, with examples.",
-    )
+    answer: str | None = Field(default=None, min_length=1, pattern=_NOUN)
+    """The same to a judge: Sentiment; null: as `label`."""
+    form: str | None = Field(default=None, min_length=1)
+    """Task json: a record's public form, which stands first; null: the schema's keys, with examples."""
 
     def prompt(self, labelled: bool) -> str:
         """Return the prompt before a text: the form, if there is one, the label's description, and the text's name."""

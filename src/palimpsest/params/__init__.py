@@ -2,12 +2,11 @@
 
 * `checks`: checks across the sections of params.yaml: the first of these problems refuses the file
 * `extension`: keys of params.yaml that an installed package brings, beside the settings of its methods
-* `file`: the part of params.yaml that a person writes: the decisions
+* `file`: the part of params.yaml that is read before the rest is worked out: what runs, and what it is drawn from
 * `load`: reading params.yaml
 * `preset`: presets: entries of a key, its value and where it is from; and the presets that packages bring
 * `reference`: the reference page of params.yaml, written from its schema
-* `resolve`: works out every value from what a person wrote: what runs, prompts, and defaults that follow from the
-  data
+* `resolve`: works out from what a person wrote what runs, and the prompts in words; the schema has all other defaults
 * `schema`: the schema of params.yaml: every setting of the project, described once, checked before any stage starts
 * `shorten`: the way back from every value to what a person would write, and the origin of each value
 * `sources`: the sources that params.yaml names as public, and which public models the stages that run need

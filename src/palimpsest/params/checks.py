@@ -205,7 +205,7 @@ def _check_zero_shot(params: "Params") -> Iterator[str]:
                 "that writes behind a prompt alone: kind local or endpoint, or base with `start: prompt`"
             )
     for name in params.run.eda_evolve:
-        settings = params.variants[name].settings
+        settings: Any = params.variants[name].settings
         if settings.zero_shot is None:
             continue
         key = f"variants.{name}.zero_shot"

@@ -5,14 +5,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import create_model
-
 from palimpsest import extensions
 from palimpsest.settings import Settings
 
 if TYPE_CHECKING:
     from palimpsest.models.words import Words
-    from palimpsest.params.resolve import Derived
     from palimpsest.params.schema import Params
     from palimpsest.records.vouched import PublicSource
 
@@ -33,7 +30,6 @@ class Keys:
             place that something is sent to.
         run: takes `runs`, and `run` as far as it is worked out; returns the package's entries of `run`.
         fits: takes `runs`; returns the names of models that are fitted for it though nothing is drawn from them.
-        defaults: returns the defaults of its keys that follow from the data set.
         words: takes the words of prompts; returns (section, key within it) -> its value unless the file says another.
         problems: yields what does not fit together.
         warnings: yields what is allowed but should be looked at, for `plan` and the report.
@@ -45,7 +41,6 @@ class Keys:
     sections: Mapping[str, type[Settings]] = field(default_factory=dict)
     run: Callable[[Any, Mapping[str, Any]], Mapping[str, Any]] = lambda _runs, _run: {}
     fits: Callable[[Any], Iterable[str]] = lambda _: ()
-    defaults: Callable[[], Iterable["Derived"]] = lambda: ()
     words: Callable[["Words"], Mapping[tuple[str, str], Mapping[str, Any]]] = lambda _: {}
     problems: Callable[["Params"], Iterable[str]] = lambda _: ()
     warnings: Callable[["Params"], Iterable[str]] = lambda _: ()
@@ -75,13 +70,27 @@ def model_keys() -> dict[str, str]:
     return {key: within for keys in load_extensions() for key, within in keys.models.items()}
 
 
-def extend_schema(section: str, base: type[Section]) -> type[Section]:
-    """The schema of a section with the keys that packages add."""
-    own = tuple(keys.sections[section] for keys in load_extensions() if section in keys.sections)
-    if not own:
-        return base
-    keys = [*base.model_fields, *(key for each in own for key in each.model_fields)]
-    extensions.require_apart(f"a key of the section {section},", keys)
-    made: Any = create_model  # which a type checker cannot follow for classes that it does not see
-    found: type[Section] = made(base.__name__, __base__=(*own, base), __doc__=base.__doc__, __module__=base.__module__)
+def extended(section: str) -> Callable[[type[Section]], type[Section]]:
+    """Decorate the schema of a section: it has the keys that packages add, too."""
+
+    def extend(base: type[Section]) -> type[Section]:
+        own = tuple(keys.sections[section] for keys in load_extensions() if section in keys.sections)
+        if not own:
+            return base
+        names = [*base.model_fields, *(key for each in own for key in each.model_fields)]
+        extensions.require_apart(f"a key of the section {section},", names)
+        return _derive(base, own, {})
+
+    return extend
+
+
+def with_keys(kinds: Mapping[str, Any]) -> Callable[[type[Section]], type[Section]]:
+    """Decorate the schema of a section: it has these keys, too, each with its type."""
+    return lambda base: _derive(base, (), {key: kind for key, kind in kinds.items() if key not in base.model_fields})
+
+
+def _derive(base: type[Section], own: tuple[type[Settings], ...], kinds: Mapping[str, Any]) -> type[Section]:
+    body = {"__doc__": base.__doc__, "__module__": base.__module__, "__annotations__": dict(kinds)}
+    made: Any = type(base)  # pydantic's class of classes
+    found: type[Section] = made(base.__name__, (*own, base), body)
     return found

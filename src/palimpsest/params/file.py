@@ -1,16 +1,18 @@
-"""The part of params.yaml that a person writes: the decisions. `resolve` works out the rest."""
+"""The part of params.yaml that is read before the rest is worked out: what runs, and what it is drawn from."""
 
+import copy
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ConfigDict, Field
 
-from palimpsest.params.extension import RUNS, extend_schema
+from palimpsest.params.extension import RUNS, extended
 from palimpsest.settings import Settings
 
 FILE = "params.yaml"
 RESOLVED = "params.resolved.yaml"  # every value that it stands for
 
+NAMED = ("variants", "lms", "discriminators", "taught", "authors", "decoders", "zero_shot")
 Section = Mapping[str, Any]
 _NOTHING: Mapping[str, Any] = {}
 
@@ -46,6 +48,7 @@ class Drawn(Sourced):
         return {"method": self.method, **super().written}
 
 
+@extended(RUNS)
 class Runs(Settings):
     """Which of what the file names runs, where that is not all of it, and the audits that only run when asked for."""
 
@@ -57,19 +60,15 @@ class Runs(Settings):
     """Language models and discriminators that are fitted though nothing is drawn from them."""
 
 
-if not TYPE_CHECKING:
-    Runs = extend_schema(RUNS, Runs)
-
-
 class File(Settings):
-    """params.yaml as a person writes it. What the sections hold is checked once all is worked out."""
+    """params.yaml as a person writes it: what is read before the rest is worked out.
 
-    version: Any
-    preset: Any = None
-    seed: Any = None
+    All other sections are as `Params` has them, and are checked there.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
     dataset: Section
-    world: Any = None
-    privacy: Section
     models: Section = _NOTHING
     variants: Mapping[str, Drawn]
     lms: Mapping[str, NamedEntry] = _NOTHING
@@ -79,12 +78,10 @@ class File(Settings):
     decoders: Mapping[str, NamedEntry] = _NOTHING
     zero_shot: Mapping[str, Sourced] = _NOTHING
     runs: Runs = Runs()
-    public_only: Section = _NOTHING
-    public_lm: Section | None = None
-    utility: Section = _NOTHING
-    audit: Section = _NOTHING
-    release: Section = _NOTHING
-    compute: Section = _NOTHING
-    stores: Section = _NOTHING
-    sweeps: Section = _NOTHING
-    testing: Section = _NOTHING
+
+    @property
+    def written(self) -> dict[str, Any]:
+        """What stands in the file, as `Params` has it: without `runs`, and without what entries are drawn from."""
+        named = {key: {name: entry.written for name, entry in getattr(self, key).items()} for key in NAMED}
+        sections = {key: getattr(self, key) for key in ("dataset", "models") if key in self.model_fields_set}
+        return copy.deepcopy({**(self.model_extra or {}), **sections, **named})

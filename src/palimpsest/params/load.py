@@ -141,13 +141,13 @@ def _parse_yaml(text: str) -> Any:
 
 def resolve_params(file: File) -> Params:
     """Return everything that a file stands for."""
-    with _report_invalid(_strip_schema_tag):
-        return Params.model_validate(resolve(file))
+    with _report_invalid(lambda parts: to_file_key(_strip_schema_tag(parts))):
+        return resolve(file)
 
 
 def parse(body: Any) -> Params:
     """Check values, each at its place in `Params`."""
-    with _report_invalid():
+    with _report_invalid(_strip_schema_tag):
         return Params.model_validate(body)
 
 
@@ -190,10 +190,10 @@ def _report_invalid(key_of: Callable[[Parts], Parts] = tuple) -> Iterator[None]:
 
 
 def _strip_schema_tag(parts: Parts) -> Parts:
-    """A key as the file has it, without the method or the kind that its schema was chosen by."""
+    """A key without the method or the kind that its schema was chosen by."""
     if len(parts) > 2 and (parts[0] in ("variants", "authors") or parts[:2] == ("models", "judge")):
-        parts = parts[:2] + parts[3:]
-    return to_file_key(parts)
+        return parts[:2] + parts[3:]
+    return parts
 
 
 def _problem(item: Any, key: str) -> str:

@@ -8,11 +8,12 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from palimpsest.methods.dp_lm.settings import TUNED
+from palimpsest.methods.dp_lm.settings import DpLmGenerate
+from palimpsest.methods.registry import CHARGED
 from palimpsest.params.file import Runs
-from palimpsest.params.resolve import ANY, DERIVED, ORIGINS, SECTIONS, VARIANTS, WAYS, Path, find_derived, settings_of
-from palimpsest.params.schema import Params
-from palimpsest.settings import descriptions
+from palimpsest.params.resolve import ORIGINS, WAYS
+from palimpsest.params.schema import DiscriminatorSettings, DpLmVariant, Entry, Params
+from palimpsest.settings import descriptions, rule_of
 
 _HEAD = """# params.yaml
 
@@ -35,7 +36,8 @@ _METHOD = """
 
 """
 _JUDGED = ("", "Its language model, a key of `lms`.")
-_PURPOSE = '`"release"`; `"reference"` where epsilon is .inf'
+_VARIANT = "variants.<name>."
+_METHODS = "one of " + ", ".join(f"`{name}`" for name in WAYS)
 _LONGEST = 60  # characters of a default; the words of a prompt are longer
 _SIGNS = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤"}
 _WORDS = {int: "integer", float: "number", str: "text", bool: "true or false", NoneType: "null", Any: "anything"}
@@ -49,13 +51,16 @@ class _Row(NamedTuple):
     words: str
 
 
+def settings_by_method() -> dict[str, type[BaseModel]]:
+    """Return the settings of each method of a variant."""
+    return {"dp_lm": DpLmGenerate, **{known.name: known.settings for known in CHARGED}}
+
+
 def render() -> str:
     """The page as Markdown: one row per key, sections before what they hold, and a table of each method's settings."""
-    page = _HEAD + _TABLE + _format_rows(_rows(Params, "", ()))
-    for method, kind in VARIANTS.items():
-        section = settings_of(kind)
-        rows = _rows(_section_of(kind.model_fields[section]), "", ("variants", ANY, section))
-        page += _METHOD.format(method=method) + _TABLE + _format_rows(rows)
+    page = _HEAD + _TABLE + _format_rows(_rows(Params, ""))
+    for method, section in settings_by_method().items():
+        page += _METHOD.format(method=method) + _TABLE + _format_rows(_rows(section, ""))
     return page
 
 
@@ -63,34 +68,30 @@ def _format_rows(rows: Iterable[_Row]) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
-def _rows(section: type[BaseModel], prefix: str, at: Path) -> Iterator[_Row]:
+def _rows(section: type[BaseModel], prefix: str) -> Iterator[_Row]:
     for name, field in section.model_fields.items():
-        key, here, inner = f"{prefix}{name}", (*at, name), list(_sections(field.annotation))
-        if here == ("run",):
+        key, inner, told = f"{prefix}{name}", list(_sections(field.annotation)), descriptions(section)[name]
+        if section is Params and name == "run":
             yield _Row("`runs`", "section", "", "", _cell(_summary(Runs)))
-            yield from _rows(Runs, "runs.", ("runs",))
-        elif not inner:
-            words = _cell(descriptions(section)[name])
-            yield _Row(
-                f"`{key}`", _type(field.annotation), _allowed_ranges(field), _default(field, here, section), words
-            )
+            yield from _rows(Runs, "runs.")
+        elif issubclass(section, Entry) and name == section.holds:  # the file has them next to its own keys
+            yield from () if prefix == _VARIANT else _rows(inner[0], prefix)  # a method's have a table of their own
+        elif inner:
+            yield from _section(field, key, inner, told)
         else:
-            yield from _section(field, key, here, inner, descriptions(section)[name])
+            kind = _METHODS if key == f"{_VARIANT}method" else _type(field.annotation)
+            yield _Row(f"`{key}`", kind, _allowed_ranges(field), _default(field), _cell(told))
 
 
-def _section(field: FieldInfo, key: str, at: Path, inner: list[type[BaseModel]], described: str) -> Iterator[_Row]:
+def _section(field: FieldInfo, key: str, inner: list[type[BaseModel]], described: str) -> Iterator[_Row]:
     named = get_origin(field.annotation) is not None and _is_mapping(field.annotation)
-    if at[-1] in SECTIONS.get(at[0], ()):  # the file has an entry's settings next to its own keys
-        if at[0] != "variants":
-            yield from _rows(inner[0], key.removesuffix(at[-1]), at)
-        return
-    words = _cell(described or _summary(inner[0]))
-    yield _Row(f"`{key}`", _type(field.annotation), "", _default(field, at, None), words)
+    yield _Row(f"`{key}`", _type(field.annotation), "", _default(field), _cell(described or _summary(inner[0])))
     below = f"{key}.<name>" if named else key
-    if at in (("discriminators",), ("variants",)):
-        yield _Row(f"`{below}.from`", "text", "", *(_describe_from() if at == ("variants",) else _JUDGED))
-    path = (*at, ANY) if named else at
-    yield from _merge_types([row for section in inner for row in _rows(section, f"{below}.", path)])
+    if DiscriminatorSettings in inner:
+        yield _Row(f"`{below}.from`", "text", "", *_JUDGED)
+    if DpLmVariant in inner:
+        yield _Row(f"`{below}.from`", "text", "", *_describe_from())
+    yield from _merge_types([row for section in inner for row in _rows(section, f"{below}.")])
 
 
 def _describe_from() -> tuple[str, str]:
@@ -107,11 +108,6 @@ def _group_methods(words: Mapping[str, str]) -> list[str]:
     return [
         f"{', '.join(name for name in words if words[name] == told)}: {told}" for told in dict.fromkeys(words.values())
     ]
-
-
-def _section_of(field: FieldInfo) -> type[BaseModel]:
-    (section,) = _sections(field.annotation)
-    return section
 
 
 def _merge_types(rows: list[_Row]) -> Iterator[_Row]:
@@ -169,28 +165,14 @@ def _allowed_ranges(field: FieldInfo) -> str:
     return ", ".join(found)
 
 
-def _default(field: FieldInfo, at: Path, section: type[BaseModel] | None) -> str:
+def _default(field: FieldInfo) -> str:
     """Return the default of a key; a section's default is that of its keys."""
-    usual, tuned = _usual_default(field, at, section), DERIVED.get((at, TUNED))
-    return usual if tuned is None else f"{usual}; with `reads: {TUNED}` {_cell(tuned.words)}"
-
-
-def _usual_default(field: FieldInfo, at: Path, section: type[BaseModel] | None) -> str:
-    if item := find_derived(at, _tag(section)):
-        return _cell(item.words)
-    if at[-1] == "purpose":
-        return _PURPOSE
+    if rule := rule_of(field):
+        return _cell(rule.words)
     if field.is_required() or isinstance(field.default, BaseModel):
         return ""
     value = json.dumps(field.default, ensure_ascii=False)
     return _cell(f"`{value if len(value) <= _LONGEST else value[:_LONGEST] + '…'}`")
-
-
-def _tag(section: type[BaseModel] | None) -> str | None:
-    """Return the method or the kind of entries of this schema."""
-    fields = {} if section is None else section.model_fields
-    found = [get_args(fields[name].annotation) for name in ("method", "kind") if name in fields]
-    return next((str(values[0]) for values in found if values), None)
 
 
 def _summary(section: type[BaseModel]) -> str:

@@ -3,29 +3,30 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, Union
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, ValidationInfo, create_model, field_validator, model_validator
+from pydantic import Discriminator, Field, SerializeAsAny, Tag, ValidationInfo, field_validator, model_validator
 
-from palimpsest.audit.next_token_settings import NextToken
+from palimpsest.audit.next_token_settings import NEXT_TOKEN, NextToken
+from palimpsest.defaults import TEXT, by_labels, by_model
 from palimpsest.devices import AUTO, NAMES
 from palimpsest.methods.dp_lm.settings import VARIANTS, DiscriminatorTrain, DpLmGenerate, DpLmTrain
 from palimpsest.methods.evolve.authors import Author
-from palimpsest.methods.registry import CHARGED, METHODS, method
-from palimpsest.methods.shared.method import Method
+from palimpsest.methods.registry import METHODS, method
 from palimpsest.methods.shared.settings import Ends, Filters, UnjudgedFilters, WritesIn
 from palimpsest.models.decoder.settings import DecoderSettings
 from palimpsest.models.settings import EmbeddedLm, Precision, PromptWarmUp, Similar
 from palimpsest.models.words import BARE, Named, Words
 from palimpsest.params.checks import problems
-from palimpsest.params.extension import RUN, extend_schema, load_extensions
+from palimpsest.params.extension import RUN, extended, load_extensions, with_keys
 from palimpsest.params.preset import presets
 from palimpsest.records import schema
 from palimpsest.records.schema import PublicSchema, default_delta
 from palimpsest.records.structured import WHOLE_ROW
-from palimpsest.settings import Settings
+from palimpsest.records.vouched import EMBEDDED
+from palimpsest.settings import Follows, Settings, Stated
 from palimpsest.workspace import BASE_LM, PUBLIC_LM, PUBLIC_ONLY, REAL, UNTOUCHED
 
 LEAST_UNITS = 20  # records or persons: with fewer no audit can be made
@@ -40,6 +41,21 @@ RESERVED = (
     "classifiers",
 )  # fmt: skip
 MEANINGLESS_EPSILON = 10.0
+
+
+_LARGEST_AUDIT = 2000
+_EVALUATORS: tuple[Literal["minilm_lr", "tfidf_lr"], ...] = ("minilm_lr", "tfidf_lr")
+_WARM_UP = by_model({}, None, "the section's own defaults where `models.lm` is embedded, else `null`")
+_ALONE = by_model(None, {}, "the section's own defaults where `models.lm` names one, else `null`")
+_AUDIT_SIZE = Follows(
+    "a fifth of the units of privacy, from 20 to 2,000",
+    lambda stated, _: min(max(stated.units // 5, LEAST_UNITS), _LARGEST_AUDIT),
+)
+_TITLE = Follows('`"Synthetic rows of "` and `dataset.asset`', lambda stated, _: f"Synthetic rows of {stated.asset}")
+_PURPOSE = Follows(
+    '`"release"`; `"reference"` where epsilon is .inf',
+    lambda _, written: "reference" if written.get("epsilon") == math.inf else "release",
+)
 
 
 class UnitSettings(Settings):
@@ -117,6 +133,11 @@ class Dataset(Settings):
     """The language of the texts, a tag of BCP 47 (de, pt-BR, zh-Hans). A card states it, and chat authors are told."""
     unit: UnitSettings = UnitSettings()
 
+    @property
+    def units(self) -> int:
+        """The declared number of units of privacy."""
+        return self.n_public if self.unit.persons is None else self.unit.persons
+
     @model_validator(mode="before")
     @classmethod
     def _join_labels(cls, body: Any) -> Any:
@@ -177,10 +198,11 @@ class Privacy(Settings):
     """Path or database URL of the ledger; null: the user's data folder. PALIMPSEST_LEDGER overrides it."""
 
 
+@extended("models")
 class Models(Settings):
     """Where weights come from."""
 
-    lm: str = Field(default="embedded", min_length=1)
+    lm: str = Field(default=EMBEDDED, min_length=1)
     """Causal LM: embedded, a local folder, or a hub name (name@revision, the 40 digits of a commit)."""
     encoder: str = Field(default="embedded", min_length=1)
     """Sentence encoder: embedded, a local folder, or a hub name (name@revision)."""
@@ -193,7 +215,7 @@ class Models(Settings):
     """Causal LM that learns from rows and predicts real ones (evaluator next_token): embedded, a local folder, or a hub
     name (name@revision). It should be small: it is trained `utility.seeds` times for each row of the results."""
     embedded_lm: EmbeddedLm
-    prompts: PromptWarmUp | None = None
+    prompts: Annotated[PromptWarmUp | None, _WARM_UP] = None
     """Public text behind the prompt of its nearest label, which teaches the embedded model what a prompt is; null: no
     such thing. A named model is left as it is. Where it is asked for, a copy learns, and what judges and filters reads
     the model as it was."""
@@ -226,17 +248,14 @@ class PublicLm(Settings):
     private rows.
     """
 
-    prompt: str = Field(
-        default=BARE,
-        description="What stands before a text; may name {label}, {description} and {separator}. Left out: the prompt "
-        "of the first that runs.",
-    )
+    prompt: str = BARE
+    """What stands before a text; may name {label}, {description} and {separator}. Left out: the prompt of the first
+    that runs."""
     ends: Ends = "eos"
     temperature: float = Field(default=1.0, gt=0, description="Divides the logits before sampling.")
-    top_p: float = Field(
-        default=0.95, gt=0, le=1, description="Nucleus sampling: smallest set of tokens with this probability."
-    )
-    max_tokens: int = Field(ge=1, description="Longest text in tokens.")
+    top_p: float = Field(default=0.95, gt=0, le=1)
+    """Nucleus sampling: smallest set of tokens with this probability."""
+    max_tokens: Annotated[int, TEXT] = Field(ge=1, description="Longest text in tokens.")
     batch: int = Field(default=128, ge=1, description="Texts that are written side by side.")
     precision: WritesIn = "float32"
     filters: UnjudgedFilters = Filters()
@@ -246,17 +265,18 @@ class ZeroShot(Settings):
     """Texts that an author writes behind its prompt for new texts, shown no record: the first population of `embed`."""
 
     texts: int = Field(default=300, ge=1, description="Different texts of each label that it writes.")
-    beside: bool = Field(
-        default=False, description="Public texts may stand beside them in a first population; false: they stand alone."
-    )
+    beside: bool = False
+    """Public texts may stand beside them in a first population; false: they stand alone."""
 
 
+@extended("utility")
 class Utility(Settings):
     """Train on synthetic, test on real."""
 
-    evaluators: tuple[Literal["minilm_lr", "tfidf_lr", "finetuned", "next_token"], ...] = Field(
-        default=("minilm_lr", "tfidf_lr"), min_length=1
-    )
+    evaluators: Annotated[
+        tuple[Literal["minilm_lr", "tfidf_lr", "finetuned", "next_token"], ...],
+        by_labels(_EVALUATORS, [NEXT_TOKEN]),
+    ] = Field(default=_EVALUATORS, min_length=1)
     """Classifiers; next_token, which needs no labels, is a language model that is asked for the next token."""
     seeds: int = Field(default=3, ge=3, description="Repetitions of every evaluator.")
     most_rows: int = Field(default=50_000, ge=100)
@@ -278,10 +298,11 @@ class Utility(Settings):
         return groups
 
 
+@extended("audit")
 class Audit(Settings):
     """The attacks and their controls."""
 
-    size: int = Field(ge=LEAST_UNITS)
+    size: Annotated[int, _AUDIT_SIZE] = Field(ge=LEAST_UNITS)
     """Expected records in the audit subset, or persons where there is a unit column: half of them never train."""
     similarity: float = Field(default=0.7, gt=0, le=1)
     """Jaccard similarity from which two texts are near-duplicates."""
@@ -324,14 +345,6 @@ class Testing(Settings):
     """A fixed seed of the Gaussian noise and Poisson draws; nothing made with one is private."""
 
 
-if not TYPE_CHECKING:
-    Models, Utility, Audit = (
-        extend_schema("models", Models),
-        extend_schema("utility", Utility),
-        extend_schema("audit", Audit),
-    )
-
-
 class Gates(Settings):
     """What a release has to reach beside its privacy."""
 
@@ -344,7 +357,7 @@ class ReleaseSettings(Settings):
 
     variants: tuple[str, ...] = ()
     """Variants whose rows leave, all of purpose release; [] releases nothing."""
-    title: str = Field(min_length=1, max_length=200, description="Name of the released data set.")
+    title: Annotated[str, _TITLE] = Field(min_length=1, max_length=200, description="Name of the released data set.")
     license: str | None = None
     """Licence of the released rows, as an SPDX identifier or a URL; null: other."""
     gates: Gates = Gates()
@@ -364,10 +377,30 @@ class ReleaseSettings(Settings):
         return text
 
 
-class Fitted(Settings):
+class Entry(Settings):
+    """A model or a variant. In the file its settings stand beside its own keys, without a level between.
+
+    Attributes:
+        holds: the key with its settings.
+    """
+
+    holds: ClassVar[str]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather_settings(cls, written: Any, info: ValidationInfo) -> Any:
+        """Return its own keys, and all others as its settings, where the file is read."""
+        if not isinstance(info.context, Stated) or not isinstance(written, Mapping):
+            return written
+        own = {key: value for key, value in written.items() if key in cls.model_fields and key != cls.holds}
+        return own | {cls.holds: {key: value for key, value in written.items() if key not in own}}
+
+
+class Fitted(Entry):
     """What every model that is fitted to private rows states."""
 
-    purpose: Literal["release", "reference"] = Field(description="reference: stays in the private zone for ever.")
+    purpose: Annotated[Literal["release", "reference"], _PURPOSE]
+    """reference: stays in the private zone for ever."""
     epsilon: float = Field(gt=0, description="Target epsilon of the model and all it is built on; .inf adds no noise.")
 
     @model_validator(mode="after")
@@ -380,20 +413,25 @@ class Fitted(Settings):
 class LanguageModel(Fitted):
     """A language model of `dp_lm`: one charge, whatever is drawn from it."""
 
+    holds = "train"
     train: DpLmTrain
 
 
 class DiscriminatorSettings(Fitted):
     """A discriminator that is trained behind a fitted language model; its epsilon counts both."""
 
+    holds = "train"
     train: DiscriminatorTrain
 
 
-class DpLmVariant(Settings):
+class DpLmVariant(Entry):
     """One row of the results: a way of drawing from a fitted model, free."""
 
+    holds = "generate"
     method: Literal["dp_lm"] = Field(description="How the rows are made.")
-    variant: Literal["plain", "filter", "pplm", "multitask", "fudge", "fudge_state"]
+    variant: Annotated[
+        Literal["plain", "filter", "pplm", "multitask", "fudge", "fudge_state"], by_labels("multitask", "plain")
+    ]
     """The row of the paper's table that this is. plain: from the prompt alone. filter, pplm: with a discriminator of
     its own. multitask (PPLM), fudge: with the one that was trained with the language model. fudge_state: fudge that
     judges candidates from the state before them."""
@@ -411,20 +449,32 @@ class DpLmVariant(Settings):
         return self
 
     @property
-    def settings(self) -> Any:
+    def settings(self) -> DpLmGenerate:
         """The settings of its method."""
         return self.generate
 
 
 class ChargedVariant(Fitted):
-    """A variant that is charged by itself; what its method is told stands under the method's name."""
+    """A variant that is charged by itself; where all values are listed, its settings stand under its method's name."""
 
+    holds = "settings"
     method: str = Field(description="How the rows are made.")
+    settings: SerializeAsAny[Settings]
+    """The settings of its method, an instance of `Method.settings`."""
 
-    @property
-    def settings(self) -> Any:
-        """The settings of its method, an instance of `Method.settings`."""
-        return getattr(self, self.method)
+    @model_validator(mode="before")
+    @classmethod
+    def _name_settings(cls, written: Any, info: ValidationInfo) -> Any:
+        if info.context is not None or not isinstance(written, Mapping):
+            return written
+        return {cls.holds if key == written.get("method") else key: value for key, value in written.items()}
+
+    @field_validator("settings", mode="plain")
+    @classmethod
+    def _of_its_method(cls, written: Any, info: ValidationInfo) -> Settings:
+        if (name := info.data.get("method")) is None:
+            raise ValueError("their method is not known")
+        return method(name).settings.model_validate(written, context=info.context)
 
     @model_validator(mode="after")
     def _fits_its_method(self) -> "ChargedVariant":
@@ -433,20 +483,22 @@ class ChargedVariant(Fitted):
             raise ValueError(problem)
         return self
 
-
-def _variant(known: Method) -> type[ChargedVariant]:
-    """The section of a variant of one method."""
-    named: Any = Field(description="How the rows are made.")
-    fields: dict[str, Any] = {"method": (Literal[known.name], named), known.name: (known.settings, ...)}
-    return create_model(f"{known.name}_variant", __base__=ChargedVariant, __doc__=known.title, **fields)
+    def plain_items(self) -> Iterator[tuple[str, Any]]:
+        """Yield each key and its value, as all values are listed."""
+        return ((self.method if key == self.holds else key, value) for key, value in super().plain_items())
 
 
-if TYPE_CHECKING:
-    Variant: TypeAlias = DpLmVariant | ChargedVariant
-else:
-    Variant = Annotated[Union[(DpLmVariant, *map(_variant, CHARGED))], Field(discriminator="method")]
+def _kind_of_variant(written: Any) -> str:
+    found = written.get("method") if isinstance(written, Mapping) else getattr(written, "method", None)
+    return "dp_lm" if found == "dp_lm" else "charged"
 
 
+Variant = Annotated[
+    Annotated[DpLmVariant, Tag("dp_lm")] | Annotated[ChargedVariant, Tag("charged")], Discriminator(_kind_of_variant)
+]
+
+
+@with_keys({known.run: tuple[str, ...] if known.source == "none" else Mapping[str, str] for known in METHODS})
 class _Makes(Settings):
     """What is fitted and what is written, under the stages that do it: what is named there by name elsewhere."""
 
@@ -466,28 +518,13 @@ class _Makes(Settings):
     phrases: tuple[str, ...]
 
 
-def _other_method_fields() -> dict[str, Any]:
-    """Return the keys of all other methods: their variants, each with what it is drawn from, if anything."""
-    kinds = {known.run: tuple[str, ...] if known.source == "none" else Mapping[str, str] for known in METHODS}
-    return {key: (kind, ...) for key, kind in kinds.items() if key not in _Makes.model_fields}
-
-
-if TYPE_CHECKING:
-    _MakesAll: TypeAlias = _Makes
-else:
-    _MakesAll = create_model("_MakesAll", __base__=_Makes, **_other_method_fields())
-
-
-class RunSettings(_MakesAll):
+@extended(RUN)
+class RunSettings(_Makes):
     """What runs, by stage. Names are keys of `lms`, `discriminators` and `variants`."""
 
     evaluate: tuple[str, ...]  # every variant above, in the order of the pages
     audit: tuple[str, ...]
     zero_shot: Mapping[str, str]  # each with its author
-
-
-if not TYPE_CHECKING:
-    RunSettings = extend_schema(RUN, RunSettings)
 
 
 class Swept(Settings):
@@ -497,27 +534,27 @@ class Swept(Settings):
     keys: tuple[str, ...] = Field(min_length=1, description="What was varied.")
 
 
+def stated(data: Dataset, lm: object) -> Stated:
+    """Return what defaults follow from, for this data set and this language model."""
+    return Stated(data.task, data.asset, bool(data.labels), data.units, data.text_tokens, embedded=lm == EMBEDDED)
+
+
 class Params(Settings):
     """params.yaml."""
 
     version: str = Field(description="Version of palimpsest that the workspace was made for.")
-    preset: str | None = Field(
-        default=None,
-        description="The preset that `init` wrote, if one. It sets nothing: `plan` says by it what the paper's own "
-        "accounting leaves out.",
-    )
-    seed: int = Field(
-        default=7,
-        ge=0,
-        description="Draws what is made of public texts and noisy answers, and what audits pick and shuffle; never "
-        "noise, batches or keys.",
-    )
+    preset: str | None = None
+    """The preset that `init` wrote, if one. It sets nothing: `plan` says by it what the paper's own accounting leaves
+    out."""
+    seed: int = Field(default=7, ge=0)
+    """Draws what is made of public texts and noisy answers, and what audits pick and shuffle; never noise, batches or
+    keys."""
     dataset: Dataset
     world: str | None = Field(
         default=None,
         pattern="^[a-z]+$",  # a name and no path: guards for real people are off where a world is set
-        description="An invented world, demo or another that a clone made (docs/world.md); null for your own data.",
     )
+    """An invented world, demo or another that a clone made (docs/world.md); null for your own data."""
     privacy: Privacy
     models: Models
     run: RunSettings
@@ -529,17 +566,15 @@ class Params(Settings):
     discriminators: Mapping[str, DiscriminatorSettings] = {}
     variants: Mapping[str, Variant]
     public_only: PublicOnly = PublicOnly()
-    public_lm: PublicLm | None = None
+    public_lm: Annotated[PublicLm | None, _ALONE] = None
     utility: Utility = Utility()
     audit: Audit
     release: ReleaseSettings
     compute: Compute = Compute()
     stores: Stores = Stores()
-    sweeps: Mapping[str, Swept] = Field(
-        default={},
-        description="Variants that `palimpsest sweep` made, and from what. It sets nothing: the privacy statement says "
-        "by it that one of several was chosen.",
-    )
+    sweeps: Mapping[str, Swept] = {}
+    """Variants that `palimpsest sweep` made, and from what. It sets nothing: the privacy statement says by it that one
+    of several was chosen."""
     testing: Testing = Testing()
 
     @field_validator("taught", "authors", "decoders", "zero_shot", "lms", "discriminators", "variants")
@@ -561,6 +596,11 @@ class Params(Settings):
         if problem := next(problems(self), None):
             raise ValueError(problem)
         return self
+
+    @property
+    def stated(self) -> Stated:
+        """What defaults follow from."""
+        return stated(self.dataset, self.models.lm)
 
     @property
     def delta(self) -> float:
@@ -614,8 +654,7 @@ class Params(Settings):
 
         That of a named model is unchanged, whatever a copy of it learned: otherwise it would judge by its own guesses.
         """
-        named = self.models.lm != Models.model_fields["lm"].default
-        return UNTOUCHED if self.learns_prompts and named else BASE_LM
+        return UNTOUCHED if self.learns_prompts and self.models.lm != EMBEDDED else BASE_LM
 
     @property
     def writes_alone(self) -> bool:
@@ -624,7 +663,7 @@ class Params(Settings):
         A prompt for a chat model gives an instruction and is not a text to continue.
         """
         readers = (self.variants[name] for name, source in self.run.private_predict.items() if source == "base")
-        asked = (row.settings.prompt for row in readers)
+        asked = (getattr(row.settings, "prompt", None) for row in readers)
         prompted = bool(self.run.dp_train or self.run.steer or self.run.phrases) or any(
             not getattr(prompt, "chat", False) for prompt in asked
         )

@@ -119,8 +119,9 @@ def _prompts(params: Params) -> Iterator[PublicSource]:
             words = _dump_json([author.prompt, author.paraphrase, author.blanks])
             yield PublicSource(f"authors.{name}.prompt", "prompts", words, name in written_by)
     for name in params.run.private_predict:
-        prompt = params.variants[name].settings.prompt
-        yield PublicSource(f"variants.{name}.prompt", "prompts", _dump_json(prompt.model_dump(mode="json")))
+        settings: Any = params.variants[name].settings
+        words = _dump_json(settings.prompt.model_dump(mode="json"))
+        yield PublicSource(f"variants.{name}.prompt", "prompts", words)
 
 
 def _writers(params: Params) -> frozenset[str]:

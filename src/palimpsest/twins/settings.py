@@ -14,6 +14,7 @@ from palimpsest.methods.shared.base import Budget
 from palimpsest.params.file import File
 from palimpsest.params.resolve import resolve
 from palimpsest.params.schema import Params
+from palimpsest.params.shorten import to_plain
 from palimpsest.records.schema import PublicSchema
 
 ASSET, TEXT, LABEL = "invented_canaries", "text", "label"
@@ -49,9 +50,10 @@ def invented_params(seed: int, sections: Section, encoder: Path) -> Params:
 
     `sections` are those of `Params` whose values are not the defaults; stages that `run` does not name do not run.
     """
-    body = resolve(File.model_validate({**_SMALLEST, "seed": seed, "dataset": sections["dataset"]}))
-    body["models"]["encoder"] = str(encoder)
-    body["audit"]["size"] = body["dataset"]["n_public"]
+    data = sections["dataset"]
+    own = {"seed": seed, "dataset": data, "audit": {"size": data["n_public"]}}
+    models = {**_SMALLEST["models"], "encoder": str(encoder)}
+    body = to_plain(resolve(File.model_validate({**_SMALLEST, **own, "models": models})))
     return Params.model_validate({**body, **sections, "run": {**body["run"], **sections["run"]}})
 
 

@@ -121,7 +121,7 @@ def _list_precisions(params: Params) -> Iterator[tuple[str, object]]:
             yield f"pplm_generate@{name}", variant.generate
             continue
         known = method(variant.method)
-        yield f"{known.stage}@{name}", getattr(variant, known.name)
+        yield f"{known.stage}@{name}", variant.settings
         if Reads.AUTHOR in known.reads:
             yield f"{known.stage}@{name}", params.authors[getattr(params.run, known.stage)[name]]
 

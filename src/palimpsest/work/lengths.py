@@ -12,6 +12,7 @@ import numpy as np
 from palimpsest.errors import DataError, ModelError
 from palimpsest.models.usable import find_cut
 from palimpsest.params.schema import USUAL_LENGTH, Params
+from palimpsest.params.shorten import to_plain
 from palimpsest.records.read import ColumnNames, iter_rows
 from palimpsest.records.segment import count_parts
 from palimpsest.work.decisions import DataSource
@@ -125,7 +126,8 @@ def longest_text(params: Params) -> int:
 
 def _running(params: Params) -> dict[str, Any]:
     """Return the settings of what is taught, writes or judges in a run."""
-    settings = params.model_dump(include={"lms", "discriminators", "variants", "taught", "authors", "public_lm"})
+    keys = ("lms", "discriminators", "variants", "taught", "authors", "public_lm")
+    settings = {key: to_plain(getattr(params, key)) for key in keys}
     used = {"finetune" if name == "finetuned" else name for name in params.utility.evaluators}
     return settings | {"utility": params.utility.model_dump(include=used)}
 

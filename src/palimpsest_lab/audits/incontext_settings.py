@@ -14,44 +14,29 @@ CONTENT_FREE = ("N/A", "", "[MASK]")  # say nothing (Zhao et al. 2021): the answ
 class InContext(Settings):
     """A judge, a language model, answers test items behind demonstrations from the rows; nothing is trained."""
 
-    shots: tuple[int, ...] = Field(
-        default=(0, 4, 16, 64),
-        min_length=2,
-        description="Numbers of demonstrations, ascending from 0: zero-shot is what they have to beat.",
-    )
+    shots: tuple[int, ...] = Field(default=(0, 4, 16, 64), min_length=2)
+    """Numbers of demonstrations, ascending from 0: zero-shot is what they have to beat."""
     draws: int = Field(default=5, ge=1, description="Random draws of the demonstrations for each number above 0.")
-    items: int = Field(
-        default=300, ge=1, le=300, description="Test items to answer, at most; the same ones for every row."
-    )
-    batch: int = Field(
-        default=32,
-        ge=1,
-        description="Items side by side, at most, each on a copy of the demonstrations' keys and values; all copies "
-        "have 1 GiB together.",
-    )
-    demonstration_tokens: int = Field(
-        default=40, ge=1, description="Tokens kept of a demonstration's text; the rest is cut."
-    )
+    items: int = Field(default=300, ge=1, le=300)
+    """Test items to answer, at most; the same ones for every row."""
+    batch: int = Field(default=32, ge=1)
+    """Items side by side, at most, each on a copy of the demonstrations' keys and values; all copies have 1 GiB
+    together."""
+    demonstration_tokens: int = Field(default=40, ge=1)
+    """Tokens kept of a demonstration's text; the rest is cut."""
     item_tokens: int = Field(default=60, ge=1, description="Tokens kept of a test item's text; cut ones are counted.")
-    instruction: str = Field(
-        default="", description="Text before the demonstrations, with its line break; may be empty."
-    )
+    instruction: str = ""
+    """Text before the demonstrations, with its line break; may be empty."""
     item: str = Field(default="{text}\nLabel:", description="Template of a text to answer; holds `{text}` once.")
-    answer: str = Field(
-        default=" {label}\n\n", description="Template of an answer behind its item; holds `{label}` once."
-    )
-    verbalisers: Mapping[str, str] | None = Field(
-        default=None,
-        description="The word that stands for each label; null: the labels' own names. Unused where labels are free.",
-    )
-    calibrate: bool = Field(
-        default=True,
-        description="Calibrate answers by those to texts that say nothing; false: take them as they are, as paper 003 "
-        "does for extraction.",
-    )
-    answer_tokens: int = Field(
-        default=8, ge=1, description="Free labels: tokens of an answer, at most; longer ones are cut."
-    )
+    answer: str = " {label}\n\n"
+    """Template of an answer behind its item; holds `{label}` once."""
+    verbalisers: Mapping[str, str] | None = None
+    """The word that stands for each label; null: the labels' own names. Unused where labels are free."""
+    calibrate: bool = True
+    """Calibrate answers by those to texts that say nothing; false: take them as they are, as paper 003 does for
+    extraction."""
+    answer_tokens: int = Field(default=8, ge=1)
+    """Free labels: tokens of an answer, at most; longer ones are cut."""
 
     @field_validator("shots")
     @classmethod

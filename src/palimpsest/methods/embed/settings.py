@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from palimpsest.defaults import WITH_LABELS
 from palimpsest.methods.shared.settings import (
     DELTA_SHARE,
     ClassMeansSettings,
@@ -28,13 +29,9 @@ class LimitedDomainSettings(Settings):
 
     kind: Literal["limited_domain"] = Field(description="How parents are selected.")
     domain: int = Field(default=300, ge=1, description="Candidates with the most votes that can be picked, Kbar.")
-    delta_share: float = Field(
-        default=DELTA_SHARE,
-        gt=0,
-        le=0.5,
-        description="Share of delta that the thresholds of all rounds may take; the rest converts rho. A small share "
-        "costs few votes.",
-    )
+    delta_share: float = Field(default=DELTA_SHARE, gt=0, le=0.5)
+    """Share of delta that the thresholds of all rounds may take; the rest converts rho. A small share costs few
+    votes."""
 
 
 class Eda(Settings):
@@ -42,23 +39,17 @@ class Eda(Settings):
 
     smoothing: float = Field(default=0.1, ge=0, le=1, description="Weight of the best and the worst parents, alpha.")
     best: int = Field(default=10, ge=1, description="Parents whose spread counts beside that of all, R.")
-    components: int = Field(
-        default=20, ge=1, description="Gaussians, each fitted to the parents nearest to it; 1 is as published."
-    )
+    components: int = Field(default=20, ge=1)
+    """Gaussians, each fitted to the parents nearest to it; 1 is as published."""
 
 
 class Readable(Settings):
     """Which decoded parents may have offspring: those that the public language model finds likely enough."""
 
-    quantile: float | None = Field(
-        default=0.95,
-        gt=0,
-        le=1,
-        description="Held-out public text whose perplexity is not above the limit; null: use `perplexity`.",
-    )
-    perplexity: float | None = Field(
-        default=None, gt=1, description="The limit itself; 50, as published, means GPT-2's."
-    )
+    quantile: float | None = Field(default=0.95, gt=0, le=1)
+    """Held-out public text whose perplexity is not above the limit; null: use `perplexity`."""
+    perplexity: float | None = Field(default=None, gt=1)
+    """The limit itself; 50, as published, means GPT-2's."""
 
     @model_validator(mode="after")
     def _one_limit(self) -> "Readable":
@@ -70,9 +61,8 @@ class Readable(Settings):
 class EmbedMeans(ClassMeansSettings):
     """A look at the class means that chooses the first population and the final texts."""
 
-    pool: int = Field(
-        default=2, ge=1, description="Texts decoded for each row of the result; the likeliest of a label are kept."
-    )
+    pool: int = Field(default=2, ge=1)
+    """Texts decoded for each row of the result; the likeliest of a label are kept."""
 
 
 class EmbedSettings(InRounds):
@@ -80,29 +70,22 @@ class EmbedSettings(InRounds):
 
     rounds: int = Field(default=3, ge=1, description="Rounds of votes, T.")
     start: int = Field(default=300, ge=1, description="Public texts of each label that the first round votes for.")
-    zero_shot: str | None = Field(
-        default=None,
-        description="A key of `zero_shot`: the first round votes for what that author wrote; null: for public texts.",
-    )
-    offspring: int = Field(
-        default=300, ge=1, description="New embeddings of each label that every later round votes for."
-    )
+    zero_shot: str | None = None
+    """A key of `zero_shot`: the first round votes for what that author wrote; null: for public texts."""
+    offspring: int = Field(default=300, ge=1)
+    """New embeddings of each label that every later round votes for."""
     parents: int = Field(default=40, ge=1, description="Embeddings of each label that a round selects, at most.")
-    keep_parents: bool = Field(
-        default=True,
-        description="Readable parents stand for election again, which costs nothing; false: they die, as published, "
-        "and their offspring alone are voted for.",
-    )
+    keep_parents: bool = True
+    """Readable parents stand for election again, which costs nothing; false: they die, as published, and their
+    offspring alone are voted for."""
     selection: Annotated[GaussianHistogram | LimitedDomainSettings, Field(discriminator="kind")] = GaussianHistogram(
         kind="gaussian"
     )
     eda: Eda = Eda()
-    readable: Readable | None = Field(
-        default=Readable(), description="Perplexity filter of parents and of the result; null: none."
-    )
-    class_means: EmbedMeans | None = Field(
-        description="Noisy class means that choose where to start and what to keep; null: votes alone."
-    )
+    readable: Readable | None = Readable()
+    """Perplexity filter of parents and of the result; null: none."""
+    class_means: Annotated[EmbedMeans | None, WITH_LABELS]
+    """Noisy class means that choose where to start and what to keep; null: votes alone."""
     decode: DecodeSettings = DecodeSettings()
     filters: ModelFreeFilters = Filters()
 

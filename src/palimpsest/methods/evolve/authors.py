@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from palimpsest.defaults import TEXT, by_labels
 from palimpsest.methods.shared.settings import Ends, WritesIn
 from palimpsest.models.chat.settings import Endpoint, LocalChatSettings
 from palimpsest.models.words import BARE
@@ -21,40 +22,30 @@ class Base(Settings):
     """A public language model without instructions: it goes on with prompts, or writes anew what is cut from texts."""
 
     kind: Literal["base"] = Field(description="Who writes.")
-    vary: Literal["suffix", "infill", "paraphrase", "blanks"] = Field(
-        default="suffix",
-        description="suffix: keep the first words of a text and write the rest anew. infill: mask words one by one "
-        "with probability `masked`, and let the model fill each gap, judged by what comes after it too. paraphrase, "
-        "blanks: write a text anew behind the prompt of that name, which shows it whole, or with its masked words out.",
-    )
-    kept: tuple[float, float] = Field(
-        default=(0.3, 0.8), description="suffix: the share of a text's words that is kept is drawn between these two."
-    )
+    vary: Literal["suffix", "infill", "paraphrase", "blanks"] = "suffix"
+    """suffix: keep the first words of a text and write the rest anew. infill: mask words one by one with probability
+    `masked`, and let the model fill each gap, judged by what comes after it too. paraphrase, blanks: write a text anew
+    behind the prompt of that name, which shows it whole, or with its masked words out."""
+    kept: tuple[float, float] = (0.3, 0.8)
+    """suffix: the share of a text's words that is kept is drawn between these two."""
     masked: float = Field(default=0.3, gt=0, lt=1, description="infill, blanks: probability of a word to be masked.")
-    start: Literal["prompt", "corpus", "whole"] = Field(
-        description="What new texts begin with. prompt: the label's prompt alone. corpus: the first words of a public "
-        "text that is near the label's description. whole: new texts are public ones, and variations alone are written."
-    )
-    prompt: str = Field(
-        default=BARE,
-        description="What a new text and its variations by suffix or infill stand behind, with `start: prompt`; may "
-        "name {label}, {description} and {separator}.",
-    )
+    start: Annotated[Literal["prompt", "corpus", "whole"], by_labels("prompt", "corpus")]
+    """What new texts begin with. prompt: the label's prompt alone. corpus: the first words of a public text that is
+    near the label's description. whole: new texts are public ones, and variations alone are written."""
+    prompt: str = BARE
+    """What a new text and its variations by suffix or infill stand behind, with `start: prompt`; may name {label},
+    {description} and {separator}."""
     paraphrase: str | None = Field(default=None, description="Shows {text} once and asks for it in other words.")
     blanks: str | None = Field(default=None, description="Shows {text} once, with a _ for each word that is missing.")
-    shots: int = Field(
-        default=0,
-        ge=0,
-        description="blanks: public texts near the label's description that are shown masked, and then whole, before "
-        "each request; each masked anew.",
-    )
-    examples: int = Field(
-        default=0, ge=0, description="Public texts near the label's description that are shown before a new text."
-    )
+    shots: int = Field(default=0, ge=0)
+    """blanks: public texts near the label's description that are shown masked, and then whole, before each request;
+    each masked anew."""
+    examples: int = Field(default=0, ge=0)
+    """Public texts near the label's description that are shown before a new text."""
     ends: Ends = "eos"
     temperature: float = Field(default=1.0, gt=0, description="Sampling temperature.")
     top_p: float = Field(default=0.95, gt=0, le=1, description="Nucleus of sampling.")
-    max_tokens: int = Field(ge=1, description="Longest text in tokens.")
+    max_tokens: Annotated[int, TEXT] = Field(ge=1, description="Longest text in tokens.")
     batch: int = Field(default=128, ge=1, description="Texts that are written side by side.")
     precision: WritesIn = "float32"
 

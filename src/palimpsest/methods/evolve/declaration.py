@@ -1,11 +1,14 @@
 """Declaration of method evolve, and its settings."""
 
+from typing import Annotated
+
 from pydantic import Field
 
+from palimpsest.defaults import WITH_LABELS
 from palimpsest.methods.evolve.authors import Author, Base
 from palimpsest.methods.shared.base import Budget, Fit, Plan
 from palimpsest.methods.shared.method import CHOSEN, Basis, Family, Method, Resumes
-from palimpsest.methods.shared.settings import ClassMeansSettings, InRounds, ModelFreeFilters, Votes
+from palimpsest.methods.shared.settings import ClassMeansSettings, InRounds, ModelFreeTextFilters, Votes
 from palimpsest.methods.shared.tools import Reads, Tools
 from palimpsest.records.schema import PublicSchema
 
@@ -13,28 +16,23 @@ from palimpsest.records.schema import PublicSchema
 class EvolveMeans(ClassMeansSettings):
     """A look at the class means, before the first round, that says which candidates to keep."""
 
-    first: int = Field(
-        default=4, ge=1, description="New texts for each place in the first population; the likeliest are kept."
-    )
-    pool: int = Field(
-        default=2, ge=1, description="Variations for each place in a later one; the likeliest of a label are kept."
-    )
+    first: int = Field(default=4, ge=1)
+    """New texts for each place in the first population; the likeliest are kept."""
+    pool: int = Field(default=2, ge=1)
+    """Variations for each place in a later one; the likeliest of a label are kept."""
 
 
 class EvolveSettings(InRounds):
     """Private evolution (Aug-PE)."""
 
-    expand: int = Field(
-        default=4, ge=1, description="Candidates for each row, L: a selected text and L - 1 variations of it."
-    )
-    look_ahead: int = Field(
-        default=0,
-        ge=0,
-        description="Variations whose mean embedding, with its own, a candidate is voted by, K; 0: its own alone.",
-    )
+    expand: int = Field(default=4, ge=1)
+    """Candidates for each row, L: a selected text and L - 1 variations of it."""
+    look_ahead: int = Field(default=0, ge=0)
+    """Variations whose mean embedding, with its own, a candidate is voted by, K; 0: its own alone."""
     votes: Votes = Votes()
-    class_means: EvolveMeans | None = Field(description="Noisy class means that steer what is kept; null: votes alone.")
-    filters: ModelFreeFilters
+    class_means: Annotated[EvolveMeans | None, WITH_LABELS]
+    """Noisy class means that steer what is kept; null: votes alone."""
+    filters: ModelFreeTextFilters
 
 
 def _plan(settings: EvolveSettings, schema: PublicSchema, budget: Budget, basis: Basis) -> Plan:

@@ -26,9 +26,8 @@ from palimpsest.settings import Settings
 class PhrasesPrompt(Settings):
     """What a text is written behind; a template may name {label}, {description}, {separator} and {end}."""
 
-    about: str = Field(
-        default="{label}{separator}{phrases}{separator}", description="With phrases of its label: names {phrases} once."
-    )
+    about: str = "{label}{separator}{phrases}{separator}"
+    """With phrases of its label: names {phrases} once."""
     plain: str = Field(default=BARE, min_length=1, description="Where no phrase of the label came out.")
     ends: Ends = "eos"
 
@@ -48,15 +47,10 @@ class PhrasesSettings(Settings):
     prior: PublicShares = None
     histogram_share: HistogramShare = 0.01
     most: int = Field(default=8, ge=1, description="Phrases of a record, or person, that count.")
-    common: float = Field(
-        default=0.1, gt=0, le=1, description="No phrase has a word that is in a larger share of the public texts."
-    )
-    delta_share: float = Field(
-        default=DELTA_SHARE,
-        gt=0,
-        lt=1,
-        description="Share of delta for the chance that a phrase of one unit alone comes out.",
-    )
+    common: float = Field(default=0.1, gt=0, le=1)
+    """No phrase has a word that is in a larger share of the public texts."""
+    delta_share: float = Field(default=DELTA_SHARE, gt=0, lt=1)
+    """Share of delta for the chance that a phrase of one unit alone comes out."""
     shown: int = Field(default=3, ge=1, description="Phrases that a prompt shows.")
     prompt: PhrasesPrompt = PhrasesPrompt()
     temperature: float = Field(default=1.0, gt=0, description="Sampling temperature.")

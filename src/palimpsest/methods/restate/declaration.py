@@ -19,13 +19,10 @@ from palimpsest.settings import Settings
 class AttributeSettings(Settings):
     """What sentences may say of one matter: a public list of values, or a pattern for values that nobody listed."""
 
-    values: Mapping[str, tuple[str, ...]] = Field(
-        default={}, description="Public values, each with other words for it; write these in one order for all values."
-    )
-    pattern: str | None = Field(
-        default=None,
-        description="A regular expression: what it matches is a value. Which values there are is asked, with noise.",
-    )
+    values: Mapping[str, tuple[str, ...]] = {}
+    """Public values, each with other words for it; write these in one order for all values."""
+    pattern: str | None = None
+    """A regular expression: what it matches is a value. Which values there are is asked, with noise."""
 
     @model_validator(mode="after")
     def _check_values(self) -> "AttributeSettings":
@@ -44,26 +41,18 @@ class AttributeSettings(Settings):
 class RestateSettings(Settings):
     """Rows of another variant, their statements changed to those that private rows make."""
 
-    attributes: Mapping[str, AttributeSettings] = Field(
-        min_length=1, description="What a sentence must name to state something: all of these."
-    )
+    attributes: Mapping[str, AttributeSettings] = Field(min_length=1)
+    """What a sentence must name to state something: all of these."""
     statements: int = Field(default=2, ge=1, description="Statements of a record, or person, that count.")
     most_values: int = Field(default=100, ge=1, description="Values of a pattern that are kept: the commonest.")
-    phrases_share: float = Field(
-        default=0.1, gt=0, lt=1, description="Share of the budget that it takes to find the values of patterns."
-    )
-    delta_share: float = Field(
-        default=DELTA_SHARE,
-        gt=0,
-        lt=1,
-        description="Share of delta for the chance that a value of one unit alone is found.",
-    )
-    label_share: float = Field(
-        default=0.2, ge=0, lt=0.9, description="Share of the rest for the counts by label; without labels it is none."
-    )
-    false_cells: float = Field(
-        default=1.0, gt=0, description="Combinations of values that may pass by noise alone, on average."
-    )
+    phrases_share: float = Field(default=0.1, gt=0, lt=1)
+    """Share of the budget that it takes to find the values of patterns."""
+    delta_share: float = Field(default=DELTA_SHARE, gt=0, lt=1)
+    """Share of delta for the chance that a value of one unit alone is found."""
+    label_share: float = Field(default=0.2, ge=0, lt=0.9)
+    """Share of the rest for the counts by label; without labels it is none."""
+    false_cells: float = Field(default=1.0, gt=0)
+    """Combinations of values that may pass by noise alone, on average."""
 
     def schema_of(self) -> tuple[Attribute, ...]:
         """The attributes, in their order."""

@@ -13,18 +13,10 @@ class SelectSettings(Counted):
     """Public texts chosen by noisy class means."""
 
     rows: Rows = 4000
-    domain: float = Field(
-        default=0.75,
-        gt=0,
-        le=1,
-        description="Share of the candidates that is in a label's domain: those nearest its rows' mean.",
-    )
-    most: float = Field(
-        default=0.4,
-        gt=0,
-        le=1,
-        description="Largest share of the public texts that is chosen, over all labels; nearly all would be no choice.",
-    )
+    domain: float = Field(default=0.75, gt=0, le=1)
+    """Share of the candidates that is in a label's domain: those nearest its rows' mean."""
+    most: float = Field(default=0.4, gt=0, le=1)
+    """Largest share of the public texts that is chosen, over all labels; nearly all would be no choice."""
 
 
 def _plan(settings: SelectSettings, schema: PublicSchema, budget: Budget, _basis: Basis) -> Plan:

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, Field, model_validator
 
+from palimpsest.defaults import CHAIN, TEXT_CHAIN, WITH_LABELS
 from palimpsest.models.settings import Precision
 from palimpsest.settings import Settings
 
@@ -12,26 +13,22 @@ from palimpsest.settings import Settings
 DELTA_SHARE = 0.02
 
 FilterName = Literal["length", "personal_data", "duplicates", "perplexity", "label"]
+Chain = Annotated[
+    tuple[FilterName, ...],
+    Field(description="Names of the filters that run, in order; each sees what the ones before it kept."),
+]
 
 
 class Filters(Settings):
     """Free post-processing of drawn texts: what is removed, in which order."""
 
-    chain: tuple[FilterName, ...] = Field(
-        default=("length", "personal_data", "duplicates"),
-        description="Names of the filters that run, in order; each sees what the ones before it kept.",
-    )
+    chain: Chain = CHAIN
     min_words: int = Field(default=2, ge=0, description="length: fewest words.")
     max_words: int | None = Field(default=None, ge=1, description="length: most words; null means no limit.")
-    similarity: float = Field(
-        default=0.9, gt=0, le=1, description="duplicates: Jaccard similarity of two texts that are alike."
-    )
-    quantile: float = Field(
-        default=0.95,
-        gt=0,
-        lt=1,
-        description="perplexity: a text may be as unlikely as this quantile of held-out public text is.",
-    )
+    similarity: float = Field(default=0.9, gt=0, le=1)
+    """duplicates: Jaccard similarity of two texts that are alike."""
+    quantile: float = Field(default=0.95, gt=0, lt=1)
+    """perplexity: a text may be as unlikely as this quantile of held-out public text is."""
     threshold: float = Field(default=0.5, ge=0, lt=1, description="label: least probability of the wanted label.")
 
     @model_validator(mode="after")
@@ -41,6 +38,12 @@ class Filters(Settings):
         if "length" in self.chain and self.max_words is not None and self.max_words < self.min_words:
             raise ValueError(f"max_words is {self.max_words}; allowed is at least min_words, {self.min_words}")
         return self
+
+
+class TextFilters(Filters):
+    """Free post-processing of drawn texts: what is removed, in which order."""
+
+    chain: Annotated[Chain, TEXT_CHAIN] = CHAIN
 
 
 def _refuse_filters(*unusable: str) -> AfterValidator:
@@ -55,8 +58,11 @@ def _refuse_filters(*unusable: str) -> AfterValidator:
     return AfterValidator(usable)
 
 
-UnjudgedFilters = Annotated[Filters, _refuse_filters("label")]
-ModelFreeFilters = Annotated[Filters, _refuse_filters("label", "perplexity")]
+_UNJUDGED, _MODEL_FREE = _refuse_filters("label"), _refuse_filters("label", "perplexity")
+UnjudgedFilters = Annotated[Filters, _UNJUDGED]
+UnjudgedTextFilters = Annotated[TextFilters, _UNJUDGED]
+ModelFreeFilters = Annotated[Filters, _MODEL_FREE]
+ModelFreeTextFilters = Annotated[TextFilters, _MODEL_FREE]
 
 
 def _check_distribution(prior: Mapping[str, float] | None) -> Mapping[str, float] | None:
@@ -118,19 +124,15 @@ class ClassMeansSettings(Settings):
     """A look at the mean embedding of each label, which says what of the public or written texts to keep."""
 
     share: float = Field(default=0.5, gt=0, lt=1, description="Share of the budget (rho) that it may take.")
-    domain: float = Field(
-        default=0.75,
-        gt=0,
-        le=1,
-        description="Share of the texts that is in a label's domain: those nearest its rows' mean.",
-    )
+    domain: float = Field(default=0.75, gt=0, le=1)
+    """Share of the texts that is in a label's domain: those nearest its rows' mean."""
 
 
 class InRounds(Counted):
     """What every method in rounds of votes is told."""
 
     rounds: int = Field(default=4, ge=1, description="Rounds of votes, T.")
-    class_means: ClassMeansSettings | None
+    class_means: Annotated[ClassMeansSettings | None, WITH_LABELS]
 
     _leaves_something = model_validator(mode="after")(leaves_something)
 
@@ -140,10 +142,8 @@ class Votes(Settings):
 
     neighbours: VotesEach = 10
     threshold: float = Field(default=0.0, ge=0, description="Noisy counts below it count as 0, H, in votes.")
-    selection: Literal["rank", "sample"] = Field(
-        default="rank",
-        description="rank: the candidates with the largest noisy counts. sample: draws in proportion to them.",
-    )
+    selection: Literal["rank", "sample"] = "rank"
+    """rank: the candidates with the largest noisy counts. sample: draws in proportion to them."""
 
 
 WritesIn = Annotated[

@@ -18,50 +18,29 @@ Strength = Annotated[float, Field(gt=0)]
 class SteerSettings(Counted):
     """Texts of a language model whose inside is moved to where the private rows of a label lie."""
 
-    prompt: str = Field(
-        default=BARE, description="What a text stands behind; may name {label}, {description} and {separator}."
-    )
+    prompt: str = BARE
+    """What a text stands behind; may name {label}, {description} and {separator}."""
     ends: Ends = "eos"
     temperature: float = Field(default=1.0, gt=0, description="Divides the logits before sampling.")
-    top_p: float = Field(
-        default=0.95, gt=0, le=1, description="Nucleus sampling: smallest set of tokens with this probability."
-    )
+    top_p: float = Field(default=0.95, gt=0, le=1)
+    """Nucleus sampling: smallest set of tokens with this probability."""
     max_tokens: int = Field(default=64, ge=1, description="Longest text in tokens.")
     side_by_side: int = Field(default=128, ge=1, description="Texts that are written at once.")
-    precision: Precision = Field(
-        default="float32", description="Of the language model, which reads texts and writes them."
-    )
-    depth: float = Field(
-        default=0.5, gt=0, le=1, description="Share of the model's blocks below the place that is read and moved."
-    )
-    first: float = Field(
-        default=0.1,
-        gt=0,
-        lt=1,
-        description="Share of what the means cost that a first look takes: where all rows lie, whatever their label.",
-    )
-    pilot: int = Field(
-        default=32,
-        ge=2,
-        description="Texts a label that are written to see where the model's own lie, at each strength.",
-    )
-    strengths: tuple[Strength, ...] = Field(
-        default=(0.5, 1.0, 2.0, 4.0),
-        min_length=1,
-        description="Multiples of the measured difference that are tried for each label; the one whose texts come "
-        "nearest to the noisy mean is kept, or none. One alone is taken as it is.",
-    )
-    pool: int = Field(
-        default=4,
-        ge=1,
-        description="Texts that are written for each row; the likeliest are kept. 1 keeps all, each under its label.",
-    )
-    domain: float = Field(
-        default=0.75,
-        gt=0,
-        le=1,
-        description="Share of the written texts that is in a label's domain: those nearest its rows' mean.",
-    )
+    precision: Precision = "float32"
+    """Of the language model, which reads texts and writes them."""
+    depth: float = Field(default=0.5, gt=0, le=1)
+    """Share of the model's blocks below the place that is read and moved."""
+    first: float = Field(default=0.1, gt=0, lt=1)
+    """Share of what the means cost that a first look takes: where all rows lie, whatever their label."""
+    pilot: int = Field(default=32, ge=2)
+    """Texts a label that are written to see where the model's own lie, at each strength."""
+    strengths: tuple[Strength, ...] = Field(default=(0.5, 1.0, 2.0, 4.0), min_length=1)
+    """Multiples of the measured difference that are tried for each label; the one whose texts come nearest to the noisy
+    mean is kept, or none. One alone is taken as it is."""
+    pool: int = Field(default=4, ge=1)
+    """Texts that are written for each row; the likeliest are kept. 1 keeps all, each under its label."""
+    domain: float = Field(default=0.75, gt=0, le=1)
+    """Share of the written texts that is in a label's domain: those nearest its rows' mean."""
     filters: ModelFreeFilters = Filters()
 
 

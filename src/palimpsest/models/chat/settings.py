@@ -56,44 +56,27 @@ class Prompts(Settings):
     """What an instruction-following model is told. Templates may name what is listed; a brace is written twice."""
 
     system: str | None = Field(default=_SYSTEM, description="System message; null for none.")
-    random: str = Field(
-        default=_RANDOM,
-        min_length=1,
-        description="A new text: may name {label}, {description}, {keyword}, {style} and {words}.",
-    )
+    random: str = Field(default=_RANDOM, min_length=1)
+    """A new text: may name {label}, {description}, {keyword}, {style} and {words}."""
     vary: Literal["paraphrase", "blanks"] = Field(default="paraphrase", description="How variations are asked for.")
-    paraphrase: str = Field(
-        default=_PARAPHRASE,
-        min_length=1,
-        description="Names {text} once; may name {label}, {description}, {style} and {words}.",
-    )
-    blanks: str = Field(
-        default=_BLANKS,
-        min_length=1,
-        description="Names {text} once, which then has blanks for masked words; may name {blank}, {label}, "
-        "{description}, {style} and {words}.",
-    )
+    paraphrase: str = Field(default=_PARAPHRASE, min_length=1)
+    """Names {text} once; may name {label}, {description}, {style} and {words}."""
+    blanks: str = Field(default=_BLANKS, min_length=1)
+    """Names {text} once, which then has blanks for masked words; may name {blank}, {label}, {description}, {style} and
+    {words}."""
     blank: str = Field(default="_", min_length=1, pattern=r"^\S+$", description="Stands for a masked word.")
     masked: float = Field(default=0.5, gt=0, lt=1, description="Probability of a word to be masked.")
-    shots: int = Field(
-        default=0,
-        ge=0,
-        description="blanks: worked examples before each request, masked anew for it with the same probability; "
-        "1 and 3 as published.",
-    )
-    examples: Mapping[str, tuple[str, ...]] = Field(
-        default={},
-        description="Public texts of each label that the worked examples are drawn from; {} for none. A key * is for "
-        "every label without its own.",
-    )
-    keywords: Mapping[str, tuple[str, ...]] = Field(
-        default={},
-        description="Public keywords of each label, one drawn for each new text; {} for none. A key * is for every "
-        "label without its own.",
-    )
-    styles: tuple[str, ...] = Field(
-        default=_STYLES, min_length=1, description="Public phrases; one is drawn for each request."
-    )
+    shots: int = Field(default=0, ge=0)
+    """blanks: worked examples before each request, masked anew for it with the same probability; 1 and 3 as
+    published."""
+    examples: Mapping[str, tuple[str, ...]] = {}
+    """Public texts of each label that the worked examples are drawn from; {} for none. A key * is for every label
+    without its own."""
+    keywords: Mapping[str, tuple[str, ...]] = {}
+    """Public keywords of each label, one drawn for each new text; {} for none. A key * is for every label without its
+    own."""
+    styles: tuple[str, ...] = Field(default=_STYLES, min_length=1)
+    """Public phrases; one is drawn for each request."""
 
     @model_validator(mode="after")
     def _templates_name_what_there_is(self) -> "Prompts":
@@ -164,9 +147,8 @@ class Length(Settings):
     typical: int = Field(default=30, ge=1, description="Words of a new text, before the draw.")
     least: int = Field(default=10, ge=1, description="Fewest words that are asked for.")
     spread: float = Field(default=10.0, ge=0, description="Standard deviation of the draw, in words.")
-    tokens_a_word: float = Field(
-        default=2.0, gt=0, description="max_tokens of an answer is this many times the words, at most cap."
-    )
+    tokens_a_word: float = Field(default=2.0, gt=0)
+    """max_tokens of an answer is this many times the words, at most cap."""
     cap: int = Field(default=256, ge=1, description="Largest max_tokens.")
 
 
@@ -175,9 +157,8 @@ class _Instructed(Settings):
     length: Length = Length()
     temperature: float = Field(default=1.2, ge=0, le=2, description="Sampling temperature.")
     top_p: float = Field(default=1.0, gt=0, le=1, description="Nucleus of sampling.")
-    tries: int = Field(
-        default=3, ge=1, description="Times that an unusable answer (empty, cut off, refused, an echo) is asked for."
-    )
+    tries: int = Field(default=3, ge=1)
+    """Times that an unusable answer (empty, cut off, refused, an echo) is asked for."""
 
 
 class LocalChatSettings(_Instructed):
@@ -193,11 +174,8 @@ class Price(Settings):
 
     read: float = Field(default=0.0, ge=0, description="Price of a million tokens read.")
     written: float = Field(default=0.0, ge=0, description="Price of a million tokens written.")
-    most: float | None = Field(
-        default=None,
-        gt=0,
-        description="Most that one variant may cost over all its runs, in the same currency; null: no limit.",
-    )
+    most: float | None = Field(default=None, gt=0)
+    """Most that one variant may cost over all its runs, in the same currency; null: no limit."""
 
     def cost(self, read: float, written: float) -> float:
         """What so many tokens cost.
@@ -213,20 +191,15 @@ class Connection(Settings):
 
     url: str = Field(min_length=1, description="Base URL, up to and with /v1.")
     model: str = Field(min_length=1, description="The model's name there.")
-    key: str | None = Field(
-        default=None, description="Name of the environment variable with the key; null where none is needed."
-    )
+    key: str | None = None
+    """Name of the environment variable with the key; null where none is needed."""
     concurrency: int = Field(default=16, ge=1, description="Requests under way at once.")
     requests_a_minute: float | None = Field(default=None, gt=0, description="Rate limit; null: none.")
     timeout: float = Field(default=120.0, gt=0, description="Seconds until a request counts as lost.")
-    retries: int = Field(
-        default=4, ge=0, description="Times that a lost or failed request is sent again, with growing pauses."
-    )
-    most_tokens: int | None = Field(
-        default=None,
-        ge=1,
-        description="Most tokens, read and written, that one variant may use over all its runs; null: no limit.",
-    )
+    retries: int = Field(default=4, ge=0)
+    """Times that a lost or failed request is sent again, with growing pauses."""
+    most_tokens: int | None = Field(default=None, ge=1)
+    """Most tokens, read and written, that one variant may use over all its runs; null: no limit."""
     price: Price = Price()
 
 
@@ -244,9 +217,8 @@ class LocalJudge(Settings):
     """A language model on this machine that judges rows; it needs no chat template."""
 
     kind: Literal["local"] = Field(description="Where it runs.")
-    model: str = Field(
-        min_length=1, description="A local folder or a hub name (name@revision); of an endpoint its name there."
-    )
+    model: str = Field(min_length=1)
+    """A local folder or a hub name (name@revision); of an endpoint its name there."""
 
 
 class _JudgeByEndpoint(Settings):

@@ -1,12 +1,14 @@
 """Declares method fewshot to the rest of the project, with its settings."""
 
 from functools import partial
+from typing import Annotated
 
 from pydantic import Field, model_validator
 
+from palimpsest.defaults import RECORD, by_json
 from palimpsest.methods.shared.base import Budget, Fit, Plan
 from palimpsest.methods.shared.method import TRAINED, Basis, Family, Method, Resumes
-from palimpsest.methods.shared.settings import Ends, Joint, PublicShares, UnjudgedFilters
+from palimpsest.methods.shared.settings import Ends, Joint, PublicShares, UnjudgedTextFilters
 from palimpsest.methods.shared.tools import Reads, Tools
 from palimpsest.models.words import Words
 from palimpsest.records.schema import PublicSchema
@@ -16,13 +18,11 @@ from palimpsest.settings import Settings
 class FewShotPrompt(Settings):
     """What the language model reads: a head, then some records; {separator} and {end} may be used."""
 
-    head: str = Field(
-        default="{label}{separator}",
-        min_length=1,
-        description="Before the records; may name {label} and {description}.",
-    )
+    head: str = Field(default="{label}{separator}", min_length=1)
+    """Before the records; may name {label} and {description}."""
     shot: str = Field(default="{text}{separator}", min_length=1, description="One record: names {text} once.")
-    text_tokens: int = Field(default=30, ge=1, description="Tokens kept of a record's text.")
+    text_tokens: Annotated[int, by_json(RECORD, 30)] = Field(default=30, ge=1)
+    """Tokens kept of a record's text."""
     joint: Joint = " | "
     ends: Ends = "eos"
 
@@ -32,24 +32,19 @@ class FewShotSettings(Settings):
 
     rows: int = Field(default=4, ge=1, description="Demonstrations of each label.")
     prompts: int = Field(default=10, ge=1, description="Prompts that each token is averaged over, M.")
-    shots: int = Field(
-        default=2,
-        ge=1,
-        description="Expected records in a prompt, one of a person; the sampling rate is M shots over all of them.",
-    )
+    shots: int = Field(default=2, ge=1)
+    """Expected records in a prompt, one of a person; the sampling rate is M shots over all of them."""
     top_k: int = Field(default=100, ge=1, description="Likeliest tokens in public that may be drawn.")
-    max_tokens: int = Field(default=30, ge=1, description="Longest demonstration in tokens.")
+    max_tokens: Annotated[int, by_json(RECORD, 30)] = Field(default=30, ge=1)
+    """Longest demonstration in tokens."""
     prior: PublicShares = None
     micro_batch: int = Field(default=64, ge=1, description="Contexts that one forward pass reads.")
-    rounding: float | None = Field(
-        default=None,
-        gt=0,
-        description="Nats that a logit may move because prompts stand beside others: charged, and listed as an "
-        "assumption. null: nothing; bits are tried on public prompts, and a device that moves a prompt's is refused.",
-    )
+    rounding: float | None = Field(default=None, gt=0)
+    """Nats that a logit may move because prompts stand beside others: charged, and listed as an assumption. null:
+    nothing; bits are tried on public prompts, and a device that moves a prompt's is refused."""
     checkpoint_tokens: int = Field(default=20, ge=1, description="Tokens that a stopped run may lose.")
     prompt: FewShotPrompt = FewShotPrompt()
-    filters: UnjudgedFilters
+    filters: UnjudgedTextFilters
 
     @model_validator(mode="after")
     def _every_label_has_a_share(self) -> "FewShotSettings":

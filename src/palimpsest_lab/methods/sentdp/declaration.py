@@ -12,9 +12,8 @@ from palimpsest.records.schema import PublicSchema
 class SentDpSettings(Counted):
     """Public texts picked by the exponential mechanism among those deep in the cloud of a label's rows."""
 
-    directions: int = Field(
-        default=100, ge=1, description="Public random directions that the depth of a text is taken over."
-    )
+    directions: int = Field(default=100, ge=1)
+    """Public random directions that the depth of a text is taken over."""
 
 
 def _plan(settings: SentDpSettings, schema: PublicSchema, budget: Budget, _basis: Basis) -> Plan:
