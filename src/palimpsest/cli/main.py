@@ -1,4 +1,5 @@
 """The command line. Each command calls a plain function in its own module; heavy imports wait until then."""
+# ruff: noqa: E402
 
 import gc
 import sys
@@ -12,18 +13,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
+from palimpsest.parts import import_in_parts
+
+# Before what they are about is imported.
+import_in_parts("dp_accounting")
+gc.set_threshold(100_000)  # what an import makes stays: looking for garbage in it takes a tenth of a command's time
+
 from palimpsest import __version__, extensions
 from palimpsest.cli.command import HELP, RICH, end, take_options
 from palimpsest.cli.decisions import DataSource
 from palimpsest.errors import PalimpsestError, ParamsError, machine_error
 from palimpsest.files import restrict_to_owner
-from palimpsest.parts import import_in_parts
 
 if TYPE_CHECKING:
     from palimpsest.cli.decisions import Decided
-
-import_in_parts("dp_accounting")
-gc.set_threshold(100_000)  # what an import makes stays: looking for garbage in it takes a tenth of a command's time
 
 # In the order of use; what is not named here comes last.
 ORDER = (
