@@ -239,7 +239,7 @@ def render(workspace: Path) -> list[str]:
             "Install that version, or set `version` to the installed one: what was paid for is made again, free; "
             "`palimpsest plan` names what is not.",
         )
-    changed = {name: text for name, text in contents(params).items() if _content(workspace / name) != text}
+    changed = {name: text for name, text in contents(params, workspace).items() if _content(workspace / name) != text}
     try:
         for name, text in changed.items():
             write_text(workspace / name, text)
@@ -250,9 +250,14 @@ def render(workspace: Path) -> list[str]:
     return list(changed)
 
 
-def contents(params: Params) -> dict[str, str]:
-    """File name -> content of what follows from params.yaml."""
-    return {RESOLVED: render_params(params), GRAPH.name: graph.render_graph(params)}
+def contents(params: Params, workspace: Path | None = None) -> dict[str, str]:
+    """File name -> content of what follows from params.yaml; a workspace may have kept the graph from earlier."""
+
+    def lay_out() -> str:
+        return graph.render_graph(params)
+
+    text = lay_out() if workspace is None else load_or_compute(workspace, "graph", graph.parts_of(params), lay_out)
+    return {RESOLVED: render_params(params), GRAPH.name: text}
 
 
 def _content(path: Path) -> str | None:

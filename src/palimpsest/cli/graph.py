@@ -1,6 +1,7 @@
 """The state of the graph: read at once for `plan` and `status`, and as DVC sees it for runs."""
 
 import hashlib
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -15,7 +16,7 @@ from palimpsest.cli.ledger import describe_total
 from palimpsest.cli.repro import discard_broken_lock, silence_dvc
 from palimpsest.errors import ModelError, ParamsError
 from palimpsest.files import make_folder
-from palimpsest.graph.state import Standing, survey
+from palimpsest.graph.state import Standing, read_yaml, survey
 from palimpsest.models.sources import embedded_folder
 from palimpsest.params.schema import Params
 from palimpsest.privacy.shown import delta_up, down, up
@@ -90,8 +91,21 @@ def standings(context: Context, *, fresh: bool = False) -> list[Standing]:
     """
     if not (context.workspace / GRAPH).is_file():
         raise _no_workspace(context.workspace)
-    facts = inputs.facts if fresh else _facts
-    return survey(context.workspace, partial(facts, context.params, context.workspace))
+    facts, read = (inputs.facts, None) if fresh else (_facts, partial(_read_kept, context.workspace))
+    return survey(context.workspace, partial(facts, context.params, context.workspace), read)
+
+
+def _read_kept(workspace: Path, path: Path) -> Any:
+    """Read a YAML file; what was read of the same text before is kept, where JSON holds all of it."""
+    if not path.is_file():
+        return {}
+
+    def read() -> list[Any]:
+        value = read_yaml(path)
+        return [value] if json.loads(json.dumps(value, default=str)) == value else []
+
+    found = load_or_compute(workspace, path.name, path.read_text(encoding="utf-8"), read)
+    return found[0] if found else read_yaml(path)
 
 
 def _facts(params: Params, workspace: Path) -> dict[str, bytes]:

@@ -4,6 +4,7 @@ import io
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,7 @@ def texts(params: Params) -> dict[str, str]:
     return {FILE: to_yaml(shorten(params)), RESOLVED: render_params(params)}
 
 
+@lru_cache(maxsize=1)  # a command reads it several times, and nobody can change what it is given
 def loads(text: str) -> Params:
     """Return everything that the text of a params.yaml stands for."""
     return resolve_params(file_of(text))
