@@ -13,10 +13,10 @@ from typing import Any
 import dp_accounting.dp_event as dpa
 
 from palimpsest.cli.console import Rows, console, show, show_json
-from palimpsest.cli.context import Context, load_or_compute, open_workspace, render
+from palimpsest.cli.context import Context, load_or_compute, open_workspace, render, stamp
 from palimpsest.cli.graph import standings
 from palimpsest.cli.ledger import describe_total
-from palimpsest.cli.lengths import describe_cuts
+from palimpsest.errors import PalimpsestError
 from palimpsest.files import read_json
 from palimpsest.graph.stage import NAME, Stage
 from palimpsest.graph.stages import STAGES
@@ -356,7 +356,7 @@ def summarise_plan(context: Context) -> PlanSummary:
     lines = [_line(context, each, body, found.get(each.stage), minutes.get(each.stage)) for each, body in pairs]
     own = {line.stage for line in lines}
     states = Counter(str(one.state) for one in found.values() if one.name not in own)
-    asset, cuts = context.asset, describe_cuts(context.params, context.workspace)
+    asset, cuts = context.asset, _cuts(context)
     after = Balance(**{**costs["after"], "used": tuple(costs["after"]["used"])})
     return PlanSummary(
         asset.name, asset.unit, asset.delta, asset.epsilon, costs["spent"], max(0.0, asset.epsilon - costs["spent"]),
@@ -364,6 +364,26 @@ def summarise_plan(context: Context) -> PlanSummary:
         costs["team"] and TeamBudget(**costs["team"]), (*context.params.flags(), *costs["said"], *cuts), tuple(lines),
         {str(state): states[str(state)] for state in State}, minutes, len(due) - len(minutes),
     )  # fmt: skip
+
+
+def keep_answers(workspace: Path) -> None:
+    """Work out what the next `plan` will say, at the end of a run, so that it need not; nothing is shown."""
+    with suppress(PalimpsestError):
+        summarise_plan(open_workspace(workspace))
+
+
+def _cuts(context: Context) -> list[str]:
+    """Return the sentences about limits that cut public texts; kept, as reading the texts takes long."""
+    params, workspace = context.params, context.workspace
+    about = [stamp(workspace / params.dataset.public), (workspace / RESOLVED).read_text(encoding="utf-8")]
+
+    def read() -> list[str]:
+        from palimpsest.cli.lengths import describe_cuts  # it reads files, and takes a while to import
+
+        return list(describe_cuts(params, workspace))
+
+    told: list[str] = load_or_compute(workspace, "cuts", about, read)
+    return told
 
 
 def _costs(context: Context, found: Mapping[str, Standing]) -> dict[str, Any]:

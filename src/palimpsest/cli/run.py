@@ -523,10 +523,17 @@ def run_workspace(
         tell_of_rows(workspace)
     if code == 0 and not targets:
         show_report(workspace)
+        _keep_answers(workspace)
     if answers.release is False and code != repro.STOPPED:
         print(f"Nothing was released: the owner's word was not given. Exit status {code or HELD_BACK}.")
         return code or HELD_BACK
     return code
+
+
+def _keep_answers(workspace: Path) -> None:
+    from palimpsest.cli.plan import keep_answers
+
+    keep_answers(workspace)
 
 
 def check_workspace(workspace: Path, targets: Sequence[str]) -> Context:

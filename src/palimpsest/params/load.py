@@ -106,12 +106,12 @@ def texts(params: Params) -> dict[str, str]:
     return {FILE: to_yaml(shorten(params)), RESOLVED: render_params(params)}
 
 
-@lru_cache(maxsize=1)  # a command reads it several times, and nobody can change what it is given
 def loads(text: str) -> Params:
     """Return everything that the text of a params.yaml stands for."""
     return resolve_params(file_of(text))
 
 
+@lru_cache(maxsize=1)  # a command reads it several times, and nobody can change what it is given
 def file_of(text: str) -> File:
     """Return what a person wrote."""
     with _report_invalid():
