@@ -1,9 +1,15 @@
 """What commands keep is shown while nothing changed that it follows from."""
 
 import math
+import shutil
 from pathlib import Path
 
+import pytest
+from cli_place import Place
+
 from palimpsest.files import read_json, write_json
+from palimpsest.params.load import LEDGER_VARIABLE
+from palimpsest.work import plan
 from palimpsest.work.context import load_or_compute, stamp
 from palimpsest.workspace import SEEN
 
@@ -38,3 +44,16 @@ def test_a_stamp_is_another_when_a_file_was_written(tmp_path: Path) -> None:
     before = stamp(tmp_path)
     (tmp_path / "a").write_text("other", encoding="utf-8")
     assert stamp(tmp_path) != before
+
+
+def test_the_plan_after_a_run_works_out_no_cost(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = place.call("plan").stdout
+    shutil.rmtree(place.workspace / SEEN)
+    monkeypatch.setenv(LEDGER_VARIABLE, str(place.ledger))
+    plan.keep_answers(place.workspace)
+    monkeypatch.setattr(plan, "_costs", None)  # who calls it fails
+    assert place.call("plan").stdout == wanted
+
+
+def test_a_run_that_cannot_keep_answers_ends_well(tmp_path: Path) -> None:
+    plan.keep_answers(tmp_path)  # no workspace

@@ -1,17 +1,20 @@
 """The command line: its groups of commands, each in a module of its own, and what they load is loaded when one runs."""
+# ruff: noqa: E402
 
 import gc
 from typing import Annotated
 
 import typer
 
+from palimpsest.parts import import_in_parts
+
+# Before what they are about is imported.
+import_in_parts("dp_accounting")
+gc.set_threshold(100_000)  # what an import makes stays: looking for garbage in it takes a tenth of a command's time
+
 from palimpsest import __version__
 from palimpsest.cli import begin, ledger, look, release, run, settings
 from palimpsest.cli.command import HELP, RICH, Commands
-from palimpsest.parts import import_in_parts
-
-import_in_parts("dp_accounting")
-gc.set_threshold(100_000)  # what an import makes stays: looking for garbage in it takes a tenth of a command's time
 
 app = typer.Typer(
     cls=Commands,

@@ -106,7 +106,13 @@ def _start_file(params: Params, variant: str) -> Path:
 
 def render_graph(params: Params) -> str:
     """The text of the workspace's dvc.yaml."""
-    return _text(features(params), json.dumps(find_authored(params)), params.stores.private)
+    has, writers, remote = parts_of(params)
+    return _text(frozenset(has), writers, remote)
+
+
+def parts_of(params: Params) -> tuple[list[Feature], str, str | None]:
+    """Return what the graph follows from: features, who writes for whom as JSON, and the remote of private files."""
+    return sorted(features(params)), json.dumps(find_authored(params)), params.stores.private
 
 
 @cache  # to lay it out takes longer than all else that `init` does, and most settings change nothing in it

@@ -59,20 +59,22 @@ class Standing:
     after: tuple[str, ...] = ()
 
 
-def survey(workspace: Path, facts: Facts) -> list[Standing]:
+def survey(workspace: Path, facts: Facts, read: Callable[[Path], Any] | None = None) -> list[Standing]:
     """Every stage of a workspace, each after those it needs.
 
     Args:
         workspace: the folder with dvc.yaml.
         facts: returns what the files of stage `inputs` say now, by their paths; called where something has run before.
+        read: reads a YAML file that may be missing, in place of `read_yaml`.
 
     Raises:
         ParamsError, DataError: a name in dvc.yaml stands for nothing, dvc.lock is not whole, or DVC's settings cannot
             be read.
     """
-    values = _read_yaml(workspace / RESOLVED)
-    stages = expand(_read_yaml(workspace / GRAPH).get("stages", {}), values)
-    look = _Look(workspace, values, facts, _read_lock(workspace), Cache.of(workspace))
+    read = read or read_yaml
+    values = read(workspace / RESOLVED)
+    stages = expand(read(workspace / GRAPH).get("stages", {}), values)
+    look = _Look(workspace, values, facts, _read_lock(workspace, read), Cache.of(workspace))
     return [look.examine(one) for one in _sort_upstream_first(stages)]
 
 
@@ -338,20 +340,20 @@ def _is_inside(path: str, folder: str) -> bool:
 def _run(path: Path) -> Noted | None:
     """Return what DVC's cache notes of a run; None where a full disk left half a note, which DVC removes on reading."""
     try:
-        made = _read_yaml(path)
+        made = read_yaml(path)
         return dict(made) if made["outs"] else None
     except (KeyError, TypeError, ValueError, YAMLError):
         return None
 
 
-def _read_lock(workspace: Path) -> Mapping[str, Noted]:
+def _read_lock(workspace: Path, read: Callable[[Path], Any]) -> Mapping[str, Noted]:
     """Return stage -> what DVC's lock file says of it.
 
     Raises:
         DataError: the file is not whole.
     """
     try:
-        stages = dict(_read_yaml(workspace / LOCK).get("stages", {}))
+        stages = dict(read(workspace / LOCK).get("stages", {}))
         if not all(map(_is_whole, stages.values())):
             raise ValueError(LOCK)
         return stages
@@ -365,7 +367,7 @@ def _read_lock(workspace: Path) -> Mapping[str, Noted]:
 def made_alike(workspace: Path, stage: str, facts: Callable[[Noted, Callable[[str], str | None]], object]) -> bool:
     """Whether `facts`, of a stage's settings and of the hash of each file by its path, are those that it ran with."""
     with suppress(KeyError, TypeError):  # it has not run, or its note was edited
-        noted, values = _read_lock(workspace)[stage], _read_yaml(workspace / RESOLVED)
+        noted, values = _read_lock(workspace, read_yaml)[stage], read_yaml(workspace / RESOLVED)
         before, hashes = noted["params"][RESOLVED], {dep["path"]: dep["md5"] for dep in noted["deps"]}
         now = {key: value_at(values, key) for key in before}
         return facts(before, hashes.get) == facts(now, lambda path: md5_of(workspace / path))
@@ -377,6 +379,6 @@ def _is_whole(noted: Noted) -> bool:
     return all(file.get("path") and file.get("md5") for side in ("deps", "outs") for file in noted.get(side, []))
 
 
-def _read_yaml(path: Path) -> Any:
+def read_yaml(path: Path) -> Any:
     """Read a YAML file as DVC does; return an empty mapping where there is no file."""
     return (YAML(typ="safe").load(path.read_text(encoding="utf-8")) if path.is_file() else None) or {}

@@ -4,6 +4,7 @@ import io
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,7 @@ def loads(text: str) -> Params:
     return resolve_params(file_of(text))
 
 
+@lru_cache(maxsize=1)  # a command reads it several times, and nobody can change what it is given
 def file_of(text: str) -> File:
     """Return what a person wrote."""
     with _report_invalid():

@@ -17,7 +17,7 @@ from palimpsest.errors import DataError, LedgerError, ModelError, ParamsError
 from palimpsest.files import close_workspace, make_folder, read_json, write_text
 from palimpsest.graph import closure
 from palimpsest.graph import render as graph
-from palimpsest.graph.state import Standing, survey
+from palimpsest.graph.state import Standing, read_yaml, survey
 from palimpsest.models.sources import embedded_folder
 from palimpsest.params.file import RESOLVED
 from palimpsest.params.load import ledger_url, load, read, render_params
@@ -154,7 +154,7 @@ def render(workspace: Path) -> list[str]:
             "Install that version, or set `version` to the installed one: what was paid for is made again, free; "
             "`palimpsest plan` names what is not.",
         )
-    changed = {name: text for name, text in contents(params).items() if _content(workspace / name) != text}
+    changed = {name: text for name, text in contents(params, workspace).items() if _content(workspace / name) != text}
     try:
         for name, text in changed.items():
             write_text(workspace / name, text)
@@ -165,9 +165,14 @@ def render(workspace: Path) -> list[str]:
     return list(changed)
 
 
-def contents(params: Params) -> dict[str, str]:
-    """File name -> content of what follows from params.yaml."""
-    return {RESOLVED: render_params(params), GRAPH.name: graph.render_graph(params)}
+def contents(params: Params, workspace: Path | None = None) -> dict[str, str]:
+    """File name -> content of what follows from params.yaml; a workspace may have kept the graph from earlier."""
+
+    def lay_out() -> str:
+        return graph.render_graph(params)
+
+    text = lay_out() if workspace is None else load_or_compute(workspace, "graph", graph.parts_of(params), lay_out)
+    return {RESOLVED: render_params(params), GRAPH.name: text}
 
 
 def _content(path: Path) -> str | None:
@@ -184,8 +189,21 @@ def standings(context: Context, *, fresh: bool = False) -> list[Standing]:
     """
     if not (context.workspace / GRAPH).is_file():
         raise _no_workspace(context.workspace)
-    facts = inputs.facts if fresh else _facts
-    return survey(context.workspace, partial(facts, context.params, context.workspace))
+    facts, read = (inputs.facts, None) if fresh else (_facts, partial(_read_kept, context.workspace))
+    return survey(context.workspace, partial(facts, context.params, context.workspace), read)
+
+
+def _read_kept(workspace: Path, path: Path) -> Any:
+    """Read a YAML file; what was read of the same text before is kept, where JSON holds all of it."""
+    if not path.is_file():
+        return {}
+
+    def read() -> list[Any]:
+        value = read_yaml(path)
+        return [value] if json.loads(json.dumps(value, default=str)) == value else []
+
+    found = load_or_compute(workspace, path.name, path.read_text(encoding="utf-8"), read)
+    return found[0] if found else read_yaml(path)
 
 
 def _facts(params: Params, workspace: Path) -> dict[str, bytes]:

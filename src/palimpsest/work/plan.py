@@ -14,7 +14,7 @@ import dp_accounting.dp_event as dpa
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from palimpsest.errors import ParamsError
+from palimpsest.errors import PalimpsestError, ParamsError
 from palimpsest.files import read_json
 from palimpsest.graph.stage import NAME, Stage
 from palimpsest.graph.stages import STAGES
@@ -34,9 +34,8 @@ from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.shown import delta_up, up
 from palimpsest.progress import track
 from palimpsest.records.vouched import files_of
-from palimpsest.work.context import Context, load_or_compute, open_workspace, render, stage_names, standings
+from palimpsest.work.context import Context, load_or_compute, open_workspace, render, stage_names, stamp, standings
 from palimpsest.work.ledger import describe_total
-from palimpsest.work.lengths import describe_cuts
 from palimpsest.workspace import CHECKPOINTS, MANIFEST, Zone
 from stages import resuming
 from stages.common import PASSES, RECORDS, ROWS, place, sizes
@@ -375,7 +374,7 @@ def summarise_plan(context: Context) -> PlanSummary:
     lines = [_line(context, each, body, found.get(each.stage), minutes.get(each.stage)) for each, body in pairs]
     own = {line.stage for line in lines}
     states = Counter(str(one.state) for one in found.values() if one.name not in own)
-    asset, told = context.asset, (*tell_language(context.params), *describe_cuts(context.params, context.workspace))
+    asset, told = context.asset, (*tell_language(context.params), *_cuts(context))
     after = Balance(**{**costs["after"], "used": tuple(costs["after"]["used"])})
     return PlanSummary(
         asset.name, asset.unit, asset.delta, asset.epsilon, costs["spent"], max(0.0, asset.epsilon - costs["spent"]),
@@ -383,6 +382,27 @@ def summarise_plan(context: Context) -> PlanSummary:
         costs["team"] and TeamBudget(**costs["team"]), (*context.params.flags(), *costs["said"], *told), tuple(lines),
         {str(state): states[str(state)] for state in State}, minutes, len(due) - len(minutes),
     )  # fmt: skip
+
+
+def keep_answers(workspace: Path) -> None:
+    """Work out what the next `plan` will say, at the end of a run, so that it need not; nothing is shown."""
+    with suppress(PalimpsestError):
+        summarise_plan(open_workspace(workspace))
+
+
+def _cuts(context: Context) -> list[str]:
+    """Return the sentences about limits that cut public texts; kept, as reading the texts takes long."""
+    params, workspace = context.params, context.workspace
+    read_from = (workspace / params.dataset.public, workspace / params.models.encoder)
+    about = [stamp(*read_from), (workspace / RESOLVED).read_text(encoding="utf-8")]
+
+    def read() -> list[str]:
+        from palimpsest.work.lengths import describe_cuts  # it reads files, and takes a while to import
+
+        return list(describe_cuts(params, workspace))
+
+    told: list[str] = load_or_compute(workspace, "cuts", about, read)
+    return told
 
 
 def _costs(context: Context, found: Mapping[str, Standing]) -> dict[str, Any]:

@@ -228,10 +228,17 @@ def run_workspace(
         tell_of_rows(workspace)
     if code == 0 and not targets:
         show_report(workspace)
+        _keep_answers(workspace)
     if answers.release is False and code != repro.STOPPED:
         print(f"Nothing was released: the owner's word was not given. Exit status {code or HELD_BACK}.")
         return code or HELD_BACK
     return code
+
+
+def _keep_answers(workspace: Path) -> None:
+    from palimpsest.work.plan import keep_answers  # it takes a while to import
+
+    keep_answers(workspace)
 
 
 def forget_failed(workspace: Path) -> None:

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-import dp_accounting as accounts
 import dp_accounting.dp_event as dpa
+from dp_accounting.privacy_accountant import UnsupportedEventError
 
 from palimpsest.errors import LedgerError
 from palimpsest.privacy import accounting, events
@@ -29,7 +29,7 @@ from palimpsest.privacy.versions import Versions
 
 STRIKE = "strike"  # the kind of the owner's entries that take a faulty one out
 _OF_RUN = ("run_key", "stage", "variant", "fingerprint", "query")
-_UNCOUNTABLE = (ArithmeticError, ValueError, TypeError, NotImplementedError, accounts.UnsupportedEventError)
+_UNCOUNTABLE = (ArithmeticError, ValueError, TypeError, NotImplementedError, UnsupportedEventError)
 T = TypeVar("T")
 Judged: TypeAlias = tuple[Charge, str | None]  # a charge as it counts, and what is wrong with it
 
