@@ -6,6 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from transformers import PreTrainedTokenizerFast
 
 from palimpsest.errors import ModelError
 from palimpsest.models.descent import rise_and_cosine
@@ -33,6 +37,13 @@ def test_pretraining_learns_and_is_reproducible(tmp_path: Path) -> None:
     rows = [[ids.bos, *text, ids.eos] for text in encode_texts(tokenizer, TEXTS[::5], 22)]
     assert mean_loss(model, rows, 3) == pytest.approx(measured["heldout_loss"], rel=1e-4)
     assert len({ids.bos, ids.sep, ids.pad}) == 3
+
+
+def test_a_tokenizer_without_a_new_line_separates_by_its_end() -> None:
+    words = Tokenizer(WordLevel({"<end>": 0, "lamp": 1, "?": 2}, unk_token="?"))
+    words.pre_tokenizer = Whitespace()
+    ids = specials(PreTrainedTokenizerFast(tokenizer_object=words, eos_token="<end>"))
+    assert (ids.sep, ids.eos) == (0, 0)
 
 
 @pytest.fixture(scope="module")

@@ -75,10 +75,10 @@ def specials(tokenizer: PreTrainedTokenizerBase) -> Specials:
     eos = tokenizer.eos_token_id
     if eos is None:
         raise ModelError("The model's tokenizer has no end-of-text token.", "Use a causal language model that has one.")
-    sep = tokenizer.sep_token_id
+    sep, plain = tokenizer.sep_token_id, tokenizer.encode(_PLAIN_SEPARATOR, add_special_tokens=False)
     return Specials(
         bos=eos if tokenizer.bos_token_id is None else tokenizer.bos_token_id,
-        sep=tokenizer.encode(_PLAIN_SEPARATOR, add_special_tokens=False)[-1] if sep is None else sep,
+        sep=(plain or [eos])[-1] if sep is None else sep,
         eos=eos,
         pad=eos if tokenizer.pad_token_id is None else tokenizer.pad_token_id,
         control=frozenset(tokenizer.all_special_ids),
