@@ -39,7 +39,6 @@ class Init(TyperCommand):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help; the help of `--method` comes from the registry."""
-
         option = next(each for each in self.params if each.name == "method")
         option.help = method_help()  # type: ignore[attr-defined]
         super().format_help(ctx, formatter)
