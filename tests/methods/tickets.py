@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from palimpsest.methods.shared.base import Plan
-from palimpsest.methods.shared.settings import Filters
+from palimpsest.methods.shared.settings import TextFilters
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Asset, Charge, Run
@@ -18,7 +18,7 @@ from tests.reading import EVERYTHING, reading
 
 SECRET = "order 8812-XK"
 THINGS = ("lamp", "kettle", "radio", "stove", "fridge", "phone")
-FILTERS = Filters(chain=(), min_words=1, max_words=None, similarity=0.9, quantile=0.9, threshold=0.5)
+FILTERS = TextFilters(chain=(), min_words=1, max_words=None, similarity=0.9, quantile=0.9, threshold=0.5)
 
 
 def tickets(n_public: int, labels: Mapping[str, str]) -> PublicSchema:
