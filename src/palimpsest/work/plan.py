@@ -386,7 +386,7 @@ def summarise_plan(context: Context) -> PlanSummary:
 
 def keep_answers(workspace: Path) -> None:
     """Work out what the next `plan` will say, at the end of a run, so that it need not; nothing is shown."""
-    with suppress(PalimpsestError):
+    with suppress(PalimpsestError, OSError):  # a run that ended well stays so
         summarise_plan(open_workspace(workspace))
 
 
