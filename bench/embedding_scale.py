@@ -21,8 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bench.encoding import Encoding
-from bench.evolution_rounds import NONE, Counting, Noised
+from bench.evolution_rounds import NONE, Counting, Encoding, Noised
 from bench.evolution_scale import CENTRES, around
 from palimpsest.methods.embed.fit import Embed
 from palimpsest.methods.embed.plan import plan as planned
