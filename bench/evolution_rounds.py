@@ -30,7 +30,7 @@ from palimpsest.methods.evolve.declaration import EvolveMeans, EvolveSettings
 from palimpsest.methods.evolve.fit import CorpusAuthor, Evolve
 from palimpsest.methods.evolve.plan import plan as planned
 from palimpsest.methods.shared.base import Budget
-from palimpsest.methods.shared.settings import Filters, Votes
+from palimpsest.methods.shared.settings import TextFilters, Votes
 from palimpsest.methods.shared.tools import Encode
 from palimpsest.models.encoder import Encoder
 from palimpsest.models.sources import resolve_encoder
@@ -41,7 +41,7 @@ from palimpsest.privacy.rows import PrivateRow
 from palimpsest.records.vouched import fingerprint_of
 
 SEED = 7
-NONE = Filters(chain=(), min_words=0, max_words=None, similarity=0.9, quantile=0.95, threshold=0.5)
+NONE = TextFilters(chain=(), min_words=0, max_words=None, similarity=0.9, quantile=0.95, threshold=0.5)
 
 
 @dataclass
