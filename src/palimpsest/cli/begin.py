@@ -63,7 +63,7 @@ def _sentence(known: Method) -> str:
 
 @dataclass(frozen=True)
 class Decisions:
-    """What a person decides of a data set: the options of `init` and `synth`."""
+    """The decisions of a person about a data set: the options of `init` and `synth`."""
 
     context: typer.Context
     data: Annotated[

@@ -37,7 +37,7 @@ _Place = tuple[str, str, str]
 
 @commands.command()
 def plan(as_json: Json = False, workspace: Workspace = Path()) -> None:
-    """What would run and why, what it costs and whether it fits the budget, before a row is read."""
+    """Show what would run and why, what it costs and whether it fits the budget, before a row is read."""
     show_plan(workspace, as_json=as_json)
 
 

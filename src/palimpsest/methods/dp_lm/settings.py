@@ -28,7 +28,7 @@ _TWELFTH = "about a twelfth of the units of privacy: a power of two from 16 to 1
 
 
 class DpSgd(Settings):
-    """What every training with DP-SGD is told. What has no default here has one for each model that is trained."""
+    """Settings of every training with DP-SGD. A key without a default here has one for each model that is trained."""
 
     epochs: Epochs
     batch: Batch

@@ -217,7 +217,7 @@ def total_check(path: Path) -> Check:
 
 
 def _unproved_total(path: Path) -> Iterator[str]:
-    """What a release made before totals had milestones called its total and did not prove."""
+    """Yield a problem where a release from before milestones calls its total proved, which it was not."""
     statement, books = read_json(path / bundle.STATEMENT), read_json(path / bundle.LEDGER)
     if statement["statement_version"] in _STOOD_FOR_PROVED and books["asset"].get("filter") == "gdp":
         highest = max(cap.epsilon for cap in caps_of(books))
