@@ -359,8 +359,14 @@ def uses_int8(device: str) -> bool:
 
 
 def _fits(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Return whether the device has int8 products of this shape; CUDA wants more than 16 rows and multiples of 8."""
-    return left.device.type == "cpu" or (left.size(0) > 16 and not left.size(1) % 8 and not right.size(1) % 8)
+    """Return whether the device has int8 products of this shape; CUDA wants more than 16 rows and multiples of 8.
+
+    On a processor torch fails in silence, and leaves what was in memory, where a dimension of 1 has another stride than
+    it expects, as in a transposed row (pytorch issue 195066).
+    """
+    if left.device.type == "cpu":
+        return 1 not in (*left.shape, *right.shape)
+    return left.size(0) > 16 and not left.size(1) % 8 and not right.size(1) % 8
 
 
 @cache

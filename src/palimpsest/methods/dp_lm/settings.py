@@ -17,7 +17,8 @@ Epochs = Annotated[float, Field(gt=0, allow_inf_nan=False, description="Expected
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False, description="Peak learning rate of DP-AdamW.")]
 WarmUp = Annotated[float, Field(ge=0, lt=1, description="Share of the steps in which the learning rate rises.")]
 Norm = Annotated[
-    float, Field(gt=0, allow_inf_nan=False, description="Largest L2 norm of what one unit of privacy adds, C.")
+    float,
+    Field(ge=1e-100, le=1e100, allow_inf_nan=False, description="Largest L2 norm of what one unit of privacy adds, C."),
 ]
 MicroBatch = Annotated[int, Field(ge=1, description="Rows whose gradients are in memory at once; always that many.")]
 Batch = Annotated[
