@@ -53,13 +53,18 @@ _FINE = 2.0**-20  # of C: the grid of vectors and of table rows
 _LARGEST = 2.0**23  # whole numbers that float32 holds
 _SLACK = 1.0 - 2.0**-30  # of C^2: more than float64 loses in a sum of squares
 _AIM = 0.998  # of C: the length that examples are shrunk to, so that rounding seldom makes them longer
+_ADAPTER = 32  # the rank of a matrix that may be one
 _SHRINK = (0.99, 0.9, 0.0)  # what an example that is too long is shrunk to, of C: a little less, then nothing
 
 
 def grams_are_cheaper(tokens: int, rows: int, columns: int) -> bool:
-    """Return whether Gram matrices cost less than the gradients of each example: measured, and sooner without int8."""
+    """Return whether Gram matrices cost less than the gradients of each example: measured, and sooner without int8.
+
+    The gradients of adapters take no longer than their Gram matrices, and less memory.
+    """
     wide, narrow = max(rows, columns), min(rows, columns)
-    return tokens * (wide + 2 * narrow) < (3 if uses_int8("cpu") else 1) * rows * columns
+    cheap = 3 if narrow > _ADAPTER and uses_int8("cpu") else 1
+    return tokens * (wide + 2 * narrow) < cheap * rows * columns
 
 
 @dataclass
