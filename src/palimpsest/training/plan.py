@@ -59,14 +59,6 @@ class TrainingPlan:
         """The number of gradients that each step clips and noises separately."""
         return self.losses if self.clipping == "separate" else 1
 
-    @property
-    def signal(self) -> float:
-        """The expected batch, with gradients that are all alike and of norm C, over the noise, all steps together.
-
-        Sums grow with the steps T and their noise with its root: sqrt(T) batch / multiplier; infinite without noise.
-        """
-        return math.sqrt(self.steps) * self.divisor / self.noise_multiplier if self.noise_multiplier else math.inf
-
     def noise_std(self, weights: int) -> float:
         """Return the standard deviation of the noise on each of the `weights` coordinates of a whole clipped sum."""
         return covering_std(self.noise_multiplier, self.clipping_norm * (1.0 + self.eta), weights)

@@ -51,7 +51,12 @@ def plan(settings: DpLmTrain, schema: PublicSchema, budget: Budget) -> Plan:
 def _foretell(settings: DpLmTrain, schema: PublicSchema, training: TrainingPlan) -> tuple[Foretold, ...]:
     """Foretell only what was measured: a model that learns texts behind bare labels, and nothing besides."""
     more = settings.lora_rank or settings.soft_prompt or settings.discriminator_weight or settings.prompt != BARE
-    return () if more or len(schema.label_names) < 2 else foretell_model(schema, training.signal)
+    return () if more or len(schema.label_names) < 2 else foretell_model(schema, _signal(training))
+
+
+def _signal(plan: TrainingPlan) -> float:
+    """Return the sum of all steps over its noise, where clipped gradients are all alike: it grows as the root of T."""
+    return math.sqrt(plan.steps) * plan.divisor / plan.noise_multiplier if plan.noise_multiplier else math.inf
 
 
 def notes(settings: DpLmTrain, schema: PublicSchema, budget: Budget, noise: float) -> Iterator[str]:
@@ -75,7 +80,7 @@ def plan_discriminator(settings: DiscriminatorTrain, schema: PublicSchema, budge
     noise = 0.0 if math.isinf(budget.epsilon) else _noise(settings, schema, budget, before)
     training = training_plan(settings, schema, noise)
     query = _planned_training(DISCRIMINATOR, training)
-    told = foretell_judge(schema, training.signal) if settings.reads == "encoder" else ()
+    told = foretell_judge(schema, _signal(training)) if settings.reads == "encoder" else ()
     return Plan("dp_lm", budget, (query,), _plan_numbers(training), foretold=told)
 
 
