@@ -1,31 +1,31 @@
 """What plans of language models foretell, beside what came: labels x records x epsilon, for `predict` and `dp_lm`.
 
-    python -m bench.foretold_models --data DATA --lm LM [--only agnews] [--methods predict dp_lm]
+    python -m bench.foretold_models --data DATA --lm LM --models MODELS
 
 DATA holds `agnews`, `trec` and `sst2` as `bench.real_data` has them. Public texts are 2,000 of each set, without their
-labels. LM learns the labels' prompts from these, and for `predict` to go on with a similar text, as
-`palimpsest run pretrain` does. Records are drawn evenly over the labels. Both methods run as a release does, with the
-settings of `palimpsest init` but for texts of 40 tokens and public shares of the labels, on rows at hand:
+labels. Copies of LM learn from these the labels' prompts, and for `predict` to go on with a similar text, as in a
+workspace; MODELS keeps them. As many records of each label are drawn. Both methods run as a release does, on rows at
+hand, with the settings of `palimpsest init` but for texts of 24 tokens, public shares of the labels and, in `dp_lm`,
+the epochs and the learning rate of the demo:
 
-* `predict`: what batches write (`written`), each text with the label of its batch; and what class means choose from
-  that and label (`chosen`), which is the default where there are labels.
-* `dp_lm`: a language model at 87 % of epsilon, and a judge on the encoder for the rest. `plain` draws from the model,
-  `filter` keeps the best of four texts that the judge gives their label.
+* `predict`: what class means choose of what batches write (`chosen`), as is usual where there are labels; and all of
+  it, each text with the label of its batch (`written`).
+* `dp_lm`: a language model alone at 87 % of epsilon, and a judge on the encoder for the rest. `plain` draws from the
+  model; `filter` keeps the best of four texts by the judge.
+* `joint`: a language model with a discriminator of its own at all of epsilon, drawn by `fudge_state`, the best of four.
 
-Accuracy on 1,000 real test rows at most, by logistic regression on the embeddings, of at most 100 rows a label; of as
-many that the labels' descriptions choose (`public_only`), and that the public model writes (`public_lm`). A setting of
-600 records or fewer is drawn three times, another one once.
+Accuracy on 1,000 real test rows, by logistic regression on the embeddings, of at most 100 rows a label; of as many that
+the labels' descriptions choose (`public_only`), or that the public model writes (`public_lm`). One draw of records and
+noise.
 
 Feeds docs/sizing.md. `--data`: `python -m bench.real_data --from FILES --data DATA`. `--lm` is `models/base` of a
-workspace: bench/README.md.
+workspace: bench/README.md. `--models` fills itself.
 """
 
 import argparse
 import gzip
 import json
-import math
 import shutil
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -38,6 +38,7 @@ from sklearn.linear_model import LogisticRegression
 
 from bench.foretold import POOL, TEST
 from bench.prediction import Meter
+from palimpsest.files import atomic_path
 from palimpsest.methods.dp_lm.discriminator import Discriminator
 from palimpsest.methods.dp_lm.fit import DpLm
 from palimpsest.methods.dp_lm.model import DpLmArtifact, new_model
@@ -64,14 +65,10 @@ from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema, default_delta
 from palimpsest.settings import Stated
 
-ROWS, TOKENS, SEED, OFTEN = 100, 24, 7, 400
+ROWS, TOKENS, SEED = 100, 24, 7
 LABELS = {"agnews": 4, "trec": 5, "sst2": 2}
 TRAINED = {"discriminator_weight": 0.0, "epochs": 3.0, "learning_rate": 0.006}  # as params.yaml of the demo
-MOST = {
-    "predict": 3000,
-    "dp_lm": 400,
-    "joint": 400,
-}  # records that are read: a training of 3,000 takes hours on one core
+MOST = {"predict": 3000, "dp_lm": 1600, "joint": 400}  # records: trainings of more take hours on one core
 # Data set, records of a label, epsilon.
 SETTINGS = (
     ("trec", 20, 3.0), ("trec", 80, 1.0), ("trec", 80, 8.0), ("trec", 300, 3.0),
@@ -91,13 +88,13 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", choices=WAYS, default=list(WAYS))
     args = parser.parse_args()
     encoder = Vectors(Encoder(resolve_encoder("embedded")))
-    print("| data | labels x records | epsilon | rows | foretold | accuracy | public_only | public_lm |")
-    print("|---|---|---|---|---|---|---|---|")
+    print("| data | labels x records | epsilon | public_only | public_lm | method | foretold, accuracy of each way |")
+    print("|---|---|---|---|---|---|---|")
     for name in args.only:
         data = DataSet.read(args.data, name, encoder, args.lm, args.models / name)
         for _, records, epsilon in (SETTINGS[place] for place in args.places if SETTINGS[place][0] == name):
-            for way in (WAYS[method] for method in args.methods if records * LABELS[name] <= MOST[method]):
-                measure(data, way, records, epsilon)
+            for method in (one for one in args.methods if records * LABELS[name] <= MOST[one]):
+                print(measure(data, method, records, epsilon), flush=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,12 +152,14 @@ class DataSet:
         """Teach the public model prompts, and then to go on with a similar text, from public texts alone."""
         vectors, named = self.encode(self.public), self.encode(self.labels)
         guessed = [self.labels[guess] for guess in assign_nearest(vectors, named)]
-        if copy(lm, self.base):
-            prompts = PromptWarmUp(epochs=1, max_tokens=TOKENS, learning_rate=0.002)
-            learn_prompts(self.base, self.public, guessed, prompts, SEED)
-        if copy(self.base, self.reader):
-            similar = Similar(max_tokens=TOKENS, learning_rate=0.002, epochs=0.35)
-            learn_prompts(self.reader, self.public, guessed, similar, SEED, neighbours(vectors, guessed, 2))
+        prompts = PromptWarmUp(epochs=1, max_tokens=TOKENS, learning_rate=0.002)
+        similar = Similar(max_tokens=TOKENS, learning_rate=0.002, epochs=0.35)
+        lessons = ((lm, self.base, prompts, None), (self.base, self.reader, similar, neighbours(vectors, guessed, 2)))
+        for before, after, settings, pairs in lessons:
+            if not after.is_dir():
+                with atomic_path(after) as draft:
+                    shutil.copytree(before, draft, copy_function=shutil.copyfile)
+                    learn_prompts(draft, self.public, guessed, settings, SEED, pairs)
 
     def schema(self, records: int) -> PublicSchema:
         """What is public about so many records of each label."""
@@ -198,8 +197,6 @@ class DataSet:
         """Learn from at most `ROWS` rows of each label, and return the accuracy on the test rows."""
         used = [row for label in self.labels for row in [one for one in rows if one.label == label][:ROWS]]
         asked = [row for row in self.test if row.label in self.labels]
-        if len({row.label for row in used}) < 2:
-            return math.nan
         model = LogisticRegression(C=10.0, max_iter=500)
         model.fit(self.encode([row.text for row in used]), [row.label for row in used])
         found = model.predict(self.encode([row.text for row in asked]))
@@ -219,7 +216,7 @@ class Noised:
         return stepped.run_steps(self.rows, NoiseSource(), Meter(stepped.steps))
 
 
-Told = dict[str, tuple[Plan, list[Record]]]
+Told = dict[str, tuple[Plan | None, list[Record]]]
 
 
 def predict(data: DataSet, records: int, epsilon: float, rows: list[PrivateRow]) -> Told:
@@ -233,7 +230,7 @@ def predict(data: DataSet, records: int, epsilon: float, rows: list[PrivateRow])
     fit = Predict(own, schema, plan, data.reader, bytes(range(32)), None, refuse_perplexity, data.encode)
     answer = fit.ask(Noised(rows))
     written = answer.made(own.filters, refuse_perplexity, None, None).rows
-    return {"predict, written": (plan, list(written)), "predict, chosen": (plan, list(fit.made(answer).rows))}
+    return {"chosen": (plan, list(fit.made(answer).rows)), "written": (None, list(written))}
 
 
 def train(data: DataSet, records: int, epsilon: float, rows: list[PrivateRow]) -> Told:
@@ -246,8 +243,8 @@ def train(data: DataSet, records: int, epsilon: float, rows: list[PrivateRow]) -
     second = plan_discriminator(judging, schema, Budget(epsilon, delta), plan.event)
     judged = Discriminator(judging, schema, second, fitted, SEED, data.encode, None).ask(Noised(rows))
     return {
-        "dp_lm, plain": (plan, draw_rows(data, fitted, "plain", 1)),
-        "dp_lm, filter": (second, draw_rows(data, judged, "filter", 4)),
+        "plain": (plan, draw_rows(data, fitted, "plain", 1)),
+        "filter": (second, draw_rows(data, judged, "filter", 4)),
     }
 
 
@@ -257,7 +254,7 @@ def train_jointly(data: DataSet, records: int, epsilon: float, rows: list[Privat
     own = filled(DpLmTrain, schema, label_counts="prior", max_tokens=TOKENS, **TRAINED | {"discriminator_weight": 1.0})
     plan = plan_training(own, schema, Budget(epsilon, default_delta(schema.n_units)))
     fitted = DpLm(own, schema, plan, data.base, SEED, None).ask(Noised(rows))
-    return {"dp_lm, fudge_state": (plan, draw_rows(data, fitted, "fudge_state", 4))}
+    return {"fudge_state": (plan, draw_rows(data, fitted, "fudge_state", 4))}
 
 
 def draw_rows(data: DataSet, artifact: DpLmArtifact, variant: str, best_of: int) -> list[Record]:
@@ -278,32 +275,19 @@ def filled(kind: Any, schema: PublicSchema, **written: Any) -> Any:
     return kind.model_validate(written, context=Stated("classify", schema.asset, True, schema.n_units, None, True))
 
 
-def measure(
-    data: DataSet, way: Callable[[DataSet, int, float, list[PrivateRow]], Told], records: int, epsilon: float
-) -> None:
-    """Print the lines of one setting."""
-    draws, begun = 1, time.monotonic()
-    coins = (np.random.default_rng(number) for number in range(draws))
-    found = [way(data, records, epsilon, data.draw(records, coin)) for coin in coins]
-    only, alone = data.beside
-    for name in found[0]:
-        scores = [data.examine(one[name][1]) for one in found]
-        plan, rows = found[0][name]
-        told = "; ".join(f"{one.ratio:.3g}, {one.word}" for one in plan.foretold)
-        spread = f" ({min(scores):.3f} to {max(scores):.3f})" if draws > 1 else ""
-        cells = (data.name, f"{len(data.labels)} x {records}", f"{epsilon:g}", f"{name}, {len(rows)}", told)
-        print(f"| {' | '.join(cells)} | {np.mean(scores):.3f}{spread} | {only:.3f} | {alone:.3f} |", flush=True)
-        print("#", dict(plan.numbers), time.monotonic() - begun, flush=True)
+def measure(data: DataSet, method: str, records: int, epsilon: float) -> str:
+    """Return the line of one setting."""
+    found = WAYS[method](data, records, epsilon, data.draw(records, np.random.default_rng(0)))
+    told = [f"{way} {describe(plan)} {data.examine(rows):.3f}" for way, (plan, rows) in found.items()]
+    setting = data.name, f"{len(data.labels)} x {records}", f"{epsilon:g}"
+    cells = *setting, *(f"{one:.3f}" for one in data.beside), method, "; ".join(told)
+    return f"| {' | '.join(cells)} |"
 
 
-def copy(model: Path, into: Path) -> bool:
-    """Copy a model's folder, whatever its permissions; return whether it was not there yet."""
-    if into.is_dir():
-        return False
-    into.mkdir(parents=True)
-    for path in model.iterdir():
-        shutil.copyfile(path, into / path.name)
-    return True
+def describe(plan: Plan | None) -> str:
+    """Return what a plan foretells."""
+    told = () if plan is None else plan.foretold
+    return " ".join(f"({one.ratio:.3g}, {one.word})" for one in told)
 
 
 if __name__ == "__main__":

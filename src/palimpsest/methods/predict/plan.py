@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from palimpsest.errors import ParamsError
 from palimpsest.methods.predict.settings import PredictSettings
 from palimpsest.methods.shared.base import Budget, Plan
-from palimpsest.methods.shared.foretell import foretell_means
+from palimpsest.methods.shared.foretell import foretell_written
 from palimpsest.methods.shared.means import planned_means
 from palimpsest.methods.shared.shares import (
     divide_total,
@@ -91,7 +91,7 @@ def plan(settings: PredictSettings, schema: PublicSchema, budget: Budget) -> Pla
         *_explain_too_few(settings, schema, budget),
         *note_counts(costs.histogram, schema),
     )
-    foretold = () if costs.means is None else (foretell_means(schema, costs.means),)
+    foretold = () if costs.means is None else (foretell_written(schema, costs.means),)
     return Plan("predict", budget, queries, numbers, notes=told, foretold=foretold)
 
 

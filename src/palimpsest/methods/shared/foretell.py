@@ -1,7 +1,7 @@
 """Foretells from public numbers alone whether private rows can say more than the noise on them."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from palimpsest.records.schema import PublicSchema
@@ -10,6 +10,7 @@ Word: TypeAlias = Literal["good", "weak", "lost"]
 
 # The ratio from which the word is good, and that below which it is lost: measured in docs/sizing.md.
 _MEANS, _VOTES = (12.0, 5.0), (1.0, 0.1)
+_WRITTEN = (50.0, 5.0)  # of class means that choose among the few texts of private prediction
 _MODEL, _JUDGE = (math.inf, 20.0), (60.0, 15.0)
 _MEASURED = 100.0  # the largest ratio of a language model that was measured, where it was not good yet
 
@@ -64,6 +65,11 @@ def foretell_means(schema: PublicSchema, sigma: float) -> Foretold:
     noise = sigma * math.sqrt(2.0 * math.log(max(2, labels)))
     what = f"signal of a label of {units / labels:,.0f} {schema.unit}s, over its noise"
     return Foretold(what, units / labels / noise if noise else math.inf, *_MEANS)
+
+
+def foretell_written(schema: PublicSchema, sigma: float) -> Foretold:
+    """Foretell what noisy class means say where they choose among texts of private prediction, which are few."""
+    return replace(foretell_means(schema, sigma), good=_WRITTEN[0], lost=_WRITTEN[1])
 
 
 def foretell_votes(each: float, sigma: float) -> Foretold:
