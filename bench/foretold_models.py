@@ -12,6 +12,7 @@ the epochs and the learning rate of the demo:
   it, each text with the label of its batch (`written`).
 * `dp_lm`: a language model alone at 87 % of epsilon, and a judge on the encoder for the rest. `plain` draws from the
   model; `filter` keeps the best of four texts by the judge.
+* `judge`: the same judge, which chooses among what the public model writes: no language model is trained.
 * `joint`: a language model with a discriminator of its own at all of epsilon, drawn by `fudge_state`, the best of four.
 
 Accuracy on 1,000 real test rows, by logistic regression on the embeddings, of at most 100 rows a label; of as many that
@@ -68,7 +69,7 @@ from palimpsest.settings import Stated
 ROWS, TOKENS, SEED = 100, 24, 7
 LABELS = {"agnews": 4, "trec": 5, "sst2": 2}
 TRAINED = {"discriminator_weight": 0.0, "epochs": 3.0, "learning_rate": 0.006}  # as params.yaml of the demo
-MOST = {"predict": 3000, "dp_lm": 1600, "joint": 400}  # records: trainings of more take hours on one core
+MOST = {"predict": 3000, "dp_lm": 400, "judge": 3000, "joint": 400}  # records: trainings of more take hours on one core
 # Data set, records of a label, epsilon.
 SETTINGS = (
     ("trec", 20, 3.0), ("trec", 80, 1.0), ("trec", 80, 8.0), ("trec", 300, 3.0),
@@ -235,17 +236,32 @@ def predict(data: DataSet, records: int, epsilon: float, rows: list[PrivateRow])
 
 def train(data: DataSet, records: int, epsilon: float, rows: list[PrivateRow]) -> Told:
     """Train a language model and then a judge, and draw without and with it."""
-    schema, delta = data.schema(records), default_delta(records * len(data.labels))
+    own, plan = plan_alone(data, records, epsilon)
+    fitted = DpLm(own, data.schema(records), plan, data.base, SEED, None).ask(Noised(rows))
+    plain = {"plain": (plan, draw_rows(data, fitted, "plain", 1))}
+    return plain | judge_texts(data, records, epsilon, rows, fitted)
+
+
+def judge_untrained(data: DataSet, records: int, epsilon: float, rows: list[PrivateRow]) -> Told:
+    """Train the same judge, and let it choose among what the public model writes."""
+    return judge_texts(data, records, epsilon, rows, data.untrained)
+
+
+def plan_alone(data: DataSet, records: int, epsilon: float) -> tuple[DpLmTrain, Plan]:
+    """Plan a language model without a discriminator, at 87 % of epsilon."""
+    schema = data.schema(records)
     own = filled(DpLmTrain, schema, label_counts="prior", max_tokens=TOKENS, **TRAINED)
-    plan = plan_training(own, schema, Budget(0.87 * epsilon, delta))
-    fitted = DpLm(own, schema, plan, data.base, SEED, None).ask(Noised(rows))
-    judging = filled(DiscriminatorTrain, schema, max_tokens=TOKENS)
-    second = plan_discriminator(judging, schema, Budget(epsilon, delta), plan.event)
-    judged = Discriminator(judging, schema, second, fitted, SEED, data.encode, None).ask(Noised(rows))
-    return {
-        "plain": (plan, draw_rows(data, fitted, "plain", 1)),
-        "filter": (second, draw_rows(data, judged, "filter", 4)),
-    }
+    return own, plan_training(own, schema, Budget(0.87 * epsilon, default_delta(schema.n_units)))
+
+
+def judge_texts(data: DataSet, records: int, epsilon: float, rows: list[PrivateRow], writer: DpLmArtifact) -> Told:
+    """Train a judge for what a language model leaves of epsilon, and draw the best of four."""
+    schema = data.schema(records)
+    own = filled(DiscriminatorTrain, schema, max_tokens=TOKENS)
+    before = plan_alone(data, records, epsilon)[1].event
+    plan = plan_discriminator(own, schema, Budget(epsilon, default_delta(schema.n_units)), before)
+    judged = Discriminator(own, schema, plan, writer, SEED, data.encode, None).ask(Noised(rows))
+    return {"filter": (plan, draw_rows(data, judged, "filter", 4))}
 
 
 def train_jointly(data: DataSet, records: int, epsilon: float, rows: list[PrivateRow]) -> Told:
@@ -266,7 +282,7 @@ def draw_rows(data: DataSet, artifact: DpLmArtifact, variant: str, best_of: int)
 
 
 WAYS: dict[str, Callable[[DataSet, int, float, list[PrivateRow]], Told]] = {
-    "predict": predict, "dp_lm": train, "joint": train_jointly,
+    "predict": predict, "dp_lm": train, "judge": judge_untrained, "joint": train_jointly,
 }  # fmt: skip
 
 

@@ -10,9 +10,8 @@ Word: TypeAlias = Literal["good", "weak", "lost"]
 
 # The ratio from which the word is good, and that below which it is lost: measured in docs/sizing.md.
 _MEANS, _VOTES = (12.0, 5.0), (1.0, 0.1)
-_WRITTEN = (50.0, 5.0)  # of class means that choose among the few texts of private prediction
-_MODEL, _JUDGE = (math.inf, 20.0), (60.0, 15.0)
-_MEASURED = 100.0  # the largest ratio of a language model that was measured, where it was not good yet
+_WRITTEN = (70.0, 5.0)  # of class means that choose among the few texts of private prediction
+_TRAINING, _MEASURED = (math.inf, 15.0), 100.0  # no ratio up to the largest one that was measured is good everywhere
 
 
 @dataclass(frozen=True)
@@ -77,24 +76,16 @@ def foretell_votes(each: float, sigma: float) -> Foretold:
     return Foretold("votes of an average candidate, over their noise", each / sigma if sigma else math.inf, *_VOTES)
 
 
-def foretell_model(schema: PublicSchema, signal: float) -> tuple[Foretold, ...]:
-    """Foretell what a language model's noisy gradients say of a label: nothing beyond the ratios that were measured.
+def foretell_training(schema: PublicSchema, signal: float, what: str) -> tuple[Foretold, ...]:
+    """Foretell what noisy gradients say of a label; nothing beyond the ratios that were measured.
 
-    `signal` is the sum of all steps over its noise, where a record's gradients are all alike.
+    Args:
+        signal: the sum of all steps over its noise, where the gradients of all records are alike.
+        what: what is trained, in words.
     """
-    told = _foretell_training(schema, signal, "language model", _MODEL)
-    return (told,) if told.ratio <= _MEASURED else ()
-
-
-def foretell_judge(schema: PublicSchema, signal: float) -> tuple[Foretold]:
-    """Foretell what a judge's noisy gradients say of a label; see `foretell_model`."""
-    return (_foretell_training(schema, signal, "judge", _JUDGE),)
-
-
-def _foretell_training(schema: PublicSchema, signal: float, what: str, words: tuple[float, float]) -> Foretold:
     labels = len(schema.label_names)
     told = f"gradients of a label of {schema.n_units / labels:,.0f} {schema.unit}s, over the noise on the {what}"
-    return Foretold(told, signal / labels, *words)
+    return (Foretold(told, signal / labels, *_TRAINING),) if signal / labels <= _MEASURED else ()
 
 
 def _round(ratio: float) -> str:
