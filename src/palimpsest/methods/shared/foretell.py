@@ -1,7 +1,7 @@
 """Foretells from public numbers alone whether private rows can say more than the noise on them."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from palimpsest.records.schema import PublicSchema
@@ -10,6 +10,8 @@ Word: TypeAlias = Literal["good", "weak", "lost"]
 
 # The ratio from which the word is good, and that below which it is lost: measured in docs/sizing.md.
 _MEANS, _VOTES = (12.0, 5.0), (1.0, 0.1)
+_WRITTEN = (70.0, 5.0)  # of class means that choose among the few texts of private prediction
+_TRAINING, _MEASURED = (math.inf, 15.0), 100.0  # no ratio up to the largest one that was measured is good everywhere
 
 
 @dataclass(frozen=True)
@@ -64,9 +66,26 @@ def foretell_means(schema: PublicSchema, sigma: float) -> Foretold:
     return Foretold(what, units / labels / noise if noise else math.inf, *_MEANS)
 
 
+def foretell_written(schema: PublicSchema, sigma: float) -> Foretold:
+    """Foretell what noisy class means say where they choose among texts of private prediction, which are few."""
+    return replace(foretell_means(schema, sigma), good=_WRITTEN[0], lost=_WRITTEN[1])
+
+
 def foretell_votes(each: float, sigma: float) -> Foretold:
     """Foretell what noisy votes say of a candidate that gets `each` of them, as an average one does."""
     return Foretold("votes of an average candidate, over their noise", each / sigma if sigma else math.inf, *_VOTES)
+
+
+def foretell_training(schema: PublicSchema, signal: float, what: str) -> tuple[Foretold, ...]:
+    """Foretell what noisy gradients say of a label; nothing beyond the ratios that were measured.
+
+    Args:
+        signal: the sum of all steps over its noise, where the gradients of all records are alike.
+        what: what is trained, in words.
+    """
+    labels = len(schema.label_names)
+    told = f"gradients of a label of {schema.n_units / labels:,.0f} {schema.unit}s, over the noise on the {what}"
+    return (Foretold(told, signal / labels, *_TRAINING),) if signal / labels <= _MEASURED else ()
 
 
 def _round(ratio: float) -> str:
