@@ -301,6 +301,32 @@ def test_products_that_saturate_are_not_used(monkeypatch: pytest.MonkeyPatch) ->
         whole._is_exact.cache_clear()  # noqa: SLF001
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda left, right: left.size(0) == 3,
+        lambda left, right: left.size(1) > 64,
+        lambda left, right: right.size(1) % 8,
+        lambda left, right: not left.is_contiguous(),
+        lambda left, right: not right.is_contiguous(),
+    ],
+)
+def test_a_kernel_that_is_wrong_for_some_shapes_is_not_used(wrong, monkeypatch: pytest.MonkeyPatch) -> None:
+    def product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        exact = (left.long() @ right.long()).int()
+        return exact.roll(1, 1) if wrong(left, right) else exact
+
+    monkeypatch.setattr(torch, "_int_mm", product)
+    whole._is_exact.cache_clear()  # noqa: SLF001
+    try:
+        assert not whole._is_exact("cpu")  # noqa: SLF001
+        monkeypatch.setattr(torch, "_int_mm", lambda left, right: (left.long() @ right.long()).int())
+        whole._is_exact.cache_clear()  # noqa: SLF001
+        assert whole._is_exact("cpu")  # noqa: SLF001
+    finally:
+        whole._is_exact.cache_clear()  # noqa: SLF001
+
+
 @pytest.mark.parametrize("shape", list(itertools.product((1, 2, 17), repeat=3)))
 def test_products_of_one_row_or_one_term_are_exact(shape: tuple[int, int, int], monkeypatch) -> None:
     """Torch may leave what was in memory in place of them."""

@@ -14,6 +14,7 @@ Kernels for processors are compiled and release Python's lock, so that threads s
 same functions with torch.
 """
 
+import itertools
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,6 +33,7 @@ _SINGLE = 2.0**24  # whole numbers up to here are exact in float32
 _FEWEST = 64  # terms below which a product in float32 is cut so often that float64 is sooner done
 _BLOCK = 1 << 13  # rows or columns of a product at once
 _COPIED = 1 << 22  # numbers that are widened at once
+_TRIED = (2, 3, 17, 64, 200)  # rows, terms and columns of the products on trial
 _SHARE = 1 << 16  # numbers below which another thread costs more than it saves
 _PART = 1 << 12  # numbers that are added up before their sum is
 _kernel = njit(cache=True, error_model="numpy", nogil=True)
@@ -375,12 +377,23 @@ def _fits(left: torch.Tensor, right: torch.Tensor) -> bool:
 
 @cache
 def _is_exact(device: str) -> bool:
-    """Try products of all pairs of extremes: some devices add pairs up in 16 bits, shifted to 0 to 255 too."""
-    pairs = torch.cartesian_prod(*[torch.tensor([-128, -127, 127], dtype=torch.int8)] * 2)
-    extremes = pairs.repeat(8, 64)[:64]
-    known = extremes.int() @ extremes.int().T
+    """Try products of extremes, of several shapes, laid out as `multiply` gets them.
+
+    Some devices add pairs up in 16 bits, shifted to 0 to 255 too, and which kernel serves depends on the shape.
+    """
+    extremes, generator = torch.tensor([-128, -127, 127], dtype=torch.int8), torch.Generator().manual_seed(0)
+    for rows, terms, columns in itertools.product(_TRIED, repeat=3):
+        sides = (torch.randint(3, (terms, size), generator=generator) for size in (rows, columns))
+        one, other = (extremes[side].to(device) for side in sides)
+        for a, b in ((one.T, other), (one.T.contiguous(), other.T.contiguous().T)):
+            if _fits(a, b) and not _is_product(a, b):
+                return False
+    return True
+
+
+def _is_product(left: torch.Tensor, right: torch.Tensor) -> bool:
     try:
-        return torch.equal(torch._int_mm(extremes.to(device), extremes.to(device).T).cpu(), known)  # noqa: SLF001
+        return torch.equal(torch._int_mm(left, right).long().cpu(), left.long().cpu() @ right.long().cpu())  # noqa: SLF001
     except (RuntimeError, NotImplementedError):
         return False
 
