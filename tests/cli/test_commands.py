@@ -17,9 +17,11 @@ import dp_accounting as dpa
 import pytest
 from cli_place import Place, call, init, write_files
 from rich.console import Console
+from typer.testing import CliRunner
 
 from palimpsest.audit.statistics import Estimate
 from palimpsest.cli.look import plan_table
+from palimpsest.cli.main import app
 from palimpsest.files import read_json, write_json
 from palimpsest.methods.shared.method import TRAINED
 from palimpsest.params.file import RESOLVED
@@ -617,6 +619,33 @@ def run_python(code: str, place: Place) -> subprocess.CompletedProcess[str]:
     environment |= {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
     command = [sys.executable, "-c", code]
     return subprocess.run(command, cwd=place.workspace, env=environment, capture_output=True, text=True, check=True)
+
+
+@pytest.mark.parametrize("group", [(), ("ledger",), ("keys",)])
+def test_the_list_of_commands_fits_on_a_screen_and_cuts_no_sentence(group: tuple[str, ...]) -> None:
+    told = CliRunner().invoke(app, [*group, "--help"]).stdout
+    assert "..." not in told.partition("Commands:")[2]
+    assert len(told.splitlines()) <= 40
+
+
+def test_words_for_arguments_have_one_pair_of_brackets() -> None:
+    for command, usage in (("compare", "[VARIANT|WORKSPACE]..."), ("sweep", "KEY=a,b")):
+        line = CliRunner().invoke(app, [command, "--help"]).stdout.splitlines()[0]
+        assert usage in line
+        assert "[[" not in line
+
+
+@pytest.mark.parametrize("command", [("run",), ("sweep", "select3", "epsilon=1,2")])
+def test_a_folder_without_a_workspace_stays_as_it_is(command: tuple[str, ...], tmp_path: Path) -> None:
+    done = call(*command, "--workspace", tmp_path / "nowhere", ledger=tmp_path / "ledger.db")
+    assert (done.exit_code, "There is no params.yaml here." in done.stderr) == (1, True)
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_what_is_asked_of_a_deployment_that_is_written_already_is_refused(place: Place) -> None:
+    assert place.call("deploy", "--write").exit_code == 0
+    done = place.call("deploy", "--write", "--image", "registry.example.org/worker:2")
+    assert (done.exit_code, "holds what was asked for when it was written" in done.stderr) == (1, True)
 
 
 def test_heavy_packages_wait_until_they_are_needed(place: Place) -> None:
