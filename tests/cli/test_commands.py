@@ -43,7 +43,7 @@ from palimpsest.privacy.shown import delta_down, up
 from palimpsest.privacy.view import PrivateView
 from palimpsest.report.row import Excess, Fraction, Membership, Row, Score, Summary
 from palimpsest.work import look
-from palimpsest.work.console import show
+from palimpsest.work.console import Rows, show
 from palimpsest.work.context import find_upstream, open_workspace, stage_names
 from palimpsest.work.look import StatusSummary, page_of, result_tables
 from palimpsest.work.plan import Cost, PlanLine, PlanSummary, balance_after, price_all
@@ -621,6 +621,12 @@ def run_python(code: str, place: Place) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=place.workspace, env=environment, capture_output=True, text=True, check=True)
 
 
+def test_a_number_in_a_pipe_bears_its_heading_whatever_its_sign(capsys: pytest.CaptureFixture[str]) -> None:
+    cells = ["select3", "-16%\n(-400 to 53%)", "+6.11", "7", "∞", "–"]
+    show(Console(force_terminal=False), Rows("", ("variant", "gain over\ntext", "a", "b", "c", "d"), [cells]))
+    assert capsys.readouterr().out == "select3  gain over text -16% (-400 to 53%)  a +6.11  b 7  c ∞\n"
+
+
 @pytest.mark.parametrize("group", [(), ("ledger",), ("keys",)])
 def test_the_list_of_commands_fits_on_a_screen_and_cuts_no_sentence(group: tuple[str, ...]) -> None:
     told = CliRunner().invoke(app, [*group, "--help"]).stdout
@@ -643,9 +649,11 @@ def test_a_folder_without_a_workspace_stays_as_it_is(command: tuple[str, ...], t
 
 
 def test_what_is_asked_of_a_deployment_that_is_written_already_is_refused(place: Place) -> None:
-    assert place.call("deploy", "--write").exit_code == 0
-    done = place.call("deploy", "--write", "--image", "registry.example.org/worker:2")
-    assert (done.exit_code, "holds what was asked for when it was written" in done.stderr) == (1, True)
+    (place.workspace / "prefect.yaml").touch()
+    code = "from palimpsest.cli.main import app; app(['deploy', '--write', '--image', 'registry.example.org/worker:2'])"
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        run_python(code, place)
+    assert "holds what was asked for when it was written" in refused.value.stderr
 
 
 def test_heavy_packages_wait_until_they_are_needed(place: Place) -> None:
