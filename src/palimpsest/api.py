@@ -303,7 +303,7 @@ def _take(name: str, value: Any) -> Any:
         except TypeError:
             raise ParamsError(f"{name} is a {type(value).__name__}.", "Give a whole number.") from None
     kinds, remedy = _KINDS.get(name, ((object,), ""))
-    if not isinstance(value, kinds):
+    if not issubclass(type(value), kinds):
         raise ParamsError(f"{name} is a {type(value).__name__}.", remedy)
     if name == "json_schema" and value is not None and (problem := schema_problem(value)):
         raise ParamsError(f"{name} {problem}.", "Correct it.")
