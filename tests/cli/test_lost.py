@@ -33,7 +33,7 @@ def test_plan_says_so_and_run_is_refused(faint: Place) -> None:
     assert refused.exit_code == 1
     said = " ".join(refused.stderr.split())
     assert "0_1 would pay for noise: signal of a label of 20 records" in said
-    assert "public_only, at epsilon 0, does as well" in said
+    assert "public_only, at epsilon 0, does as well; " in said
     assert "add --anyway" in said
     assert not (faint.workspace / "data/private/train.parquet").exists()
 
