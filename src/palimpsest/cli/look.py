@@ -37,7 +37,7 @@ _Place = tuple[str, str, str]
 
 @commands.command()
 def plan(as_json: Json = False, workspace: Workspace = Path()) -> None:
-    """Show what would run and why, what it costs, and whether that fits.
+    """What would run and why, what it costs, and whether that fits.
 
     No row is read for it.
     """
