@@ -8,7 +8,7 @@ from dp_accounting.dp_event import ComposedDpEvent, DpEvent
 from palimpsest.errors import ParamsError
 from palimpsest.methods.dp_lm.settings import DiscriminatorTrain, DpLmTrain, DpSgd
 from palimpsest.methods.shared.base import Budget, Plan
-from palimpsest.methods.shared.foretell import Foretold, foretell_training
+from palimpsest.methods.shared.foretell import Foretold, foretell_judge, foretell_model
 from palimpsest.methods.shared.shares import note_counts, planned_histogram, planned_query, require_prior, whole_rho
 from palimpsest.models.words import BARE
 from palimpsest.privacy.accounting import calibrate_noise, epsilon
@@ -51,7 +51,7 @@ def plan(settings: DpLmTrain, schema: PublicSchema, budget: Budget) -> Plan:
 def _foretell(settings: DpLmTrain, schema: PublicSchema, training: TrainingPlan) -> tuple[Foretold, ...]:
     """Foretell only what was measured: a model that learns texts behind bare labels, and nothing besides."""
     more = settings.lora_rank or settings.soft_prompt or settings.discriminator_weight or settings.prompt != BARE
-    return () if more or len(schema.label_names) < 2 else foretell_training(schema, _signal(training), "language model")
+    return () if more or len(schema.label_names) < 2 else foretell_model(schema, _signal(training))
 
 
 def _signal(plan: TrainingPlan) -> float:
@@ -80,7 +80,7 @@ def plan_discriminator(settings: DiscriminatorTrain, schema: PublicSchema, budge
     noise = 0.0 if math.isinf(budget.epsilon) else _noise(settings, schema, budget, before)
     training = training_plan(settings, schema, noise)
     query = _planned_training(DISCRIMINATOR, training)
-    told = foretell_training(schema, _signal(training), "judge") if settings.reads == "encoder" else ()
+    told = (foretell_judge(schema, _signal(training)),) if settings.reads == "encoder" else ()
     return Plan("dp_lm", budget, (query,), _plan_numbers(training), foretold=told)
 
 

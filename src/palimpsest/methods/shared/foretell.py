@@ -11,7 +11,8 @@ Word: TypeAlias = Literal["good", "weak", "lost"]
 # The ratio from which the word is good, and that below which it is lost: measured in docs/sizing.md.
 _MEANS, _VOTES = (12.0, 5.0), (1.0, 0.1)
 _WRITTEN = (70.0, 5.0)  # of class means that choose among the few texts of private prediction
-_TRAINING, _MEASURED = (math.inf, 15.0), 100.0  # no ratio up to the largest one that was measured is good everywhere
+_JUDGE, _MODEL = (120.0, 15.0), (math.inf, 15.0)  # a language model alone was good nowhere
+_MEASURED = 100.0  # the largest ratio of one
 
 
 @dataclass(frozen=True)
@@ -76,16 +77,24 @@ def foretell_votes(each: float, sigma: float) -> Foretold:
     return Foretold("votes of an average candidate, over their noise", each / sigma if sigma else math.inf, *_VOTES)
 
 
-def foretell_training(schema: PublicSchema, signal: float, what: str) -> tuple[Foretold, ...]:
-    """Foretell what noisy gradients say of a label; nothing beyond the ratios that were measured.
+def foretell_model(schema: PublicSchema, signal: float) -> tuple[Foretold, ...]:
+    """Foretell what a language model's noisy gradients say of a label; nothing beyond the ratios that were measured.
 
-    Args:
-        signal: the sum of all steps over its noise, where the gradients of all records are alike.
-        what: what is trained, in words.
+    `signal` is the sum of all steps over its noise, where the gradients of all records are alike.
     """
+    told = _foretell_training(schema, signal, "language model", _MODEL)
+    return (told,) if told.ratio <= _MEASURED else ()
+
+
+def foretell_judge(schema: PublicSchema, signal: float) -> Foretold:
+    """Foretell what a judge's noisy gradients say of a label; see `foretell_model`."""
+    return _foretell_training(schema, signal, "judge", _JUDGE)
+
+
+def _foretell_training(schema: PublicSchema, signal: float, what: str, words: tuple[float, float]) -> Foretold:
     labels = len(schema.label_names)
     told = f"gradients of a label of {schema.n_units / labels:,.0f} {schema.unit}s, over the noise on the {what}"
-    return (Foretold(told, signal / labels, *_TRAINING),) if signal / labels <= _MEASURED else ()
+    return Foretold(told, signal / labels, *words)
 
 
 def _round(ratio: float) -> str:
