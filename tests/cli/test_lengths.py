@@ -82,6 +82,18 @@ def test_a_plan_names_an_encoder_that_reads_beginnings_alone(tmp_path: Path, pub
     assert ["100% of the public texts are cut, after 64 tokens" in line for line in said] == [True] * told
 
 
+@pytest.mark.parametrize(("positions", "told"), [(64, True), (65, False), (None, False)])
+def test_a_plan_names_limits_that_leave_a_prompt_no_room(tmp_path: Path, positions: int | None, told: bool) -> None:
+    params = settings(source(tmp_path, 20, 20))
+    assert not any("positions" in line for line in describe_cuts(params, tmp_path))  # the embedded model grows
+    (tmp_path / "lm").mkdir()
+    (tmp_path / "lm" / "config.json").write_text(json.dumps({"n_positions": positions} if positions else {}))
+    models = params.models.model_copy(update={"lm": "lm"})
+    said = [line for line in describe_cuts(params.model_copy(update={"models": models}), tmp_path) if "has 64" in line]
+    assert any(line.startswith("lms.dp3.train.max_tokens is 64 tokens") for line in said) is told
+    assert not any(line.startswith("utility.") for line in said)
+
+
 @pytest.mark.parametrize(
     ("language", "words", "told"),
     [

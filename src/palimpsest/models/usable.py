@@ -38,7 +38,7 @@ def require_usable(folder: Path, *, writes: bool, tokens: int = 0, most: float =
     )
     find = folder.rglob if (folder / "modules.json").is_file() else folder.glob  # a sentence encoder has parts
     known, rows = _count_tokens(folder), sizes.get("vocab_size") or math.inf
-    context = sizes.get("max_position_embeddings") or sizes.get("n_positions") or math.inf
+    context = count_positions(folder)
     if writes and (encodes or not all(kind.endswith(_WRITERS) for kind in kinds)):
         named = ", ".join(kinds) or config.get("model_type")
         _refuse(folder, f"is a {named}, which continues no text", "Name a causal LM, such as GPT-2, Llama or Qwen.")
@@ -51,6 +51,13 @@ def require_usable(folder: Path, *, writes: bool, tokens: int = 0, most: float =
     if context <= tokens:
         remedy = "Name one with a longer context, or give --no-check and lower max_tokens in params.yaml."
         _refuse(folder, f"has {context} positions, too few for a prompt and a text of {tokens} tokens", remedy)
+
+
+def count_positions(folder: Path) -> float:
+    """Return how many tokens a model can read and write together; infinity where its folder does not tell."""
+    config = _read_settings(folder / "config.json")
+    sizes = config.get("text_config") or config
+    return sizes.get("max_position_embeddings") or sizes.get("n_positions") or math.inf
 
 
 def find_cut(folder: Path) -> int | None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from palimpsest.errors import DataError, ModelError
-from palimpsest.models.usable import find_cut
+from palimpsest.models.usable import count_positions, find_cut
 from palimpsest.params.schema import USUAL_LENGTH, Params
 from palimpsest.params.shorten import to_plain
 from palimpsest.records.read import ColumnNames, iter_rows
@@ -101,6 +101,7 @@ def describe_cuts(params: Params, workspace: Path) -> Iterator[str]:
                 f"{_KEPT}% up to {nearly_all:.0f}."
             )
     yield from _describe_windows(params, workspace, found)
+    yield from _describe_positions(params, workspace)
 
 
 def _describe_windows(params: Params, workspace: Path, found: Lengths) -> Iterator[str]:
@@ -116,6 +117,20 @@ def _describe_windows(params: Params, workspace: Path, found: Lengths) -> Iterat
                 "The tokenizer of models.encoder does not say where in a text its tokens stand, so long texts are not "
                 f"read in windows: {cut:.0%} of the public texts are cut, after {most} tokens, about. Name an encoder "
                 "with a tokenizer.json, or know that it reads the beginnings alone."
+            )
+
+
+def _describe_positions(params: Params, workspace: Path) -> Iterator[str]:
+    """Yield a sentence for each limit that leaves a prompt no room in the public language model."""
+    source, positions = named_sources(params).get("models.lm"), float(params.models.embedded_lm.context)
+    if source is not None:
+        folder = place_of(source, workspace) if source.used else None
+        positions = math.inf if folder is None else count_positions(folder)
+    for key, most in _token_limits(_running(params)):
+        if most >= positions and not key.startswith("utility."):
+            yield (
+                f"{key} is {most} tokens, and models.lm has {positions:.0f} positions, which hold a prompt too. "
+                "Lower it, or name a model with a longer context."
             )
 
 

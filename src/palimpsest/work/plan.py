@@ -393,7 +393,7 @@ def keep_answers(workspace: Path) -> None:
 def _cuts(context: Context) -> list[str]:
     """Return the sentences about limits that cut public texts; kept, as reading the texts takes long."""
     params, workspace = context.params, context.workspace
-    read_from = (workspace / params.dataset.public, workspace / params.models.encoder)
+    read_from = (workspace / name for name in (params.dataset.public, params.models.encoder, params.models.lm))
     about = [stamp(*read_from), (workspace / RESOLVED).read_text(encoding="utf-8")]
 
     def read() -> list[str]:

@@ -1,5 +1,6 @@
 """A base model's texts: beginnings kept, gaps filled, each a function of the seed, the turn and the text."""
 
+import json
 from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
@@ -8,12 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 from pydantic import ValidationError
+from transformers import CTRLTokenizer, GPT2Config, GPT2LMHeadModel
 
 from palimpsest.errors import ModelError, ParamsError
 from palimpsest.methods.evolve.authors import Base
 from palimpsest.methods.evolve.base_lm import BaseAuthor
 from palimpsest.models.lm import learn_prompts, load_lm, save_lm
 from palimpsest.models.settings import PromptWarmUp
+from palimpsest.models.usable import require_usable
 from palimpsest.models.writing import Start
 from palimpsest.records.record import Record
 from tests.methods.two_classes import WORDS, two_class_records
@@ -194,6 +197,33 @@ def test_new_texts_may_begin_with_public_ones(base: Path) -> None:
 def test_public_beginnings_must_be_there(base: Path) -> None:
     with pytest.raises(ParamsError, match="no public file"):
         BaseAuthor(settings(start="corpus"), base, 3)
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model whose tokenizer is written in Python, so that it tells no places of its tokens."""
+    folder = tmp_path_factory.mktemp("slow")
+    signs = [piece for sign in "abcdefghijklmnopqrstuvwxyz" for piece in (f"{sign}@@", sign)]
+    vocabulary = {piece: number for number, piece in enumerate(("<unk>", ".", *signs))}
+    (folder / "vocab.json").write_text(json.dumps(vocabulary))
+    (folder / "merges.txt").write_text("#version\n")
+    CTRLTokenizer(str(folder / "vocab.json"), str(folder / "merges.txt"), eos_token=".").save_pretrained(folder)
+    sizes = GPT2Config(vocab_size=len(vocabulary), n_positions=128, n_embd=8, n_layer=1, n_head=1)
+    GPT2LMHeadModel(sizes).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize(("vary", "kept"), [("suffix", ["the", "lamp"]), ("infill", ["one", "two"])])
+def test_a_tokenizer_that_tells_no_places_keeps_words_too(slow: Path, vary: str, kept: Sequence[str]) -> None:
+    require_usable(slow, writes=True)
+    text = "the lamp has one two three four five six"
+    author = BaseAuthor(settings(vary=vary, kept=(0.3, 0.3), masked=0.2, max_tokens=60), slow, 3)
+    tokens = load_lm(slow)[1].encode(text, add_special_tokens=False)
+    assert [token for word in author._words(text) for token in word] == tokens  # noqa: SLF001
+    found = author.vary([Record(text, "praise")], 30, 0)[0]
+    assert len(found) > 20
+    shares = [set(kept) <= set(each.text.split()) for each in found]
+    assert np.mean(shares) == 1.0 if vary == "suffix" else 0.3 < np.mean(shares) < 1.0
 
 
 @pytest.mark.parametrize("vary", ["suffix", "infill"])

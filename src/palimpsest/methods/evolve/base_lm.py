@@ -329,6 +329,12 @@ class BaseAuthor:
     def _words(self, text: str) -> list[list[int]]:
         """Tokens of each word; white space belongs to the word after it."""
         pieces = _WORD.findall(text.strip())
+        split = self._split_tokens if self._tokenizer.is_fast else self._encode_alone
+        words = ([token for token in word if token not in self._writer.ids.control] for word in split(pieces))
+        return [word for word in words if word]
+
+    def _split_tokens(self, pieces: Sequence[str]) -> list[list[int]]:
+        """Tokens of the whole text, each with the piece that it ends in."""
         owner = [index for index, piece in enumerate(pieces) for _ in piece]
         words: list[list[int]] = [[] for _ in pieces]
         if pieces:
@@ -336,9 +342,12 @@ class BaseAuthor:
                 "".join(pieces), add_special_tokens=False, return_offsets_mapping=True, verbose=False
             )
             for token, (_, end) in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True):
-                if token not in self._writer.ids.control:
-                    words[owner[max(0, end - 1)]].append(token)
-        return [word for word in words if word]
+                words[owner[max(0, end - 1)]].append(token)
+        return words
+
+    def _encode_alone(self, pieces: Sequence[str]) -> list[list[int]]:
+        """Tokens of each piece by itself: a tokenizer in Python does not say where in a text its tokens stand."""
+        return [self._tokenizer.encode(piece, add_special_tokens=False) for piece in pieces]
 
 
 def _flatten(words: Sequence[Sequence[int]]) -> list[int]:
