@@ -363,7 +363,7 @@ def test_an_assumption_is_named_where_bits_do_not_hold(monkeypatch):
 
 
 def test_no_trial_vouches_for_the_bits_of_a_mixture_of_experts(monkeypatch):
-    from palimpsest.methods.dp_lm.fitting import list_assumptions
+    from palimpsest.methods.dp_lm.fitting import engine_of, list_assumptions
 
     monkeypatch.setattr(TrainQuery, "check", lambda self: None)
     monkeypatch.setattr(TrainQuery, "batch_bits", lambda self: True)
@@ -374,12 +374,11 @@ def test_no_trial_vouches_for_the_bits_of_a_mixture_of_experts(monkeypatch):
         "num_attention_heads": 2,
         "vocab_size": 9,
     }
-    mixed = MixtralForCausalLM(MixtralConfig(num_key_value_heads=2, num_local_experts=4, **sizes))
-    assert list_assumptions(dataclasses.replace(query(), model=nn.Sequential(mixed))) == (BATCH_BITS,)
-    assert (
-        list_assumptions(dataclasses.replace(query(), model=nn.Sequential(LlamaForCausalLM(LlamaConfig(**sizes)))))
-        == ()
-    )
+    mixed = nn.Sequential(MixtralForCausalLM(MixtralConfig(num_key_value_heads=2, num_local_experts=4, **sizes)))
+    plain = nn.Sequential(LlamaForCausalLM(LlamaConfig(**sizes)))
+    assert list_assumptions(dataclasses.replace(query(), model=mixed)) == (BATCH_BITS,)
+    assert list_assumptions(dataclasses.replace(query(), model=plain)) == ()
+    assert (engine_of(mixed), engine_of(plain)) == (BookkeepingEngine, IntegerEngine)
 
 
 def test_empty_sums_are_float64_too():

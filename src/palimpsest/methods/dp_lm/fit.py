@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from palimpsest.devices import exact_device
 from palimpsest.methods.dp_lm import losses
-from palimpsest.methods.dp_lm.fitting import list_assumptions, optimiser_of, probe, shapes
+from palimpsest.methods.dp_lm.fitting import engine_of, list_assumptions, optimiser_of, probe, shapes
 from palimpsest.methods.dp_lm.model import (
     ConditionalLm,
     DpLmArtifact,
@@ -114,6 +114,7 @@ class DpLm:
             widths=rows.widths,
             person=train.person,
             most_rows=self.schema.max_rows_per_unit,
+            engine=engine_of(model),
             probe=probe(names, train.max_tokens),
             shapes=shapes(names, train.max_tokens),
             encode_probe=lambda records: replace(rows, entropy=bytes).batch(records).to(here),

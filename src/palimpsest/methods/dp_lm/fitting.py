@@ -4,11 +4,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+from torch import nn
+
 from palimpsest.methods.dp_lm.settings import DpLmTrain, DpSgd
 from palimpsest.models.attention import is_mixture
 from palimpsest.privacy.assumptions import BATCH_BITS
 from palimpsest.records.record import Record
+from palimpsest.training.bookkeeping import BookkeepingEngine
 from palimpsest.training.dpsgd import TrainQuery
+from palimpsest.training.integers import IntegerEngine
 from palimpsest.training.optimiser import Optimiser
 
 HEAD = "head."  # what the names of a discriminator's weights begin with
@@ -43,6 +47,11 @@ def optimiser_of(settings: DpLmTrain) -> Optimiser:
 
 def _share(own: float, separate: bool, which: int, name: str) -> float:
     return own if (which == 1 if separate else name.startswith(HEAD)) else 1.0
+
+
+def engine_of(model: nn.Module) -> type[BookkeepingEngine]:
+    """Return the engine for a model: float64 sums for a mixture of experts, where an example's bits hang on others'."""
+    return BookkeepingEngine if is_mixture(model) else IntegerEngine
 
 
 def list_assumptions(query: TrainQuery) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from palimpsest.devices import exact_device
-from palimpsest.methods.dp_lm.fitting import list_assumptions, optimiser, probe, shapes
+from palimpsest.methods.dp_lm.fitting import engine_of, list_assumptions, optimiser, probe, shapes
 from palimpsest.methods.dp_lm.losses import WHOLE, discriminator_loss
 from palimpsest.methods.dp_lm.model import (
     LAST,
@@ -99,6 +99,7 @@ class TunedDiscriminator:
             widths=rows.widths,
             person=train.person,
             most_rows=self.schema.max_rows_per_unit,
+            engine=engine_of(model),
             name=DISCRIMINATOR,
             probe=probe(names, train.max_tokens),
             shapes=shapes(names, train.max_tokens),
