@@ -28,9 +28,8 @@ from typing import Any
 import numpy as np
 
 from bench.decoder import sentences
-from bench.encoding import Encoding
 from bench.evolution import EVALUATORS, Bench, public_only, records
-from bench.evolution_rounds import NONE, SEED, Answering
+from bench.evolution_rounds import NONE, SEED, Answering, Encoding
 from bench.real_data import TASKS
 from palimpsest.audit.rounds import audit_rounds
 from palimpsest.files import write_json

@@ -5,8 +5,7 @@
 Rows and public texts are vectors around random centres (`bench.evolution_scale`), handed to the product's generator by
 an encoder that looks them up; its queries are answered from rows at hand. `round` is the median time from one vote to
 the next, both of offspring, without decoding; `search` is the median time of `palimpsest.privacy.nearest` alone on the
-same rows and the candidates of each round, run by turns with it. What a decoder and the perplexity filter take for the
-parents of a round is timed apart, where their folders are given.
+same rows and the candidates of each round, run by turns with it.
 
 Feeds docs/performance.md. It needs no folder.
 """
@@ -17,31 +16,24 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from bench.encoding import Encoding
-from bench.evolution_rounds import NONE, Counting, Noised
+from bench.evolution_rounds import NONE, Counting, Encoding, Noised
 from bench.evolution_scale import CENTRES, around
 from palimpsest.methods.embed.fit import Embed
 from palimpsest.methods.embed.plan import plan as planned
 from palimpsest.methods.embed.settings import Eda, EmbedSettings, GaussianHistogram
 from palimpsest.methods.shared.base import Budget
 from palimpsest.methods.shared.means import Candidates
-from palimpsest.models.decoder.decoding import Decoder
 from palimpsest.models.decoder.settings import DecodeSettings
-from palimpsest.models.encoder import Encoder
-from palimpsest.models.lm import load_lm, text_losses
-from palimpsest.models.sources import resolve_encoder
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.nearest import find_nearest
 from palimpsest.privacy.query import Query, is_stepped
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.records.schema import PublicSchema, default_delta
-from palimpsest.records.vouched import fingerprint_of
 
 DECODE = DecodeSettings(samples=4, corrections=0, temperature=0.7, top_p=0.95, max_tokens=32, batch=256)
 
@@ -125,8 +117,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--neighbours", type=int, default=1)
     parser.add_argument("--dimensions", type=int, default=384)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--decoder", type=Path, help="folder of a decoder, with --lm: time it and the filter too")
-    parser.add_argument("--lm", type=Path)
     return parser.parse_args()
 
 
@@ -163,7 +153,7 @@ def measured(args: argparse.Namespace) -> dict[str, float]:
         "highest ratio": max(ratios),
         "peak, GiB": memory,
     }
-    return {name: round(value, 3) for name, value in (found | writing(args)).items()}
+    return {name: round(value, 3) for name, value in found.items()}
 
 
 def settings(args: argparse.Namespace) -> EmbedSettings:
@@ -174,21 +164,6 @@ def settings(args: argparse.Namespace) -> EmbedSettings:
         selection=GaussianHistogram(kind="gaussian", neighbours=1), eda=Eda(smoothing=0.1, best=10, components=1),
         readable=None, class_means=None, decode=DECODE, filters=NONE,
     )  # fmt: skip
-
-
-def writing(args: argparse.Namespace) -> dict[str, float]:
-    """What decoding the parents of a round and filtering them takes; nothing without their folders."""
-    if args.decoder is None or args.lm is None:
-        return {}
-    folder = resolve_encoder("embedded")
-    encoder, (model, tokenizer) = Encoder(folder), load_lm(args.lm)
-    decoder = Decoder.load(args.decoder, fingerprint_of(folder))
-    vectors = np.random.default_rng(1).standard_normal((args.parents, encoder.dimension))
-    begin = time.perf_counter()
-    decoded = decoder.decode(vectors, DECODE, encoder.encode, 0)
-    between = time.perf_counter()
-    text_losses(model, tokenizer, decoded.texts, DECODE.max_tokens, DECODE.batch)
-    return {"decoding a round, s": between - begin, "filtering a round, s": time.perf_counter() - between}
 
 
 if __name__ == "__main__":

@@ -26,9 +26,8 @@ from sklearn.linear_model import LogisticRegression
 
 from bench.decoder import sentences
 from bench.embedding import QUESTIONS
-from bench.encoding import Encoding
 from bench.evolution import records
-from bench.evolution_rounds import NONE, Answering
+from bench.evolution_rounds import NONE, Answering, Encoding
 from palimpsest.audit.rounds import draw_mixed, measure_rounds
 from palimpsest.files import write_json
 from palimpsest.methods.embed.fit import Embed

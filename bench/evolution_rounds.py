@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 
-from bench.encoding import Encoding
 from bench.evolution import EPSILONS, EVALUATORS, Bench, Noised, read
 from bench.real_data import TASKS
 from palimpsest.audit.rounds import measure_rounds
@@ -31,7 +30,8 @@ from palimpsest.methods.evolve.declaration import EvolveMeans, EvolveSettings
 from palimpsest.methods.evolve.fit import CorpusAuthor, Evolve
 from palimpsest.methods.evolve.plan import plan as planned
 from palimpsest.methods.shared.base import Budget
-from palimpsest.methods.shared.settings import Filters, Votes
+from palimpsest.methods.shared.settings import TextFilters, Votes
+from palimpsest.methods.shared.tools import Encode
 from palimpsest.models.encoder import Encoder
 from palimpsest.models.sources import resolve_encoder
 from palimpsest.models.vectors import KeptVectors
@@ -41,7 +41,7 @@ from palimpsest.privacy.rows import PrivateRow
 from palimpsest.records.vouched import fingerprint_of
 
 SEED = 7
-NONE = Filters(chain=(), min_words=0, max_words=None, similarity=0.9, quantile=0.95, threshold=0.5)
+NONE = TextFilters(chain=(), min_words=0, max_words=None, similarity=0.9, quantile=0.95, threshold=0.5)
 
 
 @dataclass
@@ -56,6 +56,16 @@ class Counting:
 
     def begin(self, steps: int) -> None:
         self.begun += steps
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """An encoder as methods are handed one: for private and for other texts, without a memory on disk."""
+
+    rows: Encode
+    others: Encode
+    dimension: int
+    fingerprint: str = "bench"
 
 
 class Answering(Noised):

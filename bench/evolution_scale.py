@@ -7,7 +7,7 @@ of its own that answers all rows out of a memory-mapped file, the pages of the f
 took. `ratio` is the time of `palimpsest.privacy.nearest` over that of `faiss.IndexFlatIP` (extra `test`), k = 1, the
 same rows, candidates and threads, in one process, by turns: the median of the chunks' ratios, on the wall clock and in
 CPU time. faiss rounds its products and we do not, so the answers differ where two candidates are about as near; `same`
-says how many do not. Finding k = 10 is timed by ours alone.
+says how many do not.
 
 Feeds docs/performance.md. It needs no folder.
 """
@@ -132,7 +132,6 @@ def ratio(args: argparse.Namespace) -> None:
     ways: dict[str, Callable[[np.ndarray], np.ndarray]] = {
         "ours": lambda part: find_nearest(part, candidates),
         "faiss": lambda part: index.search(part, 1)[1],
-        "ours, k = 10": lambda part: find_nearest(part, candidates, 10),
     }
     took: dict[str, list[Took]] = {name: [] for name in ways}
     same = []

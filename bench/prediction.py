@@ -1,8 +1,7 @@
-"""Private prediction: how fast it writes, how much memory that takes, and what its plans say.
+"""Private prediction: how fast it writes, and how much memory that takes.
 
     python bench/prediction.py speed --lm <folder> --texts <jsonl[.gz]> [--peer <python of the peer's environment>]
     python bench/prediction.py memory --lm <folder> --texts <jsonl[.gz]>
-    python bench/prediction.py plan
 
 `speed` writes with one model, the same records, the same private contexts per token and the same number of tokens: by
 this project's engine, in float32 and in bf16; by the peer `invink`, in its own environment and process
@@ -12,8 +11,8 @@ must. Time is CPU time on one thread, the rows taking turns; `speed` is the rati
 are written side by side. Utility is measured by `bench/prediction_utility.py`. On a GPU, time is that which passes
 until the device is done.
 
-Feeds docs/performance.md. `--lm` is `models/base` of a workspace: bench/README.md. `--texts` is a file of the folder
-that `python -m bench.real_data` makes.
+Feeds docs/performance.md, and `memory` docs/sizing.md. `--lm` is `models/base` of a workspace: bench/README.md.
+`--texts` is a file of the folder that `python -m bench.real_data` makes.
 """
 
 import argparse
@@ -32,10 +31,7 @@ import torch
 
 from palimpsest.devices import device, dtype_of
 from palimpsest.methods.predict.fit import shape_of
-from palimpsest.methods.predict.plan import break_even, spend
-from palimpsest.methods.predict.settings import PredictSettings, Prompt, SparseVectorSettings
 from palimpsest.methods.shared.predicted import allowed_tokens
-from palimpsest.methods.shared.settings import Filters
 from palimpsest.models.lm import load_lm
 from palimpsest.prediction.cells import Cells
 from palimpsest.prediction.contexts import give_dtype
@@ -43,7 +39,6 @@ from palimpsest.prediction.decoding import Rules
 from palimpsest.prediction.mechanism import DifferenceClipping, draw
 from palimpsest.prediction.prompts import prompter
 from palimpsest.prediction.query import WriteWave
-from palimpsest.privacy.accounting import zcdp_rho
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.rows import PrivateRow
 
@@ -89,13 +84,13 @@ class Job:
 
 def main() -> None:
     args = arguments()
-    {"speed": speed, "memory": memory, "plan": plans, "write": write}[args.what](args)
+    {"speed": speed, "memory": memory, "write": write}[args.what](args)
 
 
 def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("speed", "memory", "plan", "write"))
+    parser.add_argument("what", choices=("speed", "memory", "write"))
     parser.add_argument("--lm", type=Path)
     parser.add_argument("--texts", type=Path)
     parser.add_argument("--peer", type=Path, help="the python of the environment that has the peer")
@@ -226,30 +221,6 @@ def write(args: argparse.Namespace) -> None:
         parts = {**whole.__dict__, "first": first, "last": min(first + step, job.batches)}
         WriteWave(**parts).run_steps(rows, NoiseSource(), Meter(job.tokens))
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
-
-
-def plans(_args: argparse.Namespace) -> None:
-    """Private tokens of a batch at delta 1e-6, clip 10, temperature 2; and where a sparse vector breaks even."""
-    sizes = (127, 255, 511, 1023)
-    print("| epsilon | " + " | ".join(f"s = {size}" for size in sizes) + " |\n" + "|---" * 5 + "|")
-    for epsilon in (1.0, 3.0, 10.0):
-        rho = zcdp_rho(epsilon, 1e-6)
-        print(f"| {epsilon:g} | " + " | ".join(str(spend(settings(size), rho).tokens) for size in sizes) + " |")
-    for noise in (0.1, 0.2):
-        chosen = settings(127, SparseVectorSettings(threshold=0.5, noise=noise, temperature=1.5))
-        print(f"sparse vector, nu {noise}: pays below a private share of {break_even(chosen, 10.0):.1%}")
-
-
-def settings(size: int, vector: SparseVectorSettings | None = None) -> PredictSettings:
-    """The published settings."""
-    return PredictSettings(
-        clipping="fixed", batch_size=size, batches=None, clip=10.0, tokens=None, temperature=2.0, top_k=0,
-        sparse_vector=vector, max_tokens=64, most_tokens=None, typical_tokens=32, keep_unfinished=False, together=1024,
-        micro_batch=256, rounding=None, checkpoint_tokens=16, label_counts="prior", prior=None, histogram_share=0.01,
-        class_means=None,
-        prompt=Prompt(private="{text}\n", public="\n", chat=False, text_tokens=64, joint=" | ", ends="eos"),
-        filters=Filters(chain=(), min_words=0, max_words=None, similarity=1, quantile=0.5, threshold=0),
-    )  # fmt: skip
 
 
 if __name__ == "__main__":

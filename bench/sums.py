@@ -2,6 +2,9 @@
 
 Each line is one seed of one noise multiplier: the largest difference of the test loss over the training, the loss at
 the end with each kind of sum, and the CPU seconds of each.
+
+Feeds docs/performance.md. `--lm` is `models/base` of a workspace: bench/README.md. `--texts` is a file of the folder
+that `python -m bench.real_data` makes.
 """
 
 import argparse

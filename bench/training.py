@@ -356,7 +356,9 @@ def table(shape: str, rows: dict[str, dict[str, float]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", nargs="*", default=list(SHAPES), choices=list(SHAPES))
-    parser.add_argument("--engines", nargs="*", default=[], help="give each engine's baseline too")
+    parser.add_argument(
+        "--engines", nargs="*", default=[], choices=list(ENGINES), help="give each engine's baseline too"
+    )
     parser.add_argument("--rounds", type=int, default=11, help="measured steps of each engine")
     parser.add_argument("--repeats", type=int, default=3, help="processes whose peak memory is taken")
     parser.add_argument("--out", type=Path)

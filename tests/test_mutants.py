@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from bench.mutants import matrix
-from bench.mutants.__main__ import SUMMARY, Book, chosen, digest, told
+from bench.mutants.__main__ import SUMMARY, Book, chosen, digest, told, tried
 from bench.mutants.listing import RANDOMISED, ROOT, TIERS, Edit, Listing, Mutant, applied, read
 from bench.mutants.nursery import Nursery
 from bench.mutants.trial import BROKEN, FAILED, PASSED, TIMEOUT, Copy, Outcome, outcome_of
@@ -91,6 +92,13 @@ def test_the_summary_counts_the_mutants_of_this_list_and_none_survives():
     assert f"**{every} of {every} mutants are killed (100%).** The {len(LISTING.tests)} tests" in page
 
 
+def test_a_run_would_change_nothing_but_figures_of_the_summary():
+    outcomes = {(mutant.id, tier): Outcome(FAILED) for mutant in LISTING.mutants for tier in mutant.tests}
+    repeats = {"runs": 20, "failures": 0, "tests": len(LISTING.randomised)}
+    written = matrix.summary(LISTING, outcomes, repeats, len(LISTING.mutants))
+    assert re.sub(r"\d+", "0", written) == re.sub(r"\d+", "0", SUMMARY.read_text())
+
+
 # How outcomes are told.
 
 
@@ -107,9 +115,9 @@ def test_a_mutant_that_no_tier_notices_survives():
     outcomes = {("first", "T0"): Outcome(PASSED), ("first", "T2"): Outcome(FAILED, "FAILED tests/a.py::t - assert 1")}
     outcomes |= {("second", tier): Outcome(kind) for tier, kind in (("T0", PASSED), ("T2", BROKEN))}
     assert [matrix.killed(mutant, outcomes) for mutant in TWO.mutants] == [True, False]
-    page = matrix.page(TWO, outcomes, {"runs": 3, "failures": 1, "tests": 2}, 60.0)
+    page = matrix.page(TWO, outcomes, {"runs": 3, "failures": 1, "tests": 2}, 1)
     assert "**1 of 2 mutants are killed (50%).**" in page
-    assert "1 false alarms" in page
+    assert "1 false alarms. 1 were planted in one run, 1 in others." in page
     assert "| `first` | Wrong. *Right.* | not noticed | ✗ killed |" in page
     assert "| `second` | Wrong. *Right.* | not noticed | broken |" in page
 
@@ -164,7 +172,7 @@ def test_a_stopped_run_goes_on_with_what_it_knows(tmp_path: Path):
     runs: list[str] = []
 
     def once(book: Book, key: str) -> Outcome:
-        return book.once(key, lambda: runs.append(key) or Outcome(FAILED, f"FAILED {key} - assert 0")).outcome
+        return book.once(key, lambda: runs.append(key) or Outcome(FAILED, f"FAILED {key} - assert 0"))
 
     for _ in range(2):
         book = Book.at(tmp_path / "results.json", fresh=False)
@@ -174,6 +182,19 @@ def test_a_stopped_run_goes_on_with_what_it_knows(tmp_path: Path):
     once(Book.at(tmp_path / "results.json", fresh=False), "a")
     once(Book.at(tmp_path / "results.json", fresh=True), "b")
     assert runs == ["a", "b", "a", "b"]
+
+
+def test_a_run_tells_what_it_planted_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "a.py").write_text("x\n")
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "a.py").write_text("")
+    monkeypatch.setattr(Copy, "run", lambda *_, **__: Outcome(FAILED, "FAILED tests/a.py::t - assert 0"))
+    copy, book = Copy(tmp_path, Nursery(None), 1.0), Book(tmp_path / "results.json", {})  # type: ignore[arg-type]
+    first, second = TWO.mutants[0], replace(TWO.mutants[1], edits=(Edit("a.py", "x", "z"),))
+    assert tried(replace(TWO, mutants=(first,)), copy, book)[1] == {"first"}
+    outcomes, planted = tried(replace(TWO, mutants=(first, second)), copy, book)
+    assert planted == {"second"}
+    assert {mutant for mutant, _ in outcomes} == {"first", "second"}
 
 
 def test_what_is_known_is_of_the_same_mutant_tests_and_files(tmp_path: Path):

@@ -12,7 +12,6 @@ import argparse
 import hashlib
 import json
 import sys
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -36,11 +35,10 @@ def main() -> None:
     book = Book.at(args.work / "results.json", fresh=args.fresh)
     with copied(ROOT, args.timeout) as copy:
         require_sound(listing, copy, book)
-        found = tried(listing, copy, book)
+        outcomes, planted_now = tried(listing, copy, book)
         repeats = repeated(listing, copy, book, args.seeds) if args.seeds else None
-    outcomes = {job: known.outcome for job, known in found.items()}
     if args.write and not args.only:
-        run = listing, outcomes, repeats, sum(known.seconds for known in found.values())
+        run = listing, outcomes, repeats, len(planted_now)
         SUMMARY.write_text(matrix.summary(*run), encoding="utf-8")
         args.write.mkdir(parents=True, exist_ok=True)
         (args.write / "mutants.md").write_text(matrix.page(*run), encoding="utf-8")
@@ -69,38 +67,32 @@ def chosen(listing: Listing, only: str) -> Listing:
 
 
 @dataclass(frozen=True)
-class Known:
-    """A finished run of tests."""
-
-    outcome: Outcome
-    seconds: float
-
-
-@dataclass(frozen=True)
 class Book:
     """What earlier runs found, by a digest of all that they hang on: a stopped run loses none of it."""
 
     path: Path
-    known: dict[str, Known]
+    known: dict[str, Outcome]
 
     @classmethod
     def at(cls, path: Path, fresh: bool) -> "Book":
         """The book of that file; empty where there is none."""
         body = {} if fresh or not path.is_file() else read_json(path)
-        return cls(path, {key: Known(Outcome(**one["outcome"]), one["seconds"]) for key, one in body.items()})
+        return cls(path, {key: Outcome(**one["outcome"]) for key, one in body.items()})
 
-    def once(self, key: str, run: Callable[[], Outcome]) -> Known:
+    def once(self, key: str, run: Callable[[], Outcome]) -> Outcome:
         """What the run of this key came to; it is made where the book has none."""
         if key not in self.known:
-            start = time.monotonic()
-            self.known[key] = Known(run(), time.monotonic() - start)
-            write_json(self.path, {key: asdict(one) for key, one in self.known.items()})
+            self.known[key] = run()
+            self._write()
         return self.known[key]
 
     def forget(self, key: str) -> None:
         """Make the run of this key again next time."""
         del self.known[key]
-        write_json(self.path, {key: asdict(one) for key, one in self.known.items()})
+        self._write()
+
+    def _write(self) -> None:
+        write_json(self.path, {key: {"outcome": asdict(one)} for key, one in self.known.items()})
 
 
 def digest(root: Path, body: object, *files: str) -> str:
@@ -127,22 +119,23 @@ def require_sound(listing: Listing, copy: Copy, book: Book) -> None:
     code = sources(copy.folder)
     for file, tests in track(by_file.items(), name="unmutated", total=len(by_file), private=False, unit="file"):
         key = digest(copy.folder, ["unmutated", tests], file, *code)
-        found = book.once(key, partial(copy.run, tests, stop=False)).outcome
+        found = book.once(key, partial(copy.run, tests, stop=False))
         if found.kind != PASSED:
             book.forget(key)
             sys.exit(f"the unmutated code fails ({found.kind}): {found.why}")
 
 
-def tried(listing: Listing, copy: Copy, book: Book) -> dict[tuple[str, str], Known]:
-    """What every mutant came to in every tier that it names."""
+def tried(listing: Listing, copy: Copy, book: Book) -> tuple[dict[tuple[str, str], Outcome], set[str]]:
+    """What every mutant came to in every tier that it names, and the mutants that were planted for it in this run."""
     jobs = [(mutant, tier) for mutant in listing.mutants for tier in mutant.tests]
-    found = {}
+    found, now = {}, set[str]()
     for mutant, tier in track(jobs, name="mutants", total=len(jobs), private=False, unit="run"):
         tests = mutant.tests[tier]
         body = [asdict(mutant)["edits"], list(tests)]
         key = digest(copy.folder, body, *mutant.files, *files_of(tests))
+        now |= set() if key in book.known else {mutant.id}
         found[mutant.id, tier] = book.once(key, partial(planted, mutant, tier, copy))
-    return found
+    return found, now
 
 
 def planted(mutant: Mutant, tier: str, copy: Copy) -> Outcome:
@@ -159,7 +152,7 @@ def repeated(listing: Listing, copy: Copy, book: Book, runs: int) -> dict[str, A
     alarms = 0
     for number in track(range(runs), name="correct code", total=runs, private=False, unit="run"):
         key = digest(copy.folder, ["repeated", number, tests], *code, *files_of(tests))
-        found = book.once(key, partial(copy.run, tests, stop=False)).outcome
+        found = book.once(key, partial(copy.run, tests, stop=False))
         alarms += found.kind != PASSED
         if found.kind != PASSED:
             print(f"false alarm: {found.why}", flush=True)

@@ -17,30 +17,28 @@ def killed(mutant: Mutant, outcomes: Outcomes) -> bool:
     return any(outcomes[mutant.id, tier].kind == FAILED for tier in mutant.tests)
 
 
-def summary(listing: Listing, outcomes: Outcomes, repeats: Mapping[str, Any] | None, seconds: float) -> str:
+def summary(listing: Listing, outcomes: Outcomes, repeats: Mapping[str, Any] | None, planted: int) -> str:
     """What mutants are, what came of all of them, and how many there are for each tier.
 
     Args:
         listing: all mutants.
         outcomes: of every tier that a mutant names.
         repeats: {"runs", "failures", "tests"} of the randomised tests on the code as it is; None where none ran.
-        seconds: what all mutants took together.
+        planted: how many mutants were planted in this run; what became of the others was known from earlier ones.
     """
     dead, every = sum(killed(mutant, outcomes) for mutant in listing.mutants), len(listing.mutants)
     head = [
         "# Mutants: faults planted in the privacy code, and the tests that notice them",
         "",
         "`make mutants` copies the project, plants one fault at a time in the source of the copy, and runs the tests "
-        "that must notice it. A fault that no test notices is a missing test, and the target fails. It writes this "
-        "page, and `build/mutants.md` with a row for each mutant: what it does, and which tests noticed.",
+        "that must notice it. A fault that no test notices is a missing test, and the target fails.",
         "",
         f"**{dead} of {every} mutants are killed ({dead / every:.0%}).** The "
         f"{len(listing.tests)} tests that must notice them pass on the code as it is."
-        f"{_repeats(repeats)} All runs together took {seconds / 60:.0f} minutes by the clock.",
+        f"{_repeats(repeats)} {planted} were planted in one run, {every - planted} in others.",
         "",
-        "A mutant counts as killed only where a test fails on what it asserts, or the code itself refuses to go on. "
-        "One that merely crashes (a name or type error) counts as broken, and a run with such a one fails. Each mutant "
-        "is run against the tiers that should notice it, not against all.",
+        "A mutant is killed only where a test fails on what it asserts, or the code refuses to go on. "
+        "`build/mutants.md` gets a row for each.",
         "",
     ]
     return "\n".join([*head, counts(listing)])
@@ -64,13 +62,13 @@ def _tiers(listing: Listing) -> list[str]:
     return [tier for tier in TIERS if any(tier in mutant.tests for mutant in listing.mutants)]
 
 
-def page(listing: Listing, outcomes: Outcomes, repeats: Mapping[str, Any] | None, seconds: float) -> str:
+def page(listing: Listing, outcomes: Outcomes, repeats: Mapping[str, Any] | None, planted: int) -> str:
     """The summary, and a row for each mutant."""
     cells = (
         "An empty cell was not tried. In one that says `not noticed` the tier's tests passed, so that another had to.\n"
     )
     tables = "\n".join(_tables(listing, outcomes, _tiers(listing)))
-    return "\n".join([summary(listing, outcomes, repeats, seconds), cells, tables]).rstrip() + "\n"
+    return "\n".join([summary(listing, outcomes, repeats, planted), cells, tables]).rstrip() + "\n"
 
 
 def _repeats(repeats: Mapping[str, Any] | None) -> str:
@@ -78,8 +76,7 @@ def _repeats(repeats: Mapping[str, Any] | None) -> str:
         return ""
     return (
         f" The {repeats['tests']} of {' and '.join(RANDOMISED)} that a draw decides ran {repeats['runs']} times on the "
-        f"correct code, with fresh noise each time: {repeats['failures']} false alarms. Those of T4 are "
-        "repeated by `make test-slow`."
+        f"correct code, with fresh noise each time: {repeats['failures']} false alarms."
     )
 
 

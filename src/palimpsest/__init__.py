@@ -12,7 +12,7 @@ __version__ = "0.1.0"
 
 def __getattr__(name: str) -> Any:
     """Load the interface for Python when it is asked for, so that importing a part of the package does not load it."""
-    if name in ("Workspace", "create", "open"):
+    if name in ("RunFailed", "Workspace", "create", "open"):
         return getattr(import_module("palimpsest.api"), name)
     if name == "PalimpsestError":
         return import_module("palimpsest.errors").PalimpsestError

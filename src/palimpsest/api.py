@@ -11,6 +11,7 @@ work.audit()
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import MISSING, dataclass, fields
+from numbers import Real
 from operator import index
 from pathlib import Path
 from types import NoneType
@@ -23,6 +24,7 @@ from palimpsest.privacy.ledger.records import Balance
 from palimpsest.privacy.ledger.summary import ledger_summary
 from palimpsest.privacy.shown import up
 from palimpsest.records import schema
+from palimpsest.records.conformity import schema_problem
 from palimpsest.records.write import read_synthetic
 from palimpsest.report.results import Metric, Results
 from palimpsest.report.row import Row
@@ -45,7 +47,19 @@ _FILES = frozenset({"test", "public_test"})
 _OTHERS = {"data", "public", "wanted", "chosen"}  # fields of `DataSource` that are given in another way here
 _NEEDED = {own.name for own in fields(DataSource) if own.default is own.default_factory is MISSING} - _OTHERS
 _WHOLE = frozenset({"n_public", "rows", "persons", "max_rows", "max_length", "text_tokens"})
-_NAMES = frozenset({"text", "label", "unit", "asset", "language", "method", "task", "lm", "preset", "filter"})
+_NAMES = ("text", "unit", "asset", "language", "method", "task", "lm", "preset", "filter")
+_NUMBERS = ("epsilon", "budget", "delta")
+_NUMBER, _NAME, _LIST = "Give a number.", "Give a name, as text.", (list, tuple, NoneType)
+_LABELS = "Give a list, or a mapping from each label to its description: labels are public, and come from you."
+_KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {  # of decision -> its types, and what to give
+    **dict.fromkeys(_NUMBERS, ((Real,), _NUMBER)),
+    "delta": ((Real, NoneType), _NUMBER),
+    **dict.fromkeys(_NAMES, ((str, NoneType), _NAME)),
+    "label": ((str, *_LIST), _NAME),
+    "labels": ((Mapping, *_LIST), _LABELS),
+    "milestones": (_LIST, "Give a list of numbers."),
+    "json_schema": ((Mapping, NoneType), "Give it as a mapping."),
+}
 _DECISIONS = frozenset({own.name for own in fields(DataSource)} - _OTHERS | {"method", "task"})
 
 
@@ -199,8 +213,10 @@ class Workspace:
 
     def dataset(self, variant: str, *, reference: bool = False) -> "Dataset":
         """Return the rows of `samples` as a `datasets.Dataset`; needs that package."""
-        from datasets import Dataset
-
+        try:
+            from datasets import Dataset
+        except ModuleNotFoundError:
+            raise ParamsError("datasets is not installed.", "Install it: pip install datasets.") from None
         return Dataset.from_pandas(self.samples(variant, reference=reference), preserve_index=False)
 
     def audit(self) -> AuditResults:
@@ -257,7 +273,7 @@ def create(
     if missing := sorted(_NEEDED - decisions.keys()):
         raise ParamsError(f"{', '.join(missing)}: this is not decided.", f"Give {', '.join(sorted(_NEEDED))} always.")
     decisions = {name: _take(name, value) for name, value in decisions.items()}
-    told = schema.join_columns({"label": decisions.pop("label", None), "labels": decisions.pop("labels", ())})
+    told = schema.join_columns({"label": decisions.pop("label", None), "labels": decisions.pop("labels", None) or ()})
     folder, labels = Path(folder), told["labels"]
     require_free(folder, force=force)
     named = dict(labels) if isinstance(labels, Mapping) else {str(name): str(name) for name in labels}
@@ -275,19 +291,23 @@ def create(
 
 
 def _take(name: str, value: Any) -> Any:
-    """Return a decision as it is meant: a whole number of any kind as an int.
+    """Return a decision as it is meant: a whole number of any kind as an int, another number as a float.
 
     Raises:
-        ParamsError: it is of another type, which is named; the value may be a column of private rows.
+        ParamsError: it is of another type, which is named, as the value may be a column of private rows, also in place
+            of the labels; or the schema is none.
     """
     if name in _WHOLE and value is not None:
         try:
             return index(value)
         except TypeError:
             raise ParamsError(f"{name} is a {type(value).__name__}.", "Give a whole number.") from None
-    if name in _NAMES and not isinstance(value, (str, NoneType, *((list, tuple) if name == "label" else ()))):
-        raise ParamsError(f"{name} is a {type(value).__name__}.", "Give a name, as text.")
-    return value
+    kinds, remedy = _KINDS.get(name, ((object,), ""))
+    if not issubclass(type(value), kinds):
+        raise ParamsError(f"{name} is a {type(value).__name__}.", remedy)
+    if name == "json_schema" and value is not None and (problem := schema_problem(value)):
+        raise ParamsError(f"{name} {problem}.", "Correct it.")
+    return float(value) if name in _NUMBERS and value is not None else value
 
 
 def _place_table(table: Table, folder: Path, name: str, column: str, drafts: ExitStack) -> tuple[Path | str, ...]:

@@ -51,6 +51,7 @@ class Plain(_Read):
     """A value inside a file."""
 
     def to_json(self) -> dict[str, Any]:
+        """The value as a mapping of JSON, which `from_json` reads."""
         return _to_mapping(self)
 
 

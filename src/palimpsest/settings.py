@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 
 @dataclass(frozen=True)
 class Stated:
-    """What a person states that defaults follow from: public facts of the data set, and which language model it is.
+    """Statements of a person that defaults follow from: public facts of the data set, and which language model it is.
 
     Attributes:
         task: classify, span, text or json.

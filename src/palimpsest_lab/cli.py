@@ -40,10 +40,11 @@ def dataset(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the files of an earlier time.")] = False,
 ) -> None:
-    """A data set of the papers by its name: its published files become private, test and public ones.
+    """A data set of the papers, by its name, ready for `init`.
 
-    Nothing is fetched: where files are missing, it says which ones and where they come from. It prints
-    the `palimpsest init` to go on with. Numbers of rows, and how many recur in the public text, are in README.md.
+    Its published files become private, test and public ones. Nothing is fetched: where files are missing, it says
+    which ones and where they come from. It prints the `palimpsest init` to go on with. Numbers of rows, and how many
+    recur in the public text, are in README.md.
     """
     from palimpsest_lab.commands.dataset import Asked, make_dataset, show_known
 
@@ -88,10 +89,11 @@ def reproduce_table(
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Charge without asking, for scripts.")] = False,
 ) -> None:
-    """A table or figure of a paper by one command: ours beside what was published, epsilon by both countings.
+    """A table or figure of a paper, ours beside the published one.
 
-    Each data set has an ordinary workspace with a variant for each cell, and its ledger. The same line again goes on;
-    finished cells stay. What cannot run says why: it is missing, or needs a file, a GPU or an API.
+    Epsilon is that of both countings. Each data set has an ordinary workspace with a variant for each cell, and its
+    ledger. The same line again goes on; finished cells stay. What cannot run says why: it is missing, or needs a file,
+    a GPU or an API.
     """
     from palimpsest_lab.commands.reproduce import read_options, reproduce, show_tables
 
@@ -109,7 +111,10 @@ def rate(
     ] = None,
     workspace: Annotated[Path, typer.Option("--workspace", "-w", help="The folder with params.yaml.")] = Path(),
 ) -> None:
-    """A sheet for people who judge rows, blinded, and what they said of it. References only if they are named."""
+    """A blinded sheet for people who judge rows, and what they said.
+
+    References only if they are named.
+    """
     from palimpsest_lab.commands.ratings import read_ratings, write_sheet
 
     if not read:

@@ -31,7 +31,7 @@ class SeparationSettings(Settings):
 
 
 class PromptAttack(Settings):
-    """What a judge's answers behind one row give away (runs.prompt_mia)."""
+    """An attack on a judge's answers behind one row (runs.prompt_mia)."""
 
     draws: int = Field(default=20, ge=1)
     """Synthetic rows, one at a time, behind which every audit record is asked about."""
@@ -47,7 +47,7 @@ class LabModels(Settings):
 
 
 class LabUtility(Settings):
-    """What it is asked."""
+    """The judge's task."""
 
     in_context: InContext | None = None
     """Answering in context: `models.judge` reads rows as demonstrations; null: not asked."""
@@ -61,7 +61,7 @@ class LabAudit(Settings):
 
 
 class LabRuns(Settings):
-    """What only runs when it is asked for."""
+    """Names of what is measured only when it is asked for."""
 
     embedding_audit: tuple[str, ...] = ()
     """Language models whose states are examined, base among them; needs labels."""
@@ -77,7 +77,7 @@ class LabRuns(Settings):
 
 
 class LabRun(Settings):
-    """What the lab's stages are repeated for."""
+    """Names that the lab's stages are repeated for."""
 
     embedding_audit: tuple[str, ...] = ()  # language models, base (the public one) among them
     in_context_baseline: tuple[Literal["real"], ...] = ()  # [real] where in_context names rows: what the model can do

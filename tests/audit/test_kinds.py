@@ -41,6 +41,7 @@ def test_short_texts_of_other_scripts_are_judged(script: str) -> None:
     assert sum(judge(texts).values()) >= 4
 
 
+@pytest.mark.slow
 def test_long_documents_are_judged() -> None:
     assert all(judge(documents(2000)).values())
 

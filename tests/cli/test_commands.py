@@ -17,9 +17,11 @@ import dp_accounting as dpa
 import pytest
 from cli_place import Place, call, init, write_files
 from rich.console import Console
+from typer.testing import CliRunner
 
 from palimpsest.audit.statistics import Estimate
 from palimpsest.cli.look import plan_table
+from palimpsest.cli.main import app
 from palimpsest.files import read_json, write_json
 from palimpsest.methods.shared.method import TRAINED
 from palimpsest.params.file import RESOLVED
@@ -41,7 +43,7 @@ from palimpsest.privacy.shown import delta_down, up
 from palimpsest.privacy.view import PrivateView
 from palimpsest.report.row import Excess, Fraction, Membership, Row, Score, Summary
 from palimpsest.work import look
-from palimpsest.work.console import show
+from palimpsest.work.console import Rows, show
 from palimpsest.work.context import find_upstream, open_workspace, stage_names
 from palimpsest.work.look import StatusSummary, page_of, result_tables
 from palimpsest.work.plan import Cost, PlanLine, PlanSummary, balance_after, price_all
@@ -617,6 +619,41 @@ def run_python(code: str, place: Place) -> subprocess.CompletedProcess[str]:
     environment |= {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
     command = [sys.executable, "-c", code]
     return subprocess.run(command, cwd=place.workspace, env=environment, capture_output=True, text=True, check=True)
+
+
+def test_a_number_in_a_pipe_bears_its_heading_whatever_its_sign(capsys: pytest.CaptureFixture[str]) -> None:
+    cells = ["select3", "-16%\n(-400 to 53%)", "+6.11", "7", "∞", "–"]
+    show(Console(force_terminal=False), Rows("", ("variant", "gain over\ntext", "a", "b", "c", "d"), [cells]))
+    assert capsys.readouterr().out == "select3  gain over text -16% (-400 to 53%)  a +6.11  b 7  c ∞\n"
+
+
+@pytest.mark.parametrize("group", [(), ("ledger",), ("keys",)])
+def test_the_list_of_commands_fits_on_a_screen_and_cuts_no_sentence(group: tuple[str, ...]) -> None:
+    told = CliRunner().invoke(app, [*group, "--help"]).stdout
+    assert "..." not in told.partition("Commands:")[2]
+    assert len(told.splitlines()) <= 40
+
+
+def test_words_for_arguments_have_one_pair_of_brackets() -> None:
+    for command, usage in (("compare", "[VARIANT|WORKSPACE]..."), ("sweep", "KEY=a,b")):
+        line = CliRunner().invoke(app, [command, "--help"]).stdout.splitlines()[0]
+        assert usage in line
+        assert "[[" not in line
+
+
+@pytest.mark.parametrize("command", [("run",), ("sweep", "select3", "epsilon=1,2")])
+def test_a_folder_without_a_workspace_stays_as_it_is(command: tuple[str, ...], tmp_path: Path) -> None:
+    done = call(*command, "--workspace", tmp_path / "nowhere", ledger=tmp_path / "ledger.db")
+    assert (done.exit_code, "There is no params.yaml here." in done.stderr) == (1, True)
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_what_is_asked_of_a_deployment_that_is_written_already_is_refused(place: Place) -> None:
+    (place.workspace / "prefect.yaml").touch()
+    code = "from palimpsest.cli.main import app; app(['deploy', '--write', '--image', 'registry.example.org/worker:2'])"
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        run_python(code, place)
+    assert "holds what was asked for when it was written" in refused.value.stderr
 
 
 def test_heavy_packages_wait_until_they_are_needed(place: Place) -> None:

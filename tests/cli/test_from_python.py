@@ -1,5 +1,6 @@
 """From Python a decision is taken as it is meant, or its argument is named: no file of ours, and no bare TypeError."""
 
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -24,26 +25,36 @@ def stored(table: Any, folder: Path) -> dict[str, list[object]]:
 
 def test_the_error_is_where_the_documentation_says() -> None:
     assert issubclass(ParamsError, palimpsest.PalimpsestError)
+    assert issubclass(palimpsest.RunFailed, palimpsest.PalimpsestError)
 
 
 @pytest.mark.parametrize(
     ("name", "given", "taken"),
     [("n_public", np.int64(600), 600), ("max_rows", np.uint8(3), 3), ("text", "body", "body"), ("label", None, None),
-     ("label", ["kind", "stars"], ["kind", "stars"]), ("epsilon", 3, 3), ("max_length", None, None)],
+     ("label", ["kind", "stars"], ["kind", "stars"]), ("epsilon", np.float32(3), 3.0), ("max_length", None, None),
+     ("delta", None, None), ("milestones", [1, 3], [1, 3]), ("labels", None, None), ("labels", {"a": "b"}, {"a": "b"})],
 )  # fmt: skip
 def test_a_decision_is_taken_as_it_is_meant(name: str, given: object, taken: object) -> None:
     assert api._take(name, given) == taken  # noqa: SLF001
 
 
 @pytest.mark.parametrize(
-    ("name", "given"), [("n_public", 600.5), ("n_public", "600"), ("label", 7), ("text", ["a"]), ("asset", 3)]
-)
+    ("name", "given"),
+    [("n_public", 600.5), ("n_public", "600"), ("label", 7), ("text", ["a"]), ("asset", 3), ("epsilon", "3"),
+     ("epsilon", None), ("budget", [1]), ("delta", "x"), ("milestones", 3), ("labels", 3), ("labels", "a,b"),
+     ("labels", {"a", "b"}), ("json_schema", "schema.json")],
+)  # fmt: skip
 def test_a_decision_of_another_type_is_named(name: str, given: object) -> None:
     with pytest.raises(ParamsError, match=f"^{name} is a {type(given).__name__}"):
         api._take(name, given)  # noqa: SLF001
 
 
-@pytest.mark.parametrize("name", ["label", "text", "n_public"])
+def test_a_schema_that_is_none_is_named() -> None:
+    with pytest.raises(ParamsError, match=r"^json_schema needs `type: object` and `properties`"):
+        api._take("json_schema", {"type": "object"})  # noqa: SLF001
+
+
+@pytest.mark.parametrize("name", ["label", "text", "n_public", "labels", "epsilon"])
 def test_a_column_in_place_of_its_name_is_not_quoted(name: str) -> None:
     with pytest.raises(ParamsError) as refused:
         api._take(name, pd.Series(["what Ann wrote"]))  # noqa: SLF001
@@ -63,3 +74,9 @@ def test_a_column_of_truths_holds_labels(tmp_path: Path) -> None:
 def test_what_is_no_table_is_named(tmp_path: Path) -> None:
     with pytest.raises(ParamsError, match=r"^public is a int"), ExitStack() as drafts:
         api._place_table(7, tmp_path, "public", "body", drafts)  # type: ignore[arg-type]  # noqa: SLF001
+
+
+def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(ParamsError, match=r"^datasets is not installed"):
+        api.Workspace(Path()).dataset("select3")

@@ -16,22 +16,24 @@ from palimpsest.work.run import hold_unattended
 
 
 @pytest.fixture
-def faint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
-    """A workspace whose records are too few for its epsilon."""
+def faint(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """A workspace whose records are too few for its epsilon; a test may name its method."""
     monkeypatch.setenv(LEDGER_VARIABLE, str(tmp_path / "ledger.db"))
     place = Place(write_files(tmp_path))
-    done = init(place.home, place.workspace, "--no-check", n_public=40, method="select", epsilon=0.1, budget=1)
+    method = getattr(request, "param", "select")
+    done = init(place.home, place.workspace, "--no-check", n_public=40, method=method, epsilon=0.1, budget=1)
     assert done.exit_code == 0, done.output
     return place
 
 
+@pytest.mark.parametrize("faint", ["select", "predict"], indirect=True)
 def test_plan_says_so_and_run_is_refused(faint: Place) -> None:
     assert ", lost;" in " ".join(faint.call("plan").stdout.split())
     refused = faint.call("run")
     assert refused.exit_code == 1
     said = " ".join(refused.stderr.split())
-    assert "select0_1 would pay for noise: signal of a label of 20 records" in said
-    assert "public_only, at epsilon 0, does as well" in said
+    assert "0_1 would pay for noise: signal of a label of 20 records" in said
+    assert "public_only, at epsilon 0, does as well; " in said
     assert "add --anyway" in said
     assert not (faint.workspace / "data/private/train.parquet").exists()
 

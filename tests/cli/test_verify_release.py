@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from palimpsest.cli.main import app
 from palimpsest.cli.release import list_history, on_one_line, verify_folder
+from palimpsest.errors import DataError
 from palimpsest.report.release.check import Check, verify_release
 from palimpsest.report.release.keys import fingerprint, load_key
 from palimpsest.work.console import console
@@ -70,3 +71,9 @@ def test_nothing_that_a_signer_names_steers_the_terminal(made: Workspace, capsys
 def test_another_key_ends_with_1(made: Workspace, capsys: pytest.CaptureFixture[str]):
     assert verify_folder(made.folder / "release", "SHA256:" + "0" * 64) == 1
     assert "Another key than the given one" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("key", ["nope.pem", "SHA256:12", "0" * 63])
+def test_what_is_no_key_accuses_nobody(made: Workspace, key: str):
+    with pytest.raises(DataError, match="which is no file and no fingerprint"):
+        verify_folder(made.folder / "release", key)

@@ -70,6 +70,7 @@ def told(home: Path, api: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_a_schedule_runs_one_flow_at_a_time_and_heeds_a_cancel(home: Path, told: dict[str, Any]) -> None:
     deployment = told["deployment"]
     assert deployment.global_concurrency_limit is None  # a run would end where the server is away for minutes

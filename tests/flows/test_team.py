@@ -102,6 +102,7 @@ def _button(words: str, kind: str = "") -> tuple[str, str]:
 
 
 @pytest.mark.timeout(600)  # two starts of a run beside a browser
+@pytest.mark.slow
 def test_a_run_is_started_cancelled_and_retried_in_the_interface(
     deployed: Path, api: str, browser: webdriver.Chrome
 ) -> None:

@@ -1,17 +1,31 @@
 """A plan says from public numbers whether noise decides; a run that would pay for noise needs a word."""
 
 import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
+from dp_accounting import GaussianDpEvent
 
+from palimpsest.methods.dp_lm.plan import plan as plan_training
+from palimpsest.methods.dp_lm.plan import plan_discriminator
+from palimpsest.methods.dp_lm.settings import DiscriminatorTrain, DpLmTrain
 from palimpsest.methods.evolve.declaration import EvolveMeans
 from palimpsest.methods.evolve.plan import plan as plan_evolve
+from palimpsest.methods.predict.plan import plan as plan_prediction
+from palimpsest.methods.predict.settings import PredictSettings
 from palimpsest.methods.select.declaration import SelectSettings
-from palimpsest.methods.shared.base import Budget
+from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.shared.foretell import foretell_means
 from palimpsest.methods.shared.means import plan_means
+from palimpsest.params.load import loads
 from palimpsest.records.schema import PublicSchema
+from palimpsest.settings import Settings, Stated
+from stages.spenders import Prices, spenders
 from tests.methods.evolve.evolving import evolve_settings
+
+ROOT = Path(__file__).parents[2]
 
 
 def schema(labels: int, units: int) -> PublicSchema:
@@ -61,3 +75,70 @@ def test_the_word_falls_with_labels_and_noise_and_rises_with_records() -> None:
         by_labels = [order.index(foretell_means(schema(labels, units), 1.0).word) for labels in (2, 8, 32, 128)]
         assert by_noise == sorted(by_noise, reverse=True)
         assert by_labels == sorted(by_labels, reverse=True)
+
+
+# Trainings and private prediction
+
+
+def filled(kind: type[Settings], public: PublicSchema, **written: object) -> Any:
+    """Settings with the defaults of a new workspace."""
+    return kind.model_validate(written, context=Stated("classify", "a", True, public.n_units, None, True))
+
+
+def trained(public: PublicSchema, epsilon: float, **written: object) -> Plan:
+    settings = filled(DpLmTrain, public, **{"discriminator_weight": 0.0, "label_counts": "prior", **written})
+    return plan_training(settings, public, Budget(epsilon, 1e-5))
+
+
+def judged(public: PublicSchema, epsilon: float, **written: object) -> Plan:
+    settings = filled(DiscriminatorTrain, public, **written)
+    return plan_discriminator(settings, public, Budget(epsilon, 1e-5), GaussianDpEvent(1e3))
+
+
+def predicted(public: PublicSchema, epsilon: float, **written: object) -> Plan:
+    return plan_prediction(
+        filled(PredictSettings, public, prompt={}, filters={}, **written), public, Budget(epsilon, 1e-5)
+    )
+
+
+WAYS = pytest.mark.parametrize("way", [trained, judged, predicted])
+
+
+@WAYS
+def test_a_method_says_more_with_epsilon_and_records_and_less_with_labels(way: Callable[..., Plan]) -> None:
+    def ratios(*settings: tuple[int, int, float]) -> list[float]:
+        return [way(schema(labels, units), epsilon).foretold[0].ratio for labels, units, epsilon in settings]
+
+    for found in (ratios(*((4, 128, epsilon) for epsilon in (0.5, 1.0, 2.0))),
+                  ratios(*((4, units, 1.0) for units in (64, 128, 256))),
+                  ratios(*((labels, 256, 1.0) for labels in (16, 8, 4)))):  # fmt: skip
+        assert found == sorted(set(found))
+
+
+@WAYS
+def test_a_hopeless_setting_of_a_method_is_lost_and_a_reference_is_not(way: Callable[..., Plan]) -> None:
+    public = schema(20, 200)
+    plan = way(public, 1.0)
+    assert plan.lost
+    assert "public_only, at epsilon 0, does as well" in plan.told[0]
+    free = way(public, math.inf, **({"tokens": 4, "clip": None} if way is predicted else {}))
+    assert not free.lost
+    assert not any("public_only" in line for line in free.told)
+
+
+@pytest.mark.parametrize(
+    "written", [{"lora_rank": 4}, {"soft_prompt": 4}, {"discriminator_weight": 1.0}, {"prompt": "A text: "}]
+)
+def test_of_trainings_that_were_not_measured_nothing_is_foretold(written: dict[str, object]) -> None:
+    assert not trained(schema(20, 200), 1.0, **written).foretold
+    assert not judged(schema(20, 200), 1.0, reads="both").foretold
+    assert not predicted(schema(20, 200), 1.0, class_means=None).foretold
+    assert not trained(schema(2, 4000), 3.0).foretold
+
+
+@pytest.mark.parametrize("file", ["params.yaml", "params.full.yaml"])
+def test_nothing_of_the_demo_is_lost(file: str) -> None:
+    params = loads((ROOT / file).read_text(encoding="utf-8"))
+    plans = [Prices(params).plan_of(each.name) for each in spenders(params)]
+    assert {plan.method for plan in plans} >= {"dp_lm", "predict", "select"}
+    assert not [plan for plan in plans if plan.lost]

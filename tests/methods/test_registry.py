@@ -9,9 +9,10 @@ from palimpsest.methods.registry import METHODS
 ARCHITECTURE = Path(__file__).parents[2] / "docs" / "architecture.md"
 
 
-def test_the_document_names_the_stage_of_each_method() -> None:
+def test_the_document_names_each_stage_that_is_not_called_as_its_method() -> None:
     stages = defaultdict(list)
     for method in METHODS:
         stages[method.stage].append(method.name)
-    rows = re.findall(r"^\| `(\w+)` \| (`.+`) \|$", ARCHITECTURE.read_text(encoding="utf-8"), re.MULTILINE)
-    assert {stage: re.findall(r"`(\w+)`", names) for stage, names in rows} == stages
+    named = re.findall(r"`(\w+)`\s\((`\w+`(?:,\s`\w+`)*)\)", ARCHITECTURE.read_text(encoding="utf-8"))
+    wanted = {stage: names for stage, names in stages.items() if names != [stage]}
+    assert {stage: re.findall(r"`(\w+)`", names) for stage, names in named if stage in stages} == wanted

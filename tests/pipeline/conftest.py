@@ -101,7 +101,7 @@ def _shrink(place: Place) -> None:
     place.edit("taught", "similar", epochs=1, neighbours=1, max_tokens=16)
     written = {"method": "predict", "epsilon": 0.5, "from": "taught/similar", "batch_size": 40, "tokens": 16}
     place.edit("variants", **{WRITTEN: {**written, "max_tokens": 8, "together": 200}})
-    place.edit("variants", WRITTEN, prompt={"text_tokens": 16}, class_means={"batch": 64})
+    place.edit("variants", WRITTEN, prompt={"text_tokens": 16}, class_means={"batch": 64, "share": 0.9})
     place.edit("runs", audit=[VARIANT], embedding_audit=["base", VARIANT])
 
 

@@ -1,14 +1,19 @@
 """Tables are copied from where they lie, whole or not at all, and no error says more than the place."""
 
+import getpass
 import hashlib
 import json
+import shutil
 import sqlite3
+import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +33,7 @@ CSV = b"body,team\nsome text,a\nmore text,b\n"
 KEY, SECRET = "key", "secret-of-the-store"
 PASSWORD = "pass-of-the-guest"
 BUCKET = "tickets"
+PROGRAMS = "/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin"
 
 
 def copied(named: Path | str, folder: Path) -> tuple[dict[str, Any], Path]:
@@ -98,7 +104,7 @@ def test_another_format_is_refused_before_anything_is_read(named: str) -> None:
     ("named", "word"),
     [
         ("gs://bucket/x.csv", "pip install gcsfs"), ("sftp://host/x.csv", "pip install paramiko"),
-        ("mysql://me:pw@host/db#t", "pip install mysqlclient"), ("snow://me:pw@host/db#t", "is no known address"),
+        ("mysql+mysqldb://me:pw@host/db#t", "pip install MySQLdb"), ("snow://me:pw@host/db#t", "is no known address"),
     ],
 )  # fmt: skip
 def test_a_package_that_is_missing_is_named(named: str, word: str, tmp_path: Path) -> None:
@@ -418,3 +424,40 @@ def test_a_connection_that_breaks_is_told(server: str, tmp_path: Path) -> None:
     ending.start()
     assert "the connection broke" in refused(f"{plain(server)}#{query}", tmp_path)
     ending.join()
+
+
+# MariaDB, as MySQL's own stand-in
+
+
+@pytest.fixture(scope="module")
+def maria() -> Iterator[str]:
+    """The address of the guest of a MariaDB server, whose account may write, too."""
+    installer, program = (shutil.which(name, path=PROGRAMS) for name in ("mariadb-install-db", "mariadbd"))
+    if installer is None or program is None or find_spec("pymysql") is None:
+        pytest.skip("MariaDB or pymysql is not installed")
+    home = Path(tempfile.mkdtemp(prefix="maria"))
+    user, own = getpass.getuser(), (f"--datadir={home}/data", "--character-set-server=utf8mb4")
+    made = [installer, "--no-defaults", own[0], f"--user={user}", "--auth-root-authentication-method=normal"]
+    subprocess.run(made, check=True, capture_output=True, timeout=120)
+    flags = ("--skip-networking", f"--socket={home}/s", f"--user={user}", f"--init-file={home}/begin.sql")
+    (home / "begin.sql").write_text(
+        "create database support;\ncreate table support.old (body text, mood int) engine=myisam;\n"
+        "insert into support.old values ('some é', 1), ('more', null);\n"
+        f"grant all on support.* to guest@localhost identified by '{PASSWORD}';\n"
+    )
+    with subprocess.Popen([program, "--no-defaults", *own, *flags], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert any("ready for connections" in line for line in process.stderr)
+        yield f"mysql://guest:{PASSWORD}@localhost/support?unix_socket={home}/s"
+        process.terminate()
+    shutil.rmtree(home, ignore_errors=True)
+
+
+def test_a_table_of_mysql_is_copied_and_never_written(maria: str, tmp_path: Path) -> None:
+    told = refused(f"{maria}#delete from old returning body", tmp_path)
+    assert "refuses the query" in told
+    origin, copy_ = copied(f"{maria}#old", tmp_path)
+    assert rows(copy_) == [("some é", "1"), ("more", None)]
+    assert (origin["from"], origin["query"]) == ("mysql://localhost/support", "old")
+    assert "with these credentials" in refused(f"{maria.replace(PASSWORD, 'wrong')}#old", tmp_path)
+    assert "refuses the query" in refused(f"{maria}#nothing", tmp_path)

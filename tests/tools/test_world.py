@@ -194,6 +194,7 @@ def test_a_bag_of_words_is_good_but_not_perfect(world):
     assert 0.80 < tfidf_accuracy(texts(private), labels(private), texts(test), labels(test)) < 0.97
 
 
+@pytest.mark.slow
 def test_public_text_alone_cannot_do_the_task(world):
     private, test, public = world.private[:500], world.test[:150], texts(world.public)[:300]
     encoder = pytest.importorskip("sentence_transformers").SentenceTransformer(str(embedded_folder()), device="cpu")

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from palimpsest.training.bookkeeping import BookkeepingEngine
-from palimpsest.training.check import self_check
+from palimpsest.training.check import check_sums, self_check
 from palimpsest.training.engine import EngineError
 from tests.training.lm_loss import per_example_lm_loss
 
@@ -136,6 +136,17 @@ def test_a_norm_may_be_a_little_too_large_and_never_too_small(factor, passes):
 
     with nullcontext() if passes else pytest.raises(EngineError, match="differs from autograd"):
         self_check(Scaled, Table(), sound, of_batch())
+
+
+@pytest.mark.parametrize(("factor", "passes"), [(1.0, True), (1.0 + 2.0**-28, False)])
+def test_a_sum_of_one_example_that_is_longer_than_c_is_refused(factor, passes):
+    class Scaled(BookkeepingEngine):
+        def clipped_sums(self, *arguments, **named):
+            found = super().clipped_sums(*arguments, **named)
+            return [replace(each, gradients={n: g * factor for n, g in each.gradients.items()}) for each in found]
+
+    with nullcontext() if passes else pytest.raises(EngineError, match="longer than the clipping norm"):
+        assert check_sums(Scaled, Table(), sound, of_batch(), 0.1)
 
 
 def test_long_rows_of_a_wide_model_pass():

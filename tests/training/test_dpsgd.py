@@ -126,6 +126,7 @@ def test_two_losses_charged_once_understate_epsilon(size, sigma, nominal, real):
         {"rate": 1.5},
         {"steps": 0},
         {"clipping_norm": math.inf},
+        {"clipping_norm": 1e-155},
         {"noise_multiplier": -1.0},
         {"noise_multiplier": math.nan},
         {"divisor": 0.0},

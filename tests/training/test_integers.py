@@ -1,5 +1,6 @@
 """Sums in whole numbers: what one example adds is what was checked, to the last bit, and close to its gradient."""
 
+import itertools
 import math
 import subprocess
 import sys
@@ -196,6 +197,57 @@ def test_what_rounding_makes_longer_is_found_by_the_check(int8: bool, monkeypatc
         assert found <= norm
 
 
+class Tied(nn.Module):
+    """A table that is its own head."""
+
+    def __init__(self, words: int, width: int) -> None:
+        super().__init__()
+        self.table, self.head = nn.Embedding(words, width), nn.Linear(width, words, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.head(torch.tanh(self.table(ids)))
+
+
+@INT8
+@pytest.mark.parametrize(("words", "width"), [(40, 8), (8, 8), (3, 8), (1, 8), (8, 1), (1, 1)])
+def test_a_table_may_have_fewer_words_than_columns(words: int, width: int, int8: bool, monkeypatch) -> None:
+    """The cross term with its head is of the same entries, whichever side is the wider one."""
+    monkeypatch.setattr(whole, "uses_int8", lambda _device: int8)
+    torch.manual_seed(2)
+    model, ids = Tied(words, width), torch.randint(words, (EXAMPLES, TOKENS))
+    pulls = 10 * torch.randn(EXAMPLES, TOKENS, words)
+    own = [summed(model, lambda: (model(ids) * pulls).sum((1, 2)), ALWAYS, only(one)) for one in range(EXAMPLES)]
+    assert all(0.0 < one.norm() <= C for one in own)
+    assert torch.equal(sum(own), summed(model, lambda: (model(ids) * pulls).sum((1, 2))))
+
+
+@pytest.mark.parametrize("width", [1, 48, 1 << 16])
+def test_c_is_below_two_to_the_31_of_a_power_of_two(width: int) -> None:
+    """So float64 holds the sum of 2^22 units exactly."""
+    unit = Matrix.of([WeightUse(torch.ones(1, 1, width), torch.ones(1, 1, width))], SEEDS[:1], C).unit
+    assert math.frexp(unit)[0] == 0.5
+    assert 2.0**31 * unit > C
+
+
+@pytest.mark.parametrize("size", [1e19, 1e25, 1e37])
+def test_a_gradient_that_float32_cannot_square_leaves_the_others_alone(size: float) -> None:
+    """Its Gram matrix has infinities of both signs; the bias beside it would become NaN with the factor."""
+    generator, layer = torch.Generator().manual_seed(0), nn.Linear(6, 5)
+    inputs, pulls = (torch.randn(EXAMPLES, TOKENS, width, generator=generator) for width in (6, 5))
+    factors = torch.tensor([1.0, size, 1.0, 1.0])
+    every, own, others = (
+        summed(layer, lambda: (layer(inputs) * pulls).sum((1, 2)) * factors, ALWAYS, which)
+        for which in (only(0, 1, 2, 3), only(1), only(0, 2, 3))
+    )
+    assert own.norm() <= C
+    assert torch.equal(every - others, own)
+
+
+def test_losses_that_no_weight_decides_add_nothing() -> None:
+    assert not summed(nn.Linear(2, 2), lambda: torch.ones(EXAMPLES)).any()
+
+
 def test_rows_of_one_unit_are_clipped_as_one_and_weights_bound_it() -> None:
     model, batch = make_model(True, torch.float32), make_batch(TOKENS)
     for weights in ([1.0, 0.0], [0.25, 0.0], [0.0, 1.0]):
@@ -247,6 +299,44 @@ def test_products_that_saturate_are_not_used(monkeypatch: pytest.MonkeyPatch) ->
         assert (multiply(rows, rows.T) == 8 * 127**2).all()
     finally:
         whole._is_exact.cache_clear()  # noqa: SLF001
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda left, right: left.size(0) == 3,
+        lambda left, right: left.size(1) > 64,
+        lambda left, right: right.size(1) % 8,
+        lambda left, right: not left.is_contiguous(),
+        lambda left, right: not right.is_contiguous(),
+    ],
+)
+def test_a_kernel_that_is_wrong_for_some_shapes_is_not_used(wrong, monkeypatch: pytest.MonkeyPatch) -> None:
+    def product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        exact = (left.long() @ right.long()).int()
+        return exact.roll(1, 1) if wrong(left, right) else exact
+
+    monkeypatch.setattr(torch, "_int_mm", product)
+    whole._is_exact.cache_clear()  # noqa: SLF001
+    try:
+        assert not whole._is_exact("cpu")  # noqa: SLF001
+        monkeypatch.setattr(torch, "_int_mm", lambda left, right: (left.long() @ right.long()).int())
+        whole._is_exact.cache_clear()  # noqa: SLF001
+        assert whole._is_exact("cpu")  # noqa: SLF001
+    finally:
+        whole._is_exact.cache_clear()  # noqa: SLF001
+
+
+@pytest.mark.parametrize("shape", list(itertools.product((1, 2, 17), repeat=3)))
+def test_products_of_one_row_or_one_term_are_exact(shape: tuple[int, int, int], monkeypatch) -> None:
+    """Torch may leave what was in memory in place of them."""
+    product = torch._int_mm  # noqa: SLF001
+    left = torch.full((1, 1), 7, dtype=torch.int32)
+    monkeypatch.setattr(torch, "_int_mm", lambda a, b: left if 1 in (*a.shape, *b.shape) else product(a, b))
+    rows, terms, columns = shape
+    one = torch.randint(-127, 128, (terms, rows), generator=torch.Generator().manual_seed(0)).to(torch.int8)
+    other = torch.randint(-127, 128, (columns, terms), generator=torch.Generator().manual_seed(1)).to(torch.int8)
+    assert torch.equal(multiply(one.T, other.T).long(), one.T.long() @ other.T.long())
 
 
 @pytest.mark.parametrize("entry", [-128, 127])

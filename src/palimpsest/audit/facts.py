@@ -20,6 +20,7 @@ class PopulationFactAudit(Plain):
 
     @property
     def carried(self) -> bool:
+        """Whether a synthetic text states it."""
         return self.mentions > 0
 
 
@@ -52,10 +53,12 @@ class FactAudit(PlainFile):
 
     @property
     def carried(self) -> int:
+        """The number of population facts that a synthetic text states."""
         return sum(fact.carried for fact in self.population)
 
     @property
     def total(self) -> int:
+        """The number of population facts."""
         return len(self.population)
 
 

@@ -56,6 +56,7 @@ class Control(Plain):
 
     @property
     def passed(self) -> bool:
+        """Whether its AUC lies where fair coins leave it."""
         return self.null.low <= self.auc.value <= self.null.high
 
 
@@ -92,6 +93,7 @@ class EpsilonLower(Plain):
 
     @property
     def method(self) -> str:
+        """The test that the bound is from, as the file names it."""
         return _METHOD
 
     def lower_bound(self, correct: int, alpha: float) -> float:

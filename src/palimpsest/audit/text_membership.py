@@ -232,10 +232,16 @@ class TextMembershipAudit:
     phantom: Phantom
 
     def to_json(self, variant: str) -> dict[str, Any]:
+        """The metric file of a variant: that of the attacks, and the rare n-grams beside them."""
         return self.membership.to_json(variant) | {"phantom": self.phantom.to_json()}
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> "TextMembershipAudit":
+        """Return the value that was written.
+
+        Raises:
+            KeyError: a field is missing.
+        """
         return cls(MembershipAudit.from_json(body), Phantom.from_json(body["phantom"]))
 
 

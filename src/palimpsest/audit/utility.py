@@ -64,6 +64,7 @@ class Scored(Plain):
         return float(np.mean([one.f1 for one in self.per_class.values()])) if self.per_class else None
 
     def to_json(self) -> dict[str, Any]:
+        """The fields as a mapping; a comparison that was not made is left out."""
         told = {"perplexity": self.perplexity, "retention": self.retention, "over_public_lm": self.over_public_lm}
         body = super().to_json() | {key: one.to_json() for key, one in told.items() if one is not None}
         gap = None if self.gap_closed is None else self.gap_closed.to_json()

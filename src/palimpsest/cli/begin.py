@@ -63,7 +63,7 @@ def _sentence(known: Method) -> str:
 
 @dataclass(frozen=True)
 class Decisions:
-    """What a person decides of a data set: the options of `init` and `synth`."""
+    """The decisions of a person about a data set: the options of `init` and `synth`."""
 
     context: typer.Context
     data: Annotated[
@@ -224,9 +224,10 @@ def init(
     lost: Lost = False,
     workspace: Workspace = Path(),
 ) -> None:
-    """Make a workspace for a file of your own and register it. Reads neither labels nor sizes out of the data.
+    """Make a workspace for a file of your own and register it.
 
-    Without DATA or another thing that is needed, it asks for each in turn, on a terminal.
+    Reads neither labels nor sizes out of the data. Without DATA or another thing that is needed, it asks for each in
+    turn, on a terminal.
     """
     from palimpsest.work.begin import init_workspace
 
@@ -245,9 +246,10 @@ def synth(
         Path | None, typer.Option("--dir", help="A folder for the workspace; none: one named after the asset, here.")
     ] = None,
 ) -> None:
-    """From a file of your own to rows in one line: make a workspace, show the plan, ask, run, print some rows.
+    """From a file of your own to rows in one line.
 
-    The same line again goes on where it stopped, and charges nothing again. On a terminal, what is missing is asked.
+    Makes a workspace, shows the plan, asks, runs, and prints some rows. The same line again goes on where it stopped,
+    and charges nothing again. On a terminal, what is missing is asked.
     """
     end(_synthesise(decisions.decided(), folder, yes=yes, anyway=anyway))
 
@@ -326,7 +328,10 @@ def _show_rows(workspace: Path) -> None:
 def demo(
     folder: Annotated[Path, typer.Option("--dir", help="A folder for it; one that has the demo goes on.")] = Path(),
 ) -> None:
-    """The whole pipeline on invented support tickets, offline: all families of methods, the audits and a release."""
+    """The whole pipeline on invented support tickets, offline.
+
+    All families of methods, the audits and a release.
+    """
     raise typer.Exit(run_demo(folder))
 
 

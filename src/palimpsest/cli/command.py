@@ -1,4 +1,4 @@
-"""What the commands share: how they are listed and end, the options of several, and their examples."""
+"""Parts that the commands share: how they are listed and end, the options of several, and their examples."""
 
 import sys
 from collections.abc import Callable, Mapping

@@ -38,7 +38,10 @@ def register(
     ] = None,
     workspace: Workspace = Path(),
 ) -> None:
-    """Enter the data set of params.yaml into the ledger; makes the ledger where there is none."""
+    """Enter the data set of params.yaml into the ledger.
+
+    Makes the ledger where there is none.
+    """
     from palimpsest.work.ledger import register_asset
 
     register_asset(workspace, amend=amend, lost=lost, same_rows=same_rows)
@@ -121,7 +124,10 @@ def export_ledger(
     file: Annotated[Path, typer.Argument(help="A file that is not there yet, outside every workspace.")],
     workspace: Workspace = Path(),
 ) -> None:
-    """Write the whole ledger, keys and all, into a file of JSON lines that ends with its own hash."""
+    """Write the whole ledger, keys and all, into a file.
+
+    The file has JSON lines and ends with its own hash.
+    """
     from palimpsest.privacy.ledger import exported
     from palimpsest.privacy.ledger.ledger import Ledger
     from palimpsest.work.ledger import address_of
@@ -137,7 +143,10 @@ def import_ledger(
     file: Annotated[Path, typer.Argument(help="What `palimpsest ledger export` wrote.")],
     workspace: Workspace = Path(),
 ) -> None:
-    """Write an exported ledger into one that holds nothing, such as a new database; its chain must hold."""
+    """Write an exported ledger into one that holds nothing.
+
+    That may be a new database. The chain of what was exported must hold.
+    """
     from palimpsest.privacy.ledger import exported
     from palimpsest.privacy.ledger.ledger import Ledger
     from palimpsest.work.ledger import address_of
@@ -158,7 +167,10 @@ def cap_team(
     epsilon: Annotated[float, typer.Argument(help="Cap on the epsilon of all that this team is charged.")],
     workspace: Workspace = Path(),
 ) -> None:
-    """Give a team that shares the data set a cap of its own; from the first one on, every run names a team."""
+    """Give a team that shares the data set a cap of its own.
+
+    From the first one on, every run names a team.
+    """
     from palimpsest.work.context import open_workspace
 
     context = open_workspace(workspace)
@@ -168,7 +180,10 @@ def cap_team(
 
 @books.command("roles")
 def roles() -> None:
-    """The SQL that makes owner, analyst and auditor of a ledger on PostgreSQL: `palimpsest ledger roles | psql`."""
+    """The SQL that makes the roles of a ledger on PostgreSQL.
+
+    They are owner, analyst and auditor: `palimpsest ledger roles | psql`.
+    """
     from importlib.resources import files
 
     print((files("palimpsest.privacy.ledger") / "roles.sql").read_text(encoding="utf-8"), end="")
@@ -180,7 +195,10 @@ def merge_check(
     other: Annotated[str, typer.Argument(help="Another one.")],
     as_json: Json = False,
 ) -> None:
-    """Where two ledgers part, and what both have spent together. Nothing is merged; exit status 1 where they part."""
+    """Where two ledgers part, and what both have spent together.
+
+    Nothing is merged. Exit status 1 where they part.
+    """
     from palimpsest.privacy.ledger.exported import compare_ledgers
     from palimpsest.work.ledger import books_at
 

@@ -37,7 +37,10 @@ _Place = tuple[str, str, str]
 
 @commands.command()
 def plan(as_json: Json = False, workspace: Workspace = Path()) -> None:
-    """What would run and why, what it costs and whether it fits the budget, before a row is read."""
+    """What would run and why, what it costs, and whether that fits.
+
+    No row is read for it.
+    """
     show_plan(workspace, as_json=as_json)
 
 
@@ -202,7 +205,10 @@ def sample(
     as_json: Json = False,
     workspace: Workspace = Path(),
 ) -> None:
-    """Some synthetic rows of a variant. To share them, release them: `palimpsest run release`."""
+    """Some synthetic rows of a variant.
+
+    To share them, release them: `palimpsest run release`.
+    """
     from palimpsest.params.load import read
     from palimpsest.params.sources import describe_public_rows
     from palimpsest.records.write import read_synthetic
@@ -270,7 +276,10 @@ def browse(
     ] = 10_000,
     workspace: Workspace = Path(),
 ) -> None:
-    """A page to look through rows with: each beside the nearest private row. It is private; its path is printed."""
+    """A private page of rows, each beside the nearest private one.
+
+    Its path is printed.
+    """
     from palimpsest.work.look import run_private
 
     done = f"Samples (private zone): {(workspace / SAMPLES).resolve()}"
@@ -281,7 +290,7 @@ def browse(
 def compare(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[VARIANT...|WORKSPACE...]", help="Which; none: all of this one, and the baselines."),
+        typer.Argument(metavar="VARIANT|WORKSPACE", help="Which; none: all of this one, and the baselines."),
     ] = None,
     plot: Annotated[
         Path | None, typer.Option(help="Draw the scores with their intervals: a file that ends with .svg.")
@@ -289,9 +298,10 @@ def compare(
     as_json: Json = False,
     workspace: Workspace = Path(),
 ) -> None:
-    """The variants side by side: epsilon, utility, gain over public text alone, attacks. Of the private zone.
+    """The variants side by side: epsilon, utility, gain, attacks.
 
-    With folders of workspaces, or --plot, the scores of all of them by each evaluator, and which differences are noise.
+    Gain is over public text alone; all of it is of the private zone. With folders of workspaces, or --plot, the scores
+    of all of them by each evaluator, and which differences are noise.
     """
     names = names or []
     variants = [name for name in names if not (Path(name) / FILE).is_file()]

@@ -18,7 +18,7 @@ from palimpsest.cli.command import HELP, RICH, Commands
 
 app = typer.Typer(
     cls=Commands,
-    help="Differentially private synthetic text, with a metered privacy budget and an audit.",
+    help="Differentially private synthetic text, with a metered budget and an audit.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings=HELP,
@@ -40,7 +40,7 @@ def main(
         bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Differentially private synthetic text, with a metered privacy budget and an audit."""
+    """Differentially private synthetic text, with a metered budget and an audit."""
 
 
 if __name__ == "__main__":

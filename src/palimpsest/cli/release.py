@@ -31,7 +31,9 @@ def verify(
     key: Annotated[str | None, typer.Option(help="The releaser's public key, a PEM file, or its fingerprint.")] = None,
     workspace: Workspace = Path(),
 ) -> None:
-    """Recompute every epsilon from the ledger's events and check the chain; of a release, every byte and signature.
+    """Check a workspace, or a release that you were given.
+
+    Recomputes every epsilon from the ledger's events and checks the chain; of a release, every byte and signature.
 
     Exit status: 0 where all holds, 1 where something does not. A release that holds ends with 3 without --key: the key
     that lies in the folder shows that it is whole, and not whose it is.
@@ -135,7 +137,10 @@ def make_key(
     path: Annotated[Path | None, typer.Option(help="Where to put it, outside any workspace.")] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the key that is there, if there is one.")] = False,
 ) -> None:
-    """Make the key that signs releases, readable by its owner alone, and print its fingerprint."""
+    """Make the key that signs releases, and print its fingerprint.
+
+    Its file is readable by its owner alone.
+    """
     from palimpsest.report.release.keys import fingerprint, key_path, load_key, new_key
 
     place = key_path(path)
@@ -152,10 +157,10 @@ def twins(
     ] = None,
     seed: Annotated[int, typer.Option(help="Invents other records and models; no seed fixes coins or noise.")] = 7,
 ) -> None:
-    """Attack a method's own code end to end on invented records: as it is, and broken on purpose.
+    """Attack a method's own code, as it is and broken on purpose.
 
-    No workspace is read and no ledger but its own. Exit status: 0 where the claim stands and every broken version is
-    caught, else 1.
+    End to end, on invented records. No workspace is read and no ledger but its own. Exit status: 0 where the claim
+    stands and every broken version is caught, else 1.
     """
     from palimpsest.twins.result import SOUND
     from palimpsest.twins.scenes import scene_of

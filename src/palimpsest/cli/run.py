@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from palimpsest.work.plan import Offer, Sweep
 
 commands = typer.Typer()
-_SERVER = "PREFECT_API_URL"
+_SERVER, _IMAGE = "PREFECT_API_URL", "palimpsest:worker"
 
 
 @commands.command()
@@ -73,10 +73,10 @@ def serve(
     anyway: Anyway = False,
     workspace: Workspace = Path(),
 ) -> None:
-    """Run by a schedule, on a Prefect server with its web page, until Ctrl-C.
+    """Run by a schedule, on a Prefect server with its web page.
 
-    A run where nothing changed takes seconds and charges nothing. Nobody is asked: what needs the owner's word, a
-    release or a second charge of one run, does not happen.
+    It goes on until Ctrl-C. A run where nothing changed takes seconds and charges nothing. Nobody is asked: what needs
+    the owner's word, a release or a second charge of one run, does not happen.
     """
     from palimpsest.work.run import serve_workspace
 
@@ -96,15 +96,16 @@ def deploy(
     timezone: Annotated[
         str | None, typer.Option(help="Time zone of --cron, as Europe/Berlin; none: this machine's.")
     ] = None,
-    image: Annotated[str, typer.Option(help="Image of containers.")] = "palimpsest:worker",
+    image: Annotated[str, typer.Option(help="Image of containers.")] = _IMAGE,
     notify: Annotated[str | None, typer.Option(help="Block that tells of refusals and failures: TYPE/NAME.")] = None,
     apply: Annotated[bool, typer.Option("--apply/--write", help="Apply prefect.yaml, or only write it.")] = True,
     anyway: Anyway = False,
     workspace: Workspace = Path(),
 ) -> None:
-    """Put the workspace on a team's Prefect server, the one of PREFECT_API_URL, whose workers run it.
+    """Put the workspace on a team's Prefect server.
 
-    It writes prefect.yaml where there is none, and applies it: work pools, limits, deployments, automations.
+    The server is that of PREFECT_API_URL, whose workers run it. This writes prefect.yaml where there is none, and
+    applies it: work pools, limits, deployments, automations.
     """
     from palimpsest.work.before import check_workspace
 
@@ -119,7 +120,8 @@ def deploy(
         raise ParamsError("Prefect is not installed.", "Install the extra: pip install palimpsest[prefect].") from None
     pools = _check_pools(on or [])
     wanted = team.Wanted(pools, tuple(targets or ()), cron, timezone, image, notify, anyway)
-    _write(workspace / team.FILE, team.text(workspace, wanted), asked=bool(targets or on or cron or notify or anyway))
+    asked = any((targets, on, cron, notify, anyway, image != _IMAGE))
+    _write(workspace / team.FILE, team.text(workspace, wanted), asked=asked)
     if not apply:
         return
     if _SERVER not in os.environ:
@@ -159,7 +161,7 @@ def sweep(
     varied: Annotated[
         list[str],
         typer.Argument(
-            metavar="KEY=a,b ...",
+            metavar="KEY=a,b",
             help="A key of the variant with its values; model.KEY is of the model that it is drawn from.",
         ),
     ],
@@ -167,9 +169,10 @@ def sweep(
     yes: Annotated[bool, typer.Option("--yes", help="Charge without asking, for scripts.")] = False,
     workspace: Workspace = Path(),
 ) -> None:
-    """A variant for each point of a grid of settings: price all of them, ask, run, and compare them.
+    """A variant for each point of a grid of settings.
 
-    The points are written into params.yaml. The same line again goes on; what is finished stays.
+    Prices all of them, asks, runs, and compares them. The points are written into params.yaml. The same line again goes
+    on; what is finished stays.
     """
     end(_run_grid(workspace, variant, varied, only_plan=plan, yes=yes))
 
@@ -180,10 +183,12 @@ def _run_grid(workspace: Path, variant: str, varied: Sequence[str], *, only_plan
     Raises:
         PalimpsestError: no point can be made, nobody can be asked, or a run is at work.
     """
+    from palimpsest.params.load import read_written
     from palimpsest.work.context import render
     from palimpsest.work.plan import insert_points, price_grid
     from palimpsest.work.run import hold_workspace
 
+    read_written(workspace)  # where there is no workspace, no lock is made either
     # a run, or another sweep, reads the files that are written
     with nullcontext() if only_plan else hold_workspace(workspace):
         asked, offers = price_grid(workspace, variant, varied)

@@ -24,7 +24,10 @@ def show_values(
     as_json: Json = False,
     workspace: Workspace = Path(),
 ) -> None:
-    """The values of the workspace, and where each comes from: params.yaml, worked out from it, or a default."""
+    """The values of the workspace, and where each comes from.
+
+    That is params.yaml, worked out from it, or a default.
+    """
     if describe:
         from palimpsest.params.reference import render as reference
 
@@ -44,7 +47,10 @@ def show_values(
 
 @commands.command("render")
 def render_files(workspace: Workspace = Path()) -> None:
-    """Write what follows from params.yaml: every value, and the graph. `run` and `plan` do so by themselves."""
+    """Write what follows from params.yaml: values and graph.
+
+    `run` and `plan` do so by themselves.
+    """
     from palimpsest.work.context import render
 
     print("\n".join(f"written: {name}" for name in render(workspace)) or "up to date")

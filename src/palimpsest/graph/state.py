@@ -72,26 +72,42 @@ def survey(workspace: Path, facts: Facts, read: Callable[[Path], Any] | None = N
             be read.
     """
     read = read or read_yaml
-    values = read(workspace / RESOLVED)
-    stages = expand(read(workspace / GRAPH).get("stages", {}), values)
-    look = _Look(workspace, values, facts, _read_lock(workspace, read), Cache.of(workspace))
-    return [look.examine(one) for one in _sort_upstream_first(stages)]
+    stages = {one.name: one for one in _read_stages(workspace, read)}
+    look = _Look(workspace, read(workspace / RESOLVED), facts, _read_lock(workspace, read), Cache.of(workspace))
+    return [look.examine(stages[name]) for name in _sort_upstream_first(_find_needs(list(stages.values())))]
 
 
-def _sort_upstream_first(stages: Sequence[Repetition]) -> list[Repetition]:
-    """The stages, each after those that write what it reads; otherwise in their order."""
-    below, found = _find_needs(stages), dict[str, Repetition]()
-    named = {one.name: one for one in stages}
+def list_needs(workspace: Path, read: Callable[[Path], Any] | None = None) -> dict[str, set[str]]:
+    """Return stage -> the stages that write what it reads, each stage after those.
+
+    Args:
+        workspace: the folder with dvc.yaml.
+        read: reads a YAML file that may be missing, in place of `read_yaml`.
+
+    Raises:
+        ParamsError: a name in dvc.yaml stands for nothing.
+    """
+    needs = _find_needs(_read_stages(workspace, read or read_yaml))
+    return {name: needs[name] for name in _sort_upstream_first(needs)}
+
+
+def _read_stages(workspace: Path, read: Callable[[Path], Any]) -> list[Repetition]:
+    return expand(read(workspace / GRAPH).get("stages", {}), read(workspace / RESOLVED))
+
+
+def _sort_upstream_first(needs: Mapping[str, set[str]]) -> list[str]:
+    """Return the stages, each after those it needs; otherwise in their order."""
+    found: dict[str, None] = {}
 
     def visit(name: str) -> None:
         if name not in found:
-            for need in sorted(below[name], key=list(named).index):
+            for need in sorted(needs[name], key=list(needs).index):
                 visit(need)
-            found[name] = named[name]
+            found[name] = None
 
-    for one in stages:
-        visit(one.name)
-    return list(found.values())
+    for one in needs:
+        visit(one)
+    return list(found)
 
 
 def _find_needs(stages: Sequence[Repetition]) -> dict[str, set[str]]:

@@ -19,7 +19,7 @@ BARE = "{label}{separator}"  # the prompt that public text teaches the embedded 
 
 
 class Words(Settings):
-    """What a text and its label are called in prompts in words."""
+    """The names of a text and of its label in prompts in words."""
 
     text: Noun = Field(description="What a text is called: Review.")
     label: Noun = Field(default="Kind", description="What its label says of it: Opinion.")

@@ -29,7 +29,7 @@ class NamedEntry(Settings):
 
 
 class Sourced(NamedEntry):
-    """What is drawn from something else in the file, or stands behind it."""
+    """An entry that is drawn from something else in the file, or stands behind it."""
 
     source: str | None = Field(default=None, alias="from")
     """What it is drawn from; for a discriminator its language model, for zero-shot texts their author."""
@@ -81,7 +81,7 @@ class File(Settings):
 
     @property
     def written(self) -> dict[str, Any]:
-        """What stands in the file, as `Params` has it: without `runs`, and without what entries are drawn from."""
+        """The file's settings as `Params` has them: without `runs`, and without what entries are drawn from."""
         named = {key: {name: entry.written for name, entry in getattr(self, key).items()} for key in NAMED}
         sections = {key: getattr(self, key) for key in ("dataset", "models") if key in self.model_fields_set}
         return copy.deepcopy({**(self.model_extra or {}), **sections, **named})

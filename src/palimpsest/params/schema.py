@@ -346,14 +346,14 @@ class Testing(Settings):
 
 
 class Gates(Settings):
-    """What a release has to reach beside its privacy."""
+    """Gates that a release has to pass beside its privacy."""
 
     accuracy: float | None = Field(default=None, ge=0, le=1)
     """Least accuracy of every released variant on dataset.public_test, by its best evaluator; null: not asked."""
 
 
 class ReleaseSettings(Settings):
-    """What leaves the workspace: the rows of some variants, with everything that says what they promise."""
+    """Settings of a release: the rows of some variants, with everything that says what they promise."""
 
     variants: tuple[str, ...] = ()
     """Variants whose rows leave, all of purpose release; [] releases nothing."""
@@ -397,7 +397,7 @@ class Entry(Settings):
 
 
 class Fitted(Entry):
-    """What every model that is fitted to private rows states."""
+    """Settings of every model that is fitted to private rows."""
 
     purpose: Annotated[Literal["release", "reference"], _PURPOSE]
     """reference: stays in the private zone for ever."""
@@ -500,7 +500,7 @@ Variant = Annotated[
 
 @with_keys({known.run: tuple[str, ...] if known.source == "none" else Mapping[str, str] for known in METHODS})
 class _Makes(Settings):
-    """What is fitted and what is written, under the stages that do it: what is named there by name elsewhere."""
+    """Models to fit and rows to write, under the stages that do it: their names are used elsewhere."""
 
     dp_train: tuple[str, ...]
     discriminator: Mapping[str, str]  # each with its language model
@@ -520,7 +520,7 @@ class _Makes(Settings):
 
 @extended(RUN)
 class RunSettings(_Makes):
-    """What runs, by stage. Names are keys of `lms`, `discriminators` and `variants`."""
+    """Names that each stage runs for: keys of `lms`, `discriminators` and `variants`."""
 
     evaluate: tuple[str, ...]  # every variant above, in the order of the pages
     audit: tuple[str, ...]
@@ -599,7 +599,7 @@ class Params(Settings):
 
     @property
     def stated(self) -> Stated:
-        """What defaults follow from."""
+        """The statements that defaults follow from."""
         return stated(self.dataset, self.models.lm)
 
     @property

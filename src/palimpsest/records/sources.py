@@ -22,7 +22,7 @@ from palimpsest.records.formats import require_known
 _SHEET, _BATCH_ROWS, _BLOCK = ".xlsx", 4096, 1 << 23
 # What file systems say of a file's version, in small letters.
 _VERSION = ("etag", "versionid", "last_commit", "blob_id", "generation", "content-md5", "last-modified", "mtime")
-_PACKAGES = {"psycopg": "'palimpsest[postgres]'", "MySQLdb": "mysqlclient"}  # where pip has another name for a module
+_PACKAGES = {"psycopg": "'palimpsest[postgres]'", "pymysql": "'pymysql[rsa]'"}  # pip has other names for modules
 _REFUSED = "PermissionError|Credentials| 40[137] |authentication|password|access denied|role .* does not exist"
 # Signs of an error (of a query; its class, a status, a database's words) -> problem and remedy.
 _FAILURES = (
@@ -122,6 +122,7 @@ def _copy_query(address: str, draft: Path) -> dict[str, str]:
         remedy = "End it with # and a table's name or a query: 'postgresql://host/database#tickets'."
         raise DataError(f"{describe(address)} is a database, and no table of it is named.", remedy)
     database = re.sub(r"^postgres(ql)?://", "postgresql+psycopg://", database)
+    database = re.sub(r"^(mysql|mariadb)://", r"\1+pymysql://", database)  # in Python alone: no library to compile
     database = re.sub(r"^sqlite(\+pysqlite)?:///([^?]*).*", r"sqlite:///file:\2?mode=ro&uri=true", database)
     engine = sa.create_engine(database, poolclass=sa.NullPool)
     if not re.search(r"\s", wanted):
@@ -130,6 +131,8 @@ def _copy_query(address: str, draft: Path) -> dict[str, str]:
     options = snapshot if engine.dialect.name == "postgresql" else {}
     with engine.connect() as connection:
         connection.execution_options(stream_results=True, max_row_buffer=_BATCH_ROWS, no_parameters=True, **options)
+        if engine.dialect.name in ("mysql", "mariadb"):
+            connection.exec_driver_sql("SET TRANSACTION READ ONLY")  # MyISAM would keep what a rollback takes back
         found = connection.exec_driver_sql(wanted)
         _write(list(found.keys()), found.partitions(_BATCH_ROWS), draft)
     return {}

@@ -78,7 +78,7 @@ class Unit:
 
     @property
     def counted(self) -> str:
-        """What the size of a group counts: persons or rows."""
+        """The unit in which a group's size is counted: persons or rows."""
         return "persons" if self.persons else "rows"
 
     def group(self, size: int) -> str:

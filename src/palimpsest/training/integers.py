@@ -14,10 +14,11 @@ privacy: what is checked are the very numbers that are summed. The whole numbers
   norm of the product follows from the Gram matrices of both, which are exact, as is the sum of the products (`whole`);
 * rows of a table that was looked up, and gradients that are kept for each example (vectors, adapters, long texts),
   are rounded to s = 2^-20 C, or the power of two below it. They are added in float64, which holds such sums exactly;
-* a table that is also a head has both, and the cross term between them.
+* a table that is also a head has both, and the cross term between them, for which the side that the ids pick from
+  becomes int8, wider or not.
 
-An example whose numbers are longer than w C, which rounding may make them, is shrunk once more and then left out. It
-decides that alone. So is one whose gradient is not finite.
+An example whose numbers are longer than w C, which rounding may make them, is shrunk up to twice and then left out. It
+decides that alone. So is one whose gradient is not finite, or too large for float32 to square.
 
 C is below 2^31 of s for a weight of up to 2^32 numbers, so sums stay below 2^53 of s in a batch of fewer than 2^22
 units. What is still assumed: that the bits of a contribution are its unit's own. It is tried on public records, the
@@ -29,7 +30,6 @@ where the sums of public records are far from their gradients (`check.check_sums
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
 
 import torch
 
@@ -53,13 +53,18 @@ _FINE = 2.0**-20  # of C: the grid of vectors and of table rows
 _LARGEST = 2.0**23  # whole numbers that float32 holds
 _SLACK = 1.0 - 2.0**-30  # of C^2: more than float64 loses in a sum of squares
 _AIM = 0.998  # of C: the length that examples are shrunk to, so that rounding seldom makes them longer
+_ADAPTER = 32  # the rank of a matrix that may be one
 _SHRINK = (0.99, 0.9, 0.0)  # what an example that is too long is shrunk to, of C: a little less, then nothing
 
 
 def grams_are_cheaper(tokens: int, rows: int, columns: int) -> bool:
-    """Return whether Gram matrices cost less than the gradients of each example: measured, and sooner without int8."""
+    """Return whether Gram matrices cost less than the gradients of each example: measured, and sooner without int8.
+
+    The gradients of adapters take no longer than their Gram matrices, and less memory.
+    """
     wide, narrow = max(rows, columns), min(rows, columns)
-    return tokens * (wide + 2 * narrow) < (3 if uses_int8("cpu") else 1) * rows * columns
+    cheap = 3 if narrow > _ADAPTER and uses_int8("cpu") else 1
+    return tokens * (wide + 2 * narrow) < cheap * rows * columns
 
 
 @dataclass
@@ -87,14 +92,15 @@ class Matrix:
     folded: Whole | None = None
 
     @classmethod
-    def of(cls, uses: Sequence[WeightUse], seeds: torch.Tensor, clipping_norm: float) -> "Matrix":
+    def of(cls, uses: Sequence[WeightUse], seeds: torch.Tensor, clipping_norm: float, tied: bool = False) -> "Matrix":
         """Round the wide side of all uses of a weight, which are one longer row of tokens.
 
         Args:
             seeds: (B,) int32.
+            tied: the weight is also a table, whose ids pick entries of `left`: that side counts as the wide one.
         """
         left, right = (_along([getattr(use, side) for use in uses]).float().contiguous() for side in ("left", "right"))
-        swapped = left.size(2) > right.size(2)
+        swapped = tied or left.size(2) > right.size(2)
         wide, narrow = (left, right) if swapped else (right, left)
         scale = peaks(wide) / TOP[1]
         whole = Whole.round(wide, _inverse(scale), _seeds(seeds, wide.size(1)))
@@ -182,7 +188,7 @@ class Table:
         if self.head is None:
             return found
         met = torch.bmm(self._folded(), self.head.whole().to(torch.float64).mT) * self._picked()
-        allowance = 2.0**-36 * met.abs().sum(2).sum(1)  # every term is exact, their sum is not
+        allowance = 2.0**-36 * met.abs().sum(2).sum(1)  # a term is rounded once, and its sums
         return found + 2 * self.unit * self.head.unit * (met.sum(2).sum(1) + allowance)
 
     def add(self, total: torch.Tensor) -> None:
@@ -304,15 +310,17 @@ def fold_within(pieces: Sequence[Piece], weights: torch.Tensor, clipping_norm: f
     Returns:
         (B,) float64 norms before clipping, nearly; infinite where a gradient is not finite.
     """
-    squares = reduce(torch.add, [piece.estimate() for piece in pieces]).clamp_min(0.0)
-    spread = reduce(torch.add, [piece.spread() for piece in pieces])
+    nothing = torch.zeros_like(weights)
+    squares = sum((piece.estimate() for piece in pieces), nothing)
+    squares = torch.where(squares.isfinite(), squares.clamp_min(0.0), torch.inf)  # float32 may overflow and say NaN
+    spread = sum((piece.spread() for piece in pieces), nothing)
     most = clipping_norm * weights
     room = ((_AIM * most).square() - 1.05 * spread).clamp_min(0.0)
     factors = (room / squares.clamp_min(torch.finfo(squares.dtype).tiny)).sqrt().minimum(weights)
     for shrink in (*_SHRINK, None):
         for piece in pieces:
             piece.fold(factors)
-        found = reduce(torch.add, [piece.squares() for piece in pieces])
+        found = sum((piece.squares() for piece in pieces), nothing)
         over = ~(found <= _SLACK * most.square()) & (factors > 0)
         if shrink is None or not bool(over.any()):
             break
@@ -328,7 +336,7 @@ def _pieces_of(given: Contribution, seeds: torch.Tensor, clipping_norm: float) -
     assert isinstance(given, Ghost)
     products = [use for use in given.uses if not use.is_lookup]
     lookups = [use for use in given.uses if use.is_lookup]
-    head = Matrix.of(products, seeds, clipping_norm) if products else None
+    head = Matrix.of(products, seeds, clipping_norm, bool(lookups)) if products else None
     table = Table.of(lookups, fine, head) if lookups else None
     return [piece for piece in (head, table) if piece is not None]
 

@@ -25,7 +25,8 @@ class TrainingPlan:
         rate: probability with which a unit (a record or a person) enters a step's batch, independently for each unit
             and step.
         steps: how many steps run, exactly; an empty batch is a step.
-        clipping_norm: C, the L2 bound on one example's gradient.
+        clipping_norm: C, the L2 bound on one example's gradient, from 1e-100 to 1e100: float64 holds the squares of its
+            smallest parts.
         noise_multiplier: noise standard deviation over the sensitivity C (1 + eta), rounding included; 0 marks a
             reference run, which is still clipped.
         divisor: the public constant that every noisy sum is divided by, such as rate * n_units.
@@ -48,8 +49,8 @@ class TrainingPlan:
     eta: float = 0.0
 
     def __post_init__(self) -> None:
-        validate.require_positive(rate=self.rate, steps=self.steps, clipping_norm=self.clipping_norm)
-        validate.require_positive(divisor=self.divisor, losses=self.losses)
+        validate.require_positive(rate=self.rate, steps=self.steps, divisor=self.divisor, losses=self.losses)
+        validate.require_in_range(1e-100, 1e100, clipping_norm=self.clipping_norm)
         validate.require_in_range(0.0, 1.0, rate=self.rate)
         validate.require_in_range(0.0, math.inf, noise_multiplier=self.noise_multiplier, eta=self.eta)
         validate.require_one_of(("joint", "separate"), clipping=self.clipping)

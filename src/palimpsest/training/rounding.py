@@ -1,7 +1,7 @@
 """Bounds on how far rounding may move a sum of clipped gradients: what is charged, and why it is enough.
 
-Whole sums lose nothing (`integers`). These bounds are for the float64 sums that serve where a machine fails the trial
-of bits with whole numbers.
+Whole sums lose nothing (`integers`). These bounds are for the float64 sums that serve elsewhere
+(`dpsgd.TrainQuery.choose_engine`).
 
 Theorem. Let each unit of privacy have a contribution that its own rows decide to the last bit: factors A, G of every
 layer's gradient A^T G (float32, or bfloat16 widened to it) and a clip factor c >= 0 with c |g| <= C, where |g| is the

@@ -4,8 +4,8 @@ A record (B, T, n) of float32 is multiplied by a factor of each token and rounde
 127, or of two digits to base 128. Which whole numbers an example gets depends on its own bits, its factors and its
 seed, and on nothing beside it. No order of addition changes an exact sum, and each is kept where it is exact:
 
-* a product of int8 in int32, which holds `MOST_TERMS` products of any two digits. A digit that is 0 throughout, as the
-  upper one of a batch mostly is, is left out;
+* a product of int8 in int32, which holds `MOST_TERMS` products of any two digits. An upper digit that is 0 throughout
+  is left out;
 * where a processor has no fast products of int8, of the same numbers in float32, which holds whole sums up to 2^24: as
   many products at a time as stay below that. Where these are too few, in float64;
 * all further sums in float64, which holds whole numbers up to 2^53.
@@ -14,6 +14,7 @@ Kernels for processors are compiled and release Python's lock, so that threads s
 same functions with torch.
 """
 
+import itertools
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,6 +33,7 @@ _SINGLE = 2.0**24  # whole numbers up to here are exact in float32
 _FEWEST = 64  # terms below which a product in float32 is cut so often that float64 is sooner done
 _BLOCK = 1 << 13  # rows or columns of a product at once
 _COPIED = 1 << 22  # numbers that are widened at once
+_TRIED = (2, 3, 17, 64, 200)  # rows, terms and columns of the products on trial
 _SHARE = 1 << 16  # numbers below which another thread costs more than it saves
 _PART = 1 << 12  # numbers that are added up before their sum is
 _kernel = njit(cache=True, error_model="numpy", nogil=True)
@@ -97,15 +99,15 @@ def _dot_grams(one: np.ndarray, other: np.ndarray, weights: np.ndarray, out: np.
         out[b, 0], out[b, 1] = total, size
 
 
-@njit(cache=True, error_model="numpy", nogil=True, fastmath={"reassoc"})
+@njit(cache=True, error_model="numpy", nogil=True, fastmath={"reassoc", "nsz"})
 def _square_rows(rows: np.ndarray, out: np.ndarray) -> None:  # pragma: no cover - compiled
     """Write the sum of squares of each row, whose order is left to the processor: parts of `_PART`, then their sums."""
     for i in range(rows.shape[0]):
         total = 0.0
         for start in range(0, rows.shape[1], _PART):
             part = 0.0
-            for j in range(start, min(start + _PART, rows.shape[1])):
-                part += np.float64(rows[i, j]) * np.float64(rows[i, j])
+            for number in rows[i, start : start + _PART]:
+                part += np.float64(number) * np.float64(number)
             total += part
         out[i] = total
 
@@ -212,12 +214,17 @@ class Whole:
         """Return the exact inner products of the tokens, (B, T, T), in int32, float32 or float64."""
         if not uses_int8(self.device):
             return _float_grams(self)
-        low, *rest = self.digits
-        if not rest or not bool(rest[0].any()):
+        low, *rest = self.used
+        if not rest:
             return _grams(low, low)
         high = rest[0]
         mixed = _grams(high, low).double()
         return BASE**2 * _grams(high, high).double() + _grams(low, low).double() + BASE * (mixed + mixed.mT)
+
+    @property
+    def used(self) -> tuple[torch.Tensor, ...]:
+        """The digits but an upper one that is 0 throughout, as it is where no number is above 63."""
+        return self.digits if self.top >= BASE / 2 else self.digits[:1]
 
     @property
     def device(self) -> str:
@@ -226,7 +233,7 @@ class Whole:
 
     def to(self, kind: torch.dtype) -> torch.Tensor:
         """Return the numbers themselves, (B, T, n), in float32 or float64: both hold them exactly."""
-        parts = [BASE**power * digit.to(kind) for power, digit in enumerate(self.digits)]
+        parts = [BASE**power * digit.to(kind) for power, digit in enumerate(self.used)]
         return parts[0] if len(parts) == 1 else parts[0] + parts[1]
 
     def examples(self, start: int, count: int) -> "Whole":
@@ -281,12 +288,11 @@ def _add_block(total: torch.Tensor, left: Whole, right: Whole, unit: float) -> N
         for a, b in _exact_parts(left, right):
             total.add_(a.T @ b, alpha=unit)
         return
-    for i, one in enumerate(left.digits):
-        for j, other in enumerate(right.digits):
-            if i + j == 0 or (bool(one.any()) and bool(other.any())):
-                parts = (digits.flatten(0, 1).split(MOST_TERMS) for digits in (one, other))
-                for a, b in zip(*parts, strict=True):
-                    total.add_(multiply(a.T, b), alpha=unit * BASE ** (i + j))
+    for i, one in enumerate(left.used):
+        for j, other in enumerate(right.used):
+            parts = (digits.flatten(0, 1).split(MOST_TERMS) for digits in (one, other))
+            for a, b in zip(*parts, strict=True):
+                total.add_(multiply(a.T, b), alpha=unit * BASE ** (i + j))
 
 
 def square_rows(rows: torch.Tensor) -> torch.Tensor:
@@ -359,18 +365,35 @@ def uses_int8(device: str) -> bool:
 
 
 def _fits(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Return whether the device has int8 products of this shape; CUDA wants more than 16 rows and multiples of 8."""
-    return left.device.type == "cpu" or (left.size(0) > 16 and not left.size(1) % 8 and not right.size(1) % 8)
+    """Return whether the device has int8 products of this shape; CUDA wants more than 16 rows and multiples of 8.
+
+    On a processor torch fails in silence, and leaves what was in memory, where a dimension of 1 has another stride than
+    it expects, as in a transposed row (pytorch issue 195066).
+    """
+    if left.device.type == "cpu":
+        return 1 not in (*left.shape, *right.shape)
+    return left.size(0) > 16 and not left.size(1) % 8 and not right.size(1) % 8
 
 
 @cache
 def _is_exact(device: str) -> bool:
-    """Try products of all pairs of extremes: some devices add pairs up in 16 bits, shifted to 0 to 255 too."""
-    pairs = torch.cartesian_prod(*[torch.tensor([-128, -127, 127], dtype=torch.int8)] * 2)
-    extremes = pairs.repeat(8, 64)[:64]
-    known = extremes.int() @ extremes.int().T
+    """Try products of extremes, of several shapes, laid out as `multiply` gets them.
+
+    Some devices add pairs up in 16 bits, shifted to 0 to 255 too, and which kernel serves depends on the shape.
+    """
+    extremes, generator = torch.tensor([-128, -127, 127], dtype=torch.int8), torch.Generator().manual_seed(0)
+    for rows, terms, columns in itertools.product(_TRIED, repeat=3):
+        sides = (torch.randint(3, (terms, size), generator=generator) for size in (rows, columns))
+        one, other = (extremes[side].to(device) for side in sides)
+        for a, b in ((one.T, other), (one.T.contiguous(), other.T.contiguous().T)):
+            if _fits(a, b) and not _is_product(a, b):
+                return False
+    return True
+
+
+def _is_product(left: torch.Tensor, right: torch.Tensor) -> bool:
     try:
-        return torch.equal(torch._int_mm(extremes.to(device), extremes.to(device).T).cpu(), known)  # noqa: SLF001
+        return torch.equal(torch._int_mm(left, right).long().cpu(), left.long().cpu() @ right.long().cpu())  # noqa: SLF001
     except (RuntimeError, NotImplementedError):
         return False
 

@@ -1,4 +1,4 @@
-"""What the commands and the interface for Python do: make a workspace, price it, run it, and read what it made.
+"""The work of the commands and of the interface for Python: make a workspace, price it, run it, and read what it made.
 
 * `before`: before a run: checks that cost nothing, and a person's word for a release or a second charge
 * `begin`: makes a workspace, from decisions and files

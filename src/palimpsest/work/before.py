@@ -167,14 +167,14 @@ def check_budget(context: Context, spending: "Sequence[Priced]", *, anyway: bool
     for item in spending:
         if not item.plan.feasible:
             raise ParamsError(
-                f"{item.name}: {' '.join(item.plan.notes)}.", "Change its settings, or take it out of run."
+                f"{item.name}: {'; '.join(item.plan.notes)}.", "Change its settings, or take it out of run."
             )
     charges = context.ledger.charges(context.asset.name)
     unpaid = [item for item in spending if item.purpose == "release" and not is_paid(context, item, charges)]
     for item in () if anyway else unpaid:
         if item.plan.lost:
             raise ParamsError(
-                f"{item.name} would pay for noise: {' '.join(item.plan.told)}.",
+                f"{item.name} would pay for noise: {'; '.join(item.plan.told)}.",
                 "Nothing was charged and no row was read. To do it all the same, add --anyway to this command.",
             )
     variants = [item for item in unpaid if not may_be_paid(context, item, charges)]

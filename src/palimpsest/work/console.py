@@ -71,7 +71,7 @@ def _one_line(heading: str, cell: str) -> str:
     words = " ".join(cell.split())
     if not words.strip("–() "):
         return ""
-    return f"{' '.join(heading.split())} {words}" if words[:1].isdigit() or words[:1] == "∞" else words
+    return f"{' '.join(heading.split())} {words}" if words.lstrip("+-")[:1].isdigit() or words[0] == "∞" else words
 
 
 def _escape(text: str) -> str:

@@ -1,4 +1,4 @@
-"""What a run left: the final table, the pages, the scores and comparisons, and the rows."""
+"""Reads what a run left: the final table, the pages, the scores and comparisons, and the rows."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""What a run, or a grid of variants, would do and cost, and how long it may take, before anything is bought."""
+"""Plans of a run or of a grid of variants: what it would do and cost, and how long it may take, before it is bought."""
 
 import math
 import os

@@ -21,7 +21,7 @@ from palimpsest.graph.stage import NAME
 from palimpsest.graph.stages import STAGES
 from palimpsest.graph.state import State
 from palimpsest.params.file import FILE
-from palimpsest.params.load import override_values
+from palimpsest.params.load import override_values, read_written
 from palimpsest.privacy.shown import up
 from palimpsest.report.release import word
 from palimpsest.work import repro
@@ -208,6 +208,7 @@ def run_workspace(
     Raises:
         PalimpsestError: found by the checks, before any stage starts and before any charge.
     """
+    read_written(workspace)  # where there is no workspace, no lock is made either
     with hold_workspace(workspace) as lock:
         context = check_workspace(workspace, targets)
         forget_failed(workspace)

@@ -68,7 +68,7 @@ class InContextAnswers(PlainFile):
 
     @property
     def note(self) -> str:
-        """What the answers are worth, in a sentence."""
+        """Return what the answers are worth, in a sentence."""
         return _JUDGES if self.judges else _CANNOT_JUDGE
 
 

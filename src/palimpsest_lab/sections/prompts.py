@@ -1,4 +1,4 @@
-"""What a judge's answers behind one row give away: the densities of members and of others, and the control."""
+"""A section on what a judge's answers behind one row give away: densities of members and of others, and the control."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

@@ -108,7 +108,7 @@ class Discriminator:
 
     @cached_property
     def _tried(self) -> dict[type, bool]:
-        """What trials of engines found here: `assumptions` tries them, and `ask` need not again."""
+        """Findings of the trials of engines: `assumptions` makes them, and `ask` need not again."""
         return {}
 
     def _training_query(self, model: ConditionalLm, noise: float, encode: Encode | None) -> TrainQuery:

@@ -95,7 +95,7 @@ class DpLm:
 
     @cached_property
     def _tried(self) -> dict[type, bool]:
-        """What trials of engines found here: `assumptions` tries them, and `ask` need not again."""
+        """Findings of the trials of engines: `assumptions` makes them, and `ask` need not again."""
         return {}
 
     def _training_query(self, noise: float) -> tuple[TrainQuery, PreTrainedTokenizerBase]:

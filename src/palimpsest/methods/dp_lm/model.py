@@ -79,6 +79,7 @@ class DiscriminatorHead(nn.Module):
         self.net = nn.Sequential(first, *rest)
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
+        """Return the logits over labels (..., labels) of features (..., inputs)."""
         return self.net(features)
 
 

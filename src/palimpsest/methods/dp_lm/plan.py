@@ -8,7 +8,9 @@ from dp_accounting.dp_event import ComposedDpEvent, DpEvent
 from palimpsest.errors import ParamsError
 from palimpsest.methods.dp_lm.settings import DiscriminatorTrain, DpLmTrain, DpSgd
 from palimpsest.methods.shared.base import Budget, Plan
+from palimpsest.methods.shared.foretell import Foretold, foretell_judge, foretell_model
 from palimpsest.methods.shared.shares import note_counts, planned_histogram, planned_query, require_prior, whole_rho
+from palimpsest.models.words import BARE
 from palimpsest.privacy.accounting import calibrate_noise, epsilon
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.queries import LabelHistogram
@@ -37,12 +39,24 @@ def plan(settings: DpLmTrain, schema: PublicSchema, budget: Budget) -> Plan:
             budget.epsilon,
             budget.delta,
         )
-    numbers = _plan_numbers(plan_language_model(settings, schema, noise))
+    training = plan_language_model(settings, schema, noise)
+    numbers = _plan_numbers(training)
     if histogram is not None:
         numbers["histogram_sigma"] = histogram.sigma
     asked = _queries(settings, schema, histogram, noise)
     told = (*notes(settings, schema, budget, noise), *note_counts(histogram, schema))
-    return Plan("dp_lm", budget, asked, numbers, notes=told)
+    return Plan("dp_lm", budget, asked, numbers, notes=told, foretold=_foretell(settings, schema, training))
+
+
+def _foretell(settings: DpLmTrain, schema: PublicSchema, training: TrainingPlan) -> tuple[Foretold, ...]:
+    """Foretell only what was measured: a model that learns texts behind bare labels, and nothing besides."""
+    more = settings.lora_rank or settings.soft_prompt or settings.discriminator_weight or settings.prompt != BARE
+    return () if more or len(schema.label_names) < 2 else foretell_model(schema, _signal(training))
+
+
+def _signal(plan: TrainingPlan) -> float:
+    """Return the sum of all steps over its noise, where clipped gradients are all alike: it grows as the root of T."""
+    return math.sqrt(plan.steps) * plan.divisor / plan.noise_multiplier if plan.noise_multiplier else math.inf
 
 
 def notes(settings: DpLmTrain, schema: PublicSchema, budget: Budget, noise: float) -> Iterator[str]:
@@ -66,7 +80,8 @@ def plan_discriminator(settings: DiscriminatorTrain, schema: PublicSchema, budge
     noise = 0.0 if math.isinf(budget.epsilon) else _noise(settings, schema, budget, before)
     training = training_plan(settings, schema, noise)
     query = _planned_training(DISCRIMINATOR, training)
-    return Plan("dp_lm", budget, (query,), _plan_numbers(training))
+    told = (foretell_judge(schema, _signal(training)),) if settings.reads == "encoder" else ()
+    return Plan("dp_lm", budget, (query,), _plan_numbers(training), foretold=told)
 
 
 def _noise(settings: DiscriminatorTrain, schema: PublicSchema, budget: Budget, before: DpEvent) -> float:

@@ -17,7 +17,8 @@ Epochs = Annotated[float, Field(gt=0, allow_inf_nan=False, description="Expected
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False, description="Peak learning rate of DP-AdamW.")]
 WarmUp = Annotated[float, Field(ge=0, lt=1, description="Share of the steps in which the learning rate rises.")]
 Norm = Annotated[
-    float, Field(gt=0, allow_inf_nan=False, description="Largest L2 norm of what one unit of privacy adds, C.")
+    float,
+    Field(ge=1e-100, le=1e100, allow_inf_nan=False, description="Largest L2 norm of what one unit of privacy adds, C."),
 ]
 MicroBatch = Annotated[int, Field(ge=1, description="Rows whose gradients are in memory at once; always that many.")]
 Batch = Annotated[
@@ -28,7 +29,7 @@ _TWELFTH = "about a twelfth of the units of privacy: a power of two from 16 to 1
 
 
 class DpSgd(Settings):
-    """What every training with DP-SGD is told. What has no default here has one for each model that is trained."""
+    """Settings of every training with DP-SGD. A key without a default here has one for each model that is trained."""
 
     epochs: Epochs
     batch: Batch

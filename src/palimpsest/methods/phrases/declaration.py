@@ -24,7 +24,7 @@ from palimpsest.settings import Settings
 
 
 class PhrasesPrompt(Settings):
-    """What a text is written behind; a template may name {label}, {description}, {separator} and {end}."""
+    """The prompt that a text is written behind; a template may name {label}, {description}, {separator} and {end}."""
 
     about: str = "{label}{separator}{phrases}{separator}"
     """With phrases of its label: names {phrases} once."""

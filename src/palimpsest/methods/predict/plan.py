@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from palimpsest.errors import ParamsError
 from palimpsest.methods.predict.settings import PredictSettings
 from palimpsest.methods.shared.base import Budget, Plan
+from palimpsest.methods.shared.foretell import foretell_written
 from palimpsest.methods.shared.means import planned_means
 from palimpsest.methods.shared.shares import (
     divide_total,
@@ -90,7 +91,8 @@ def plan(settings: PredictSettings, schema: PublicSchema, budget: Budget) -> Pla
         *_explain_too_few(settings, schema, budget),
         *note_counts(costs.histogram, schema),
     )
-    return Plan("predict", budget, queries, numbers, notes=told)
+    foretold = () if costs.means is None else (foretell_written(schema, costs.means),)
+    return Plan("predict", budget, queries, numbers, notes=told, foretold=foretold)
 
 
 def costs_of(settings: PredictSettings, schema: PublicSchema, budget: Budget) -> PredictCosts:

@@ -28,7 +28,7 @@ _FEWEST_ROUNDED = 24  # of an expected number below it twice as many are no rari
 
 
 class Prompt(Settings):
-    """What the language model reads; a template may name {label}, {description}, {separator} and {end}."""
+    """The prompts that the language model reads; a template may name {label}, {description}, {separator} and {end}."""
 
     private: str = Field(default="{label}{separator}{text}{separator}", min_length=1)
     """Around one record: names {text} once."""

@@ -17,7 +17,7 @@ from palimpsest.settings import Settings
 
 
 class AttributeSettings(Settings):
-    """What sentences may say of one matter: a public list of values, or a pattern for values that nobody listed."""
+    """One matter that sentences may state: a public list of values, or a pattern for values that nobody listed."""
 
     values: Mapping[str, tuple[str, ...]] = {}
     """Public values, each with other words for it; write these in one order for all values."""

@@ -1,4 +1,4 @@
-"""What methods share: none of it knows a method.
+"""Parts that methods share: none of them knows a method.
 
 * `base`: shared by all methods: a plan that costs nothing, a fit that spends, and rows that are free
 * `filters`: the filters that settings name: free post-processing of written texts

@@ -63,7 +63,7 @@ class Plan:
 
     @property
     def told(self) -> tuple[str, ...]:
-        """What a person is told of this plan, in sentences; nothing is foretold where there is no noise."""
+        """Sentences about this plan for a person to read; nothing is foretold where there is no noise."""
         return (*(one.describe() for one in self.foretold if math.isfinite(one.ratio)), *self.notes)
 
     @property

@@ -1,7 +1,7 @@
 """Foretells from public numbers alone whether private rows can say more than the noise on them."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from palimpsest.records.schema import PublicSchema
@@ -10,6 +10,9 @@ Word: TypeAlias = Literal["good", "weak", "lost"]
 
 # The ratio from which the word is good, and that below which it is lost: measured in docs/sizing.md.
 _MEANS, _VOTES = (12.0, 5.0), (1.0, 0.1)
+_WRITTEN = (70.0, 5.0)  # of class means that choose among the few texts of private prediction
+_JUDGE, _MODEL = (120.0, 15.0), (math.inf, 15.0)  # a language model alone was good nowhere
+_MEASURED = 100.0  # the largest ratio of one
 
 
 @dataclass(frozen=True)
@@ -64,9 +67,34 @@ def foretell_means(schema: PublicSchema, sigma: float) -> Foretold:
     return Foretold(what, units / labels / noise if noise else math.inf, *_MEANS)
 
 
+def foretell_written(schema: PublicSchema, sigma: float) -> Foretold:
+    """Foretell what noisy class means say where they choose among texts of private prediction, which are few."""
+    return replace(foretell_means(schema, sigma), good=_WRITTEN[0], lost=_WRITTEN[1])
+
+
 def foretell_votes(each: float, sigma: float) -> Foretold:
     """Foretell what noisy votes say of a candidate that gets `each` of them, as an average one does."""
     return Foretold("votes of an average candidate, over their noise", each / sigma if sigma else math.inf, *_VOTES)
+
+
+def foretell_model(schema: PublicSchema, signal: float) -> tuple[Foretold, ...]:
+    """Foretell what a language model's noisy gradients say of a label; nothing beyond the ratios that were measured.
+
+    `signal` is the sum of all steps over its noise, where the gradients of all records are alike.
+    """
+    told = _foretell_training(schema, signal, "language model", _MODEL)
+    return (told,) if told.ratio <= _MEASURED else ()
+
+
+def foretell_judge(schema: PublicSchema, signal: float) -> Foretold:
+    """Foretell what a judge's noisy gradients say of a label; see `foretell_model`."""
+    return _foretell_training(schema, signal, "judge", _JUDGE)
+
+
+def _foretell_training(schema: PublicSchema, signal: float, what: str, words: tuple[float, float]) -> Foretold:
+    labels = len(schema.label_names)
+    told = f"gradients of a label of {schema.n_units / labels:,.0f} {schema.unit}s, over the noise on the {what}"
+    return Foretold(told, signal / labels, *words)
 
 
 def _round(ratio: float) -> str:

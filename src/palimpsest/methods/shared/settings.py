@@ -111,7 +111,7 @@ VotesEach = Annotated[
 
 
 class Counted(Settings):
-    """What every method that chooses rows label by label is told."""
+    """Settings of every method that chooses rows label by label."""
 
     rows: Rows = 1000
     label_counts: LabelCounts = "noisy"
@@ -129,7 +129,7 @@ class ClassMeansSettings(Settings):
 
 
 class InRounds(Counted):
-    """What every method in rounds of votes is told."""
+    """Settings of every method in rounds of votes."""
 
     rounds: int = Field(default=4, ge=1, description="Rounds of votes, T.")
     class_means: Annotated[ClassMeansSettings | None, WITH_LABELS]

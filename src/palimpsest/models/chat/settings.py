@@ -53,7 +53,7 @@ def is_english(language: str) -> bool:
 
 
 class Prompts(Settings):
-    """What an instruction-following model is told. Templates may name what is listed; a brace is written twice."""
+    """The prompts of an instruction-following model. Templates may name what is listed; a brace is written twice."""
 
     system: str | None = Field(default=_SYSTEM, description="System message; null for none.")
     random: str = Field(default=_RANDOM, min_length=1)
@@ -170,7 +170,7 @@ class LocalChatSettings(_Instructed):
 
 
 class Price(Settings):
-    """What tokens cost, and how much may be spent."""
+    """The price of tokens, and how much may be spent."""
 
     read: float = Field(default=0.0, ge=0, description="Price of a million tokens read.")
     written: float = Field(default=0.0, ge=0, description="Price of a million tokens written.")
@@ -178,7 +178,7 @@ class Price(Settings):
     """Most that one variant may cost over all its runs, in the same currency; null: no limit."""
 
     def cost(self, read: float, written: float) -> float:
-        """What so many tokens cost.
+        """Return the cost of so many tokens.
 
         >>> Price(read=1.0, written=4.0).cost(1_000_000, 500_000)
         3.0

@@ -1,6 +1,7 @@
 """Checks a release on any machine, without its workspace, its ledger or a network."""
 
 import os
+import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -121,7 +122,9 @@ def verify_release(path: Path, key: str | None = None) -> Checked:
 
 def _read_pin(key: str) -> Ed25519PublicKey | str:
     if not Path(key).is_file():
-        return key if key.startswith("SHA256:") else f"SHA256:{key}"
+        if not re.fullmatch(r"(SHA256:)?[0-9a-f]{64}", key, re.IGNORECASE):
+            raise DataError(f"--key is {key!r}, which is no file and no fingerprint.", "Give one of them.")
+        return key if key.upper().startswith("SHA256:") else f"SHA256:{key}"
     return load_public(_read(Path(key), _MOST_KEY))
 
 
@@ -217,7 +220,7 @@ def total_check(path: Path) -> Check:
 
 
 def _unproved_total(path: Path) -> Iterator[str]:
-    """What a release made before totals had milestones called its total and did not prove."""
+    """Yield a problem where a release from before milestones calls its total proved, which it was not."""
     statement, books = read_json(path / bundle.STATEMENT), read_json(path / bundle.LEDGER)
     if statement["statement_version"] in _STOOD_FOR_PROVED and books["asset"].get("filter") == "gdp":
         highest = max(cap.epsilon for cap in caps_of(books))

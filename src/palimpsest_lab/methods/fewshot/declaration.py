@@ -16,7 +16,7 @@ from palimpsest.settings import Settings
 
 
 class FewShotPrompt(Settings):
-    """What the language model reads: a head, then some records; {separator} and {end} may be used."""
+    """The prompt that the language model reads: a head, then some records; {separator} and {end} may be used."""
 
     head: str = Field(default="{label}{separator}", min_length=1)
     """Before the records; may name {label} and {description}."""
