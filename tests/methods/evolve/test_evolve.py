@@ -91,8 +91,11 @@ def test_a_plan_tells_public_numbers() -> None:
 
 
 def test_notes_say_what_cannot_work() -> None:
-    (note,) = plan_of(Budget(0.5, 1e-3)).notes
-    assert "raise votes.neighbours" in note
+    (note,) = plan_of(Budget(1.0, 1e-3)).notes
+    assert "raise votes.neighbours towards" in note
+    (note,) = plan_of(Budget(0.01, 1e-3)).notes
+    assert "neighbours" not in note, "there are not so many candidates"
+    assert "ask for fewer rows" in note
     assert plan_of(Budget(50.0, 1e-3)).notes == ()
     assert "every round votes for the same texts" in plan_of(Budget(50.0, 1e-3), expand=1).notes[-1]
 

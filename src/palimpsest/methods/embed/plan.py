@@ -8,7 +8,15 @@ from dp_accounting.dp_event import DpEvent, SelfComposedDpEvent
 
 from palimpsest.methods.embed.settings import EmbedSettings, GaussianHistogram, LimitedDomainSettings
 from palimpsest.methods.shared.base import Budget, Plan
-from palimpsest.methods.shared.rounds import FAINT, MARGIN, RoundCosts, gaussian_costs, planned_rounds, require_fit
+from palimpsest.methods.shared.rounds import (
+    FAINT,
+    MARGIN,
+    RoundCosts,
+    advise_neighbours,
+    gaussian_costs,
+    planned_rounds,
+    require_fit,
+)
 from palimpsest.methods.shared.shares import gaussian, note_counts, planned_histogram, whole_rho
 from palimpsest.privacy import limited_domain
 from palimpsest.privacy.accounting import gdp_sigma
@@ -138,13 +146,14 @@ def notes(settings: EmbedSettings, schema: PublicSchema, budget: Budget, costs: 
         if each < _gap(costs):
             yield _explain_wide_gap(settings, selection, schema, budget, costs)
     elif each < FAINT * costs.votes:
-        wanted = math.ceil(selection.neighbours * (costs.votes / each) ** 2)
+        short = costs.votes / each
+        more = advise_neighbours("selection.neighbours", selection.neighbours, short, _candidates(settings))
         most = _most_candidates(schema, costs.votes, selection.neighbours)
         rounds = most_rounds(settings.rounds, each, costs.votes)
         fewer = f", or in at most {rounds} rounds" if rounds else ""
         yield (
-            f"an average candidate gets {each:.2g} votes and noise of {costs.votes:.3g}: raise selection.neighbours "
-            f"towards {wanted}, or vote for at most {most} candidates of a label (start, offspring){fewer}"
+            f"an average candidate gets {each:.2g} votes and noise of {costs.votes:.3g}: {more}vote for at "
+            f"most {most} candidates of a label (start, offspring){fewer}"
         )
 
 

@@ -10,6 +10,7 @@ from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.shared.rounds import (
     FAINT,
     RoundCosts,
+    advise_neighbours,
     gaussian_costs,
     planned_rounds,
     require_fit,
@@ -98,10 +99,11 @@ def notes(settings: EvolveSettings, schema: PublicSchema, sigma: float) -> Itera
     """Yield notes for the user, before anything is spent."""
     each = _votes_each(settings, schema)
     if each < FAINT * sigma:
-        wanted = math.ceil(settings.votes.neighbours * (sigma / each) ** 2)
+        candidates = settings.rows * settings.expand / max(1, len(schema.label_names))
+        more = advise_neighbours("votes.neighbours", settings.votes.neighbours, sigma / each, candidates)
         yield (
-            f"an average candidate gets {each:.2g} votes and noise of {sigma:.3g}: raise votes.neighbours "
-            f"towards {wanted}, or ask for fewer rows, fewer rounds or a smaller expand; class_means needs far less"
+            f"an average candidate gets {each:.2g} votes and noise of {sigma:.3g}: {more}ask for fewer rows, fewer "
+            "rounds or a smaller expand; class_means needs far less"
         )
     if settings.expand == 1 and settings.rounds > 1:
         yield "expand 1 makes no variations: every round votes for the same texts"

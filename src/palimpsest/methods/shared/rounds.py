@@ -113,6 +113,18 @@ def gaussian_costs(settings: InRounds, schema: PublicSchema, budget: Budget) -> 
     return RoundCosts(histogram, means, calibrate_noise(composed, budget.epsilon, budget.delta))
 
 
+def advise_neighbours(key: str, neighbours: int, short: float, candidates: float) -> str:
+    """Return the advice to vote for more neighbours; empty where that would be most of a label's candidates.
+
+    Args:
+        key: the setting's name.
+        neighbours: as it is.
+        short: how many times the votes would have to be as many.
+    """
+    wanted = math.ceil(neighbours * short**2)
+    return f"raise {key} towards {wanted}, or " if wanted <= candidates / 2 else ""
+
+
 def planned_rounds(event: DpEvent, rounds: int, own_delta: float = 0.0) -> PlannedQuery:
     """Return the planned query of so many rounds of votes, whose total cost is `event`."""
     return PlannedQuery(ROUNDS, event, rounds, own_delta=own_delta, versions=versions_of(ROUNDS))
