@@ -23,7 +23,7 @@ demo-full: $(DEMO)  ## the same with more of everything, as docs/results/demo.md
 	$(BIN)/python -m tools.demo_full
 
 test: $(TEST) style  ## everything CI checks; types are one of the tests, beside the others
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadgroup  # a third worker makes more fixtures than it runs tests; code is compiled once
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist loadgroup  # on two cores: a worker waits for its processes, a server or a browser much of the time; code is compiled once
 
 test-slow: $(TEST)  ## evidence for a release: wheel, notebooks, the commands of every page; goes on where it stopped
 	$(BIN)/python -m pytest -m slow --stepwise
@@ -50,7 +50,7 @@ twins: $(TEST)  ## before a release of palimpsest: attack every method end to en
 
 coverage: $(TEST)  ## which lines the tests run, those of the stages' own processes among them
 	$(BIN)/python -m coverage erase
-	$(BIN)/python -m coverage run -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m coverage run -m pytest -n 3 --dist loadgroup
 	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python -m coverage report --skip-covered --sort=miss
 
