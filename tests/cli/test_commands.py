@@ -622,9 +622,9 @@ def run_python(code: str, place: Place) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_number_in_a_pipe_bears_its_heading_whatever_its_sign(capsys: pytest.CaptureFixture[str]) -> None:
-    cells = ["select3", "-16%\n(-400 to 53%)", "+6.11", "7", "∞", "–"]
+    cells = ["select3", "-16%\n(-400 to 53%)", "\N{MINUS SIGN}6.11", "7", "∞", "–"]
     show(Console(force_terminal=False), Rows("", ("variant", "gain over\ntext", "a", "b", "c", "d"), [cells]))
-    assert capsys.readouterr().out == "select3  gain over text -16% (-400 to 53%)  a +6.11  b 7  c ∞\n"
+    assert capsys.readouterr().out == "select3  gain over text -16% (-400 to 53%)  a \N{MINUS SIGN}6.11  b 7  c ∞\n"
 
 
 @pytest.mark.parametrize("group", [(), ("ledger",), ("keys",)])

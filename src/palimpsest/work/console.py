@@ -71,7 +71,8 @@ def _one_line(heading: str, cell: str) -> str:
     words = " ".join(cell.split())
     if not words.strip("–() "):
         return ""
-    return f"{' '.join(heading.split())} {words}" if words.lstrip("+-")[:1].isdigit() or words[0] == "∞" else words
+    number = words.lstrip("+-\N{MINUS SIGN}")[:1].isdigit() or words[0] == "∞"
+    return f"{' '.join(heading.split())} {words}" if number else words
 
 
 def _escape(text: str) -> str:
