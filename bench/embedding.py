@@ -29,7 +29,7 @@ import numpy as np
 
 from bench.decoder import sentences
 from bench.evolution import EVALUATORS, Bench, public_only, records
-from bench.evolution_rounds import NONE, SEED, Answering, Encoding
+from bench.evolution_rounds import NONE, SEED, Answering
 from bench.real_data import TASKS
 from palimpsest.audit.rounds import audit_rounds
 from palimpsest.files import write_json
@@ -59,6 +59,7 @@ from palimpsest_lab.methods.custext.fit import plan as plan_custext
 from palimpsest_lab.methods.sentdp.declaration import SentDpSettings
 from palimpsest_lab.methods.sentdp.fit import SentDp
 from palimpsest_lab.methods.sentdp.fit import plan as plan_sentdp
+from tests.methods.encoders import Encoding
 
 QUESTIONS = {
     "abbreviation": "A question that asks what an abbreviation stands for.",

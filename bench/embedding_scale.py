@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bench.evolution_rounds import NONE, Counting, Encoding, Noised
+from bench.evolution_rounds import NONE, Counting, Noised
 from bench.evolution_scale import CENTRES, around
 from palimpsest.methods.embed.fit import Embed
 from palimpsest.methods.embed.plan import plan as planned
@@ -34,6 +34,7 @@ from palimpsest.privacy.nearest import find_nearest
 from palimpsest.privacy.query import Query, is_stepped
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.records.schema import PublicSchema, default_delta
+from tests.methods.encoders import Encoding
 
 DECODE = DecodeSettings(samples=4, corrections=0, temperature=0.7, top_p=0.95, max_tokens=32, batch=256)
 

@@ -31,7 +31,6 @@ from palimpsest.methods.evolve.fit import CorpusAuthor, Evolve
 from palimpsest.methods.evolve.plan import plan as planned
 from palimpsest.methods.shared.base import Budget
 from palimpsest.methods.shared.settings import TextFilters, Votes
-from palimpsest.methods.shared.tools import Encode
 from palimpsest.models.encoder import Encoder
 from palimpsest.models.sources import resolve_encoder
 from palimpsest.models.vectors import KeptVectors
@@ -39,6 +38,7 @@ from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.query import Query, is_stepped
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.records.vouched import fingerprint_of
+from tests.methods.encoders import Encoding
 
 SEED = 7
 NONE = TextFilters(chain=(), min_words=0, max_words=None, similarity=0.9, quantile=0.95, threshold=0.5)
@@ -56,16 +56,6 @@ class Counting:
 
     def begin(self, steps: int) -> None:
         self.begun += steps
-
-
-@dataclass(frozen=True)
-class Encoding:
-    """An encoder as methods are handed one: for private and for other texts, without a memory on disk."""
-
-    rows: Encode
-    others: Encode
-    dimension: int
-    fingerprint: str = "bench"
 
 
 class Answering(Noised):

@@ -36,8 +36,8 @@ from typing import Any
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
+from bench.evolution_rounds import Answering
 from bench.foretold import POOL, TEST
-from bench.prediction import Meter
 from palimpsest.files import atomic_path
 from palimpsest.methods.dp_lm.discriminator import Discriminator
 from palimpsest.methods.dp_lm.fit import DpLm
@@ -58,8 +58,6 @@ from palimpsest.models.encoder import Encoder, assign_nearest, neighbours
 from palimpsest.models.lm import learn_prompts
 from palimpsest.models.settings import PromptWarmUp, Similar
 from palimpsest.models.sources import resolve_encoder
-from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.query import Query, is_stepped
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema, default_delta
@@ -204,19 +202,6 @@ class DataSet:
         return float(np.mean(found == np.array([row.label for row in asked])))
 
 
-@dataclass(frozen=True)
-class Noised:
-    """Answers queries from rows at hand: a bench has no ledger."""
-
-    rows: Sequence[PrivateRow]
-
-    def ask(self, query: Query) -> Any:
-        if not is_stepped(query):
-            return query.run(self.rows, NoiseSource())
-        stepped: Any = query
-        return stepped.run_steps(self.rows, NoiseSource(), Meter(stepped.steps))
-
-
 Told = dict[str, tuple[Plan | None, list[Record]]]
 
 
@@ -229,7 +214,7 @@ def predict(data: DataSet, records: int, epsilon: float, rows: list[PrivateRow])
     )  # fmt: skip
     plan = plan_prediction(own, schema, Budget(epsilon, default_delta(schema.n_units)))
     fit = Predict(own, schema, plan, data.reader, bytes(range(32)), None, refuse_perplexity, data.encode)
-    answer = fit.ask(Noised(rows))
+    answer = fit.ask(Answering(rows))
     written = answer.made(own.filters, refuse_perplexity, None, None).rows
     return {"chosen": (plan, list(fit.made(answer).rows)), "written": (None, list(written))}
 
@@ -237,7 +222,7 @@ def predict(data: DataSet, records: int, epsilon: float, rows: list[PrivateRow])
 def train(data: DataSet, records: int, epsilon: float, rows: list[PrivateRow]) -> Told:
     """Train a language model and then a judge, and draw without and with it."""
     own, plan = plan_alone(data, records, epsilon)
-    fitted = DpLm(own, data.schema(records), plan, data.base, SEED, None).ask(Noised(rows))
+    fitted = DpLm(own, data.schema(records), plan, data.base, SEED, None).ask(Answering(rows))
     plain = {"plain": (plan, draw_rows(data, fitted, "plain", 1))}
     return plain | judge_texts(data, records, epsilon, rows, fitted)
 
@@ -260,7 +245,7 @@ def judge_texts(data: DataSet, records: int, epsilon: float, rows: list[PrivateR
     own = filled(DiscriminatorTrain, schema, max_tokens=TOKENS)
     before = plan_alone(data, records, epsilon)[1].event
     plan = plan_discriminator(own, schema, Budget(epsilon, default_delta(schema.n_units)), before)
-    judged = Discriminator(own, schema, plan, writer, SEED, data.encode, None).ask(Noised(rows))
+    judged = Discriminator(own, schema, plan, writer, SEED, data.encode, None).ask(Answering(rows))
     return {"filter": (plan, draw_rows(data, judged, "filter", 4))}
 
 

@@ -77,8 +77,8 @@ def survey(workspace: Path, facts: Facts, read: Callable[[Path], Any] | None = N
     return [look.examine(stages[name]) for name in _sort_upstream_first(_find_needs(list(stages.values())))]
 
 
-def list_needs(workspace: Path, read: Callable[[Path], Any] | None = None) -> dict[str, set[str]]:
-    """Return stage -> the stages that write what it reads, each stage after those.
+def list_stages(workspace: Path, read: Callable[[Path], Any] | None = None) -> list[str]:
+    """Return the names of the stages of dvc.yaml, each after those it needs.
 
     Args:
         workspace: the folder with dvc.yaml.
@@ -87,8 +87,7 @@ def list_needs(workspace: Path, read: Callable[[Path], Any] | None = None) -> di
     Raises:
         ParamsError: a name in dvc.yaml stands for nothing.
     """
-    needs = _find_needs(_read_stages(workspace, read or read_yaml))
-    return {name: needs[name] for name in _sort_upstream_first(needs)}
+    return _sort_upstream_first(_find_needs(_read_stages(workspace, read or read_yaml)))
 
 
 def _read_stages(workspace: Path, read: Callable[[Path], Any]) -> list[Repetition]:

@@ -17,7 +17,7 @@ from palimpsest.errors import DataError, LedgerError, ModelError, ParamsError
 from palimpsest.files import close_workspace, make_folder, read_json, write_text
 from palimpsest.graph import closure
 from palimpsest.graph import render as graph
-from palimpsest.graph.state import Standing, list_needs, read_yaml, survey
+from palimpsest.graph.state import Standing, list_stages, read_yaml, survey
 from palimpsest.models.sources import embedded_folder
 from palimpsest.params.file import RESOLVED
 from palimpsest.params.load import ledger_url, load, read, render_params
@@ -293,27 +293,26 @@ def _paths(entry: Mapping[str, Mapping[str, str]]) -> set[str]:
 def find_upstream(workspace: Path, targets: Sequence[str]) -> set[str]:
     """Return the names of the stages that `dvc repro` of these targets may run: themselves, and all that they need.
 
-    If a target is not a stage's whole name (a group, an output's path), it may be any stage, so all are returned.
+    DVC is asked, because a stage of another dvc.yaml may stand between two of ours. If a target is not a stage's whole
+    name (a group, an output's path), it may be any stage, so all are returned.
     """
-    needs, found, left = _needs(workspace), set[str](), list(targets)
-    if not needs.keys() >= set(targets):
-        return set(needs)
-    while left:
-        if (name := left.pop()) not in found:
-            found.add(name)
-            left += needs[name]
-    return found
+    import networkx
+
+    with _repo(workspace) as repo:
+        graph = repo.index.graph
+        named = {stage.name: stage for stage in graph if not stage.is_data_source}
+        if not set(targets) <= named.keys():
+            return set(named)
+        found = {named[target] for target in targets}
+        found |= {need for stage in list(found) for need in networkx.descendants(graph, stage)}
+    return {stage.name for stage in found if not stage.is_data_source}
 
 
 def stage_names(workspace: Path) -> list[str]:
-    """Return the names of all stages, each after those it needs."""
-    return list(_needs(workspace))
-
-
-def _needs(workspace: Path) -> dict[str, set[str]]:
+    """Return the names of all stages of the graph that palimpsest writes, each after those it needs."""
     if not (workspace / GRAPH).is_file():
         raise _no_workspace(workspace)
-    return list_needs(workspace, partial(_read_kept, workspace))
+    return list_stages(workspace, partial(_read_kept, workspace))
 
 
 def _sort_upstream_first(graph):  # type: ignore[no-untyped-def]

@@ -12,7 +12,7 @@ Word: TypeAlias = Literal["good", "weak", "lost"]
 _MEANS, _VOTES = (12.0, 5.0), (1.0, 0.1)
 _WRITTEN = (70.0, 5.0)  # of class means that choose among the few texts of private prediction
 _JUDGE, _MODEL = (120.0, 15.0), (math.inf, 15.0)  # a language model alone was good nowhere
-_MEASURED = 100.0  # the largest ratio of one
+_MEASURED = 100.0  # the largest ratio at which one was measured
 
 
 @dataclass(frozen=True)

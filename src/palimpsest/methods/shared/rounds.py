@@ -119,7 +119,8 @@ def advise_neighbours(key: str, neighbours: int, short: float, candidates: float
     Args:
         key: the setting's name.
         neighbours: as it is.
-        short: how many times the votes would have to be as many.
+        short: how many times as many votes an average candidate would need.
+        candidates: of a label.
     """
     wanted = math.ceil(neighbours * short**2)
     return f"raise {key} towards {wanted}, or " if wanted <= candidates / 2 else ""
