@@ -23,6 +23,12 @@ def test_a_folder_s_page_names_whatever_comes_there(folder: Path) -> None:
     assert set(re.findall(r"^\| `([^`]+?)/?` \|", page, flags=re.MULTILINE)) == wanted
 
 
+def test_the_first_page_has_both_commands_of_a_clone() -> None:
+    code = [block.code for block in blocks(ROOT / "README.md") if block.language == "bash"]
+    for command in ("make demo", "make test"):
+        assert any(re.search(rf"^{command}\b", each, re.MULTILINE) for each in code), command
+
+
 @pytest.mark.parametrize("page", ["library.md"])
 def test_every_block_of_a_page_runs(page: str) -> None:
     """One after the other, as a reader would."""
