@@ -53,7 +53,7 @@ def run() -> None:
         public=public,
     )
     for part in ("train", "holdout", "test"):
-        write_split(PRIVATE / f"{part}.parquet", getattr(done.split, part))
+        write_split(PRIVATE / f"{part}.parquet", getattr(done.split, part), fields=bool(params.dataset.fields))
     write_json(ROWS_REPORT, done.report)
     manifest = {"zone": Zone.PRIVATE, "fingerprint": fingerprint(done.split.train, asset.key)}
     write_json(MANIFEST, manifest | {"origins": read_origins(params)})
@@ -85,11 +85,13 @@ def read_private(params: Params) -> tuple[Sequence[RawRow], Sequence[RawRow] | N
 def _read_private(params: Params) -> tuple[Sequence[RawRow], Sequence[RawRow] | None]:
     data = params.dataset
     keys = params.schema_of_data.keys
-    columns = ColumnNames(data.text, data.label, data.unit.column, keys, nobody=data.unit.missing == "drop")
+    columns = ColumnNames(
+        data.text, data.label, data.unit.column, keys, nobody=data.unit.missing == "drop", fields=data.fields
+    )
     read = partial(
         read_rows, max_length=data.max_length, labels=tuple(data.labels) or None, bad=POLICIES[data.bad_rows]
     )
-    test = ColumnNames(data.text, data.label, keys=keys)
+    test = ColumnNames(data.text, data.label, keys=keys, fields=data.fields)
     return read(data.private, columns), None if data.test is None else read(data.test, test)
 
 

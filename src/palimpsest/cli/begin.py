@@ -95,6 +95,13 @@ class Decisions:
             "columns, such lines under the name of each."
         ),
     ] = None
+    fields: Annotated[
+        str | None,
+        typer.Option(
+            help="Columns that come out beside the text, with public lists and bounds: 'priority:category(low|high), "
+            "age:number(0..120, 5), sent:date(2024-01..2026-12, month)'."
+        ),
+    ] = None
     test: Annotated[str | None, typer.Option(help="Private test file; none cuts a part from DATA.")] = None
     public_test: Annotated[str | None, typer.Option(help="A labelled test file that is public.")] = None
     public_license: Annotated[
@@ -183,7 +190,7 @@ class Decisions:
 
     def decided(self) -> "Decided":
         """Return what was decided, after asking on a terminal for what is missing."""
-        from palimpsest.work.begin import read_label, read_labels, read_milestones, read_schema
+        from palimpsest.work.begin import read_fields, read_label, read_labels, read_milestones, read_schema
         from palimpsest.work.decisions import Decided
 
         said = self._complete()
@@ -191,7 +198,7 @@ class Decisions:
         named = read_labels(said.pop("labels"), said.pop("labels_file"), said["label"])
         source = DataSource(
             **said, labels=named, test=self.test, public_test=self.public_test, public_labels=self.public_labels,
-            public_license=self.public_license,
+            public_license=self.public_license, fields=read_fields(self.fields),
             max_length=self.max_length, delta=self.delta, lm=self.lm, words=self.words, preset=self.preset,
             chosen=self.task, json_schema=read_schema(self.json_schema), wanted=self.method, bad_rows=self.bad_rows,
             filter=self.counted, rows=self.rows, milestones=read_milestones(self.milestones),

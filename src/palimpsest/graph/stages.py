@@ -81,8 +81,8 @@ _CLASSIFIERS = ("models.encoder", "models.classifier", "utility", "compute.preci
 # Read by every stage that asks private rows something under a charge of its own.
 # What is public about the data set's rows. Where they lie, and how they were read, shows in the files of _MEMBERS.
 _FACTS = (
-    "asset", "task", "text", "label", "labels", "json_schema", "n_public", "max_length", "unit.column", "unit.max_rows",
-    "unit.persons",
+    "asset", "task", "text", "label", "labels", "json_schema", "fields", "n_public", "max_length", "unit.column",
+    "unit.max_rows", "unit.persons",
 )  # fmt: skip
 _ASKED = (*(f"dataset.{fact}" for fact in _FACTS), "privacy.budget.delta", "testing")
 _MEMBERS = (TRAIN, MANIFEST)

@@ -22,6 +22,7 @@ _DECLARED = (
     ("embed.declaration", "EMBED"),
     ("vote_select.declaration", "VOTE_SELECT"),
     ("restate.declaration", "RESTATE"),
+    ("tabulate.declaration", "TABULATE"),
     ("choose.declaration", "CHOOSE"),
 )
 

@@ -81,7 +81,8 @@ def _check_run(params: "Params") -> Iterator[str]:
         drawn += named
     models, readers = [*run.dp_train, *run.discriminator], ["base", *(f"taught/{name}" for name in run.teach_similar)]
     among = [name for name in drawn if name not in run.choose]
-    changed = [name for name in among if name not in run.restate]
+    tabled = [name for name in among if name not in run.tabulate]
+    changed = [name for name in tabled if name not in run.restate]
     others = [name for name in changed if name not in run.vote_select]
     for key, names, section, allowed in (
         ("dp_train", run.dp_train, "lms", params.lms),
@@ -97,6 +98,7 @@ def _check_run(params: "Params") -> Iterator[str]:
         ("eda_evolve", run.eda_evolve.values(), "run.decoder_pretrain", run.decoder_pretrain),
         ("vote_select", run.vote_select.values(), "variants of other methods that run", others),
         ("restate", run.restate.values(), "variants of other methods that run", changed),
+        ("tabulate", run.tabulate.values(), "variants of other methods that run", tabled),
         ("choose", chain.from_iterable(run.choose.values()), "variants of other methods that run", among),
         ("audit", run.audit, "run.evaluate", run.evaluate),
     ):
@@ -153,7 +155,8 @@ def _check_discriminators(params: "Params") -> Iterator[str]:
 
 def _check_sources(params: "Params") -> Iterator[str]:
     """Check that a variant made of another variant's rows is charged on top of them."""
-    for name, source in (*params.run.vote_select.items(), *params.run.restate.items()):
+    run = params.run
+    for name, source in (*run.vote_select.items(), *run.restate.items(), *run.tabulate.items()):
         yield from _check_base(f"variants.{name}", params.charged[name], "source", source, params.source_of(source))
     for name, sources in params.run.choose.items():
         if len(set(sources)) < max(2, len(sources)):

@@ -23,6 +23,7 @@ from palimpsest.params.checks import problems
 from palimpsest.params.extension import RUN, extended, load_extensions, with_keys
 from palimpsest.params.preset import presets
 from palimpsest.records import schema
+from palimpsest.records.fields import domains_of
 from palimpsest.records.schema import PublicSchema, default_delta
 from palimpsest.records.structured import WHOLE_ROW
 from palimpsest.records.vouched import EMBEDDED
@@ -119,6 +120,10 @@ class Dataset(Settings):
     json_schema: Mapping[str, Any] | None = None
     """The public JSON schema (draft 2020-12) of a record, an object with `properties`: its keys and their order; null
     for all tasks but json."""
+    fields: Mapping[str, str | tuple[str, ...]] = {}
+    """Columns beside the text that come out, too: name -> a public list of words, `number(0..120, 5)` with bounds and
+    the width of a cell, or `date(2024-01..2026-12, month)` in days, weeks, months or years. A value beyond a bound
+    counts as the bound; any other that has no cell is left empty. {}: none."""
     n_public: int = Field(ge=LEAST_UNITS, le=MOST_RECORDS, description="Public, approximate number of private records.")
     max_length: int = Field(default=USUAL_LENGTH, ge=1)
     """Longest text kept, in characters; longer ones are cut."""
@@ -161,6 +166,16 @@ class Dataset(Settings):
             raise ValueError(f"task {self.task} has no `label` and no `labels`")
         if self.task != "json" and self.text == WHOLE_ROW:
             raise ValueError(f"text is {WHOLE_ROW!r}; only for task json is a row a record")
+        return self
+
+    @model_validator(mode="after")
+    def _fields_fit_task(self) -> "Dataset":
+        taken = {self.text, *schema.names(self.label), *([self.unit.column] if self.unit.column else [])}
+        if self.fields and self.task == "json":
+            raise ValueError("fields are for records that are text; those of task json are in json_schema")
+        if twice := sorted(taken & set(self.fields)):
+            raise ValueError(f"fields names {twice}, which text, label or unit.column name already")
+        domains_of(self.fields)
         return self
 
     @model_validator(mode="after")
@@ -514,6 +529,7 @@ class _Makes(Settings):
     eda_evolve: Mapping[str, str]  # each with its decoder
     steer: tuple[str, ...]
     restate: Mapping[str, str]  # each with the variant that it changes
+    tabulate: Mapping[str, str]  # each with the variant that it puts fields beside
     choose: Mapping[str, tuple[str, ...]]  # each with the variants that it chooses from
     phrases: tuple[str, ...]
 
@@ -623,6 +639,7 @@ class Params(Settings):
             max_rows_per_unit=data.unit.max_rows,
             n_persons=data.unit.persons,
             json_schema=data.json_schema,
+            fields=dict(data.fields),
         )
 
     @property

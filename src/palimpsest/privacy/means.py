@@ -164,7 +164,10 @@ def embed_texts(encode: Encode, texts: Sequence[str], dimensions: int | None = N
 
 
 def class_steps(
-    vectors: np.ndarray, classes: Sequence[int], count: int, units: Sequence[int] | None = None
+    vectors: np.ndarray,
+    classes: Sequence[int] | np.ndarray,
+    count: int,
+    units: Sequence[int] | np.ndarray | None = None,
 ) -> np.ndarray:
     """Return the sums over units of what each contributes, in whole steps of 1 / GRID: int64 (count, d).
 

@@ -15,11 +15,13 @@ class PrivateRow:
 
     Attributes:
         person: the keyed id of the person behind it (`records.split.person_id`); None where the record is the unit.
+        fields: the cells of its fields (`records.fields.encode_cells`); empty where the data set has none.
     """
 
     text: str
     label: str | None = None
     person: str | None = None
+    fields: str = ""
 
     def __repr__(self) -> str:
         return "PrivateRow(...)"

@@ -28,6 +28,8 @@ _QUERIES: Mapping[str, tuple[int, tuple[str, ...]]] = {
     "class_means": (1, ("encoder",)),
     "depth_picks": (1, ("encoder",)),
     "discriminator": (1, ("encoder", "engine", "prompts", "tokenizer")),
+    "field_means": (1, ("encoder",)),
+    "field_tables": (1, ()),
     "key_phrases": (2, ()),
     "label_histogram": (1, ()),
     "replaced_words": (2, ("encoder",)),

@@ -25,6 +25,8 @@ class KeyedRow(Protocol):
     def label(self) -> str | None: ...
     @property
     def person(self) -> str | None: ...
+    @property
+    def fields(self) -> str: ...
 
 
 def normalise(text: str) -> str:
@@ -65,11 +67,14 @@ def _frame_part(part: str | bytes | None) -> bytes:
 
 
 def fingerprint(rows: Iterable[KeyedRow], key: bytes) -> str:
-    """Return a keyed hash of texts, labels and persons as a multiset of rows: 64 hexadecimal digits, in any order.
+    """Return a keyed hash of texts, labels, persons and fields as a multiset of rows: 64 hexadecimal digits, in any
+    order. Rows without fields are hashed as they were before there were any.
 
     Without the key it tells nothing; with it, equal fingerprints mean equal rows.
     """
-    digests = (digest(key, "row", row.text, row.label, row.person) for row in rows)
+    digests = (
+        digest(key, "row", row.text, row.label, row.person, *([row.fields] if row.fields else [])) for row in rows
+    )
     return digest(key, "data set", sorted_digests(digests)).hex()
 
 

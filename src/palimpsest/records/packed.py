@@ -53,8 +53,9 @@ class Packed(_Made[Row], Generic[Row]):
         return cls(kind, make_table(pa.schema(types), rows))
 
     def convert(self, kind: type[Other]) -> "Packed[Other]":
-        """Return the same rows as another dataclass, whose attributes these have too."""
-        return Packed(kind, self._table.select([each.name for each in fields(cast(Any, kind))]))
+        """Return the same rows as another dataclass, whose attributes these have too, but perhaps its last ones."""
+        stored = set(self._table.column_names)
+        return Packed(kind, self._table.select([one.name for one in fields(cast(Any, kind)) if one.name in stored]))
 
     def __len__(self) -> int:
         return int(self._table.num_rows)

@@ -92,7 +92,7 @@ def preprocess(
 
 
 def _make_test_row(row: RawRow) -> SplitRow:
-    return SplitRow(row.text, row.label)
+    return SplitRow(row.text, row.label, fields=row.fields)
 
 
 def _select_kept(rows: Sequence[RawRow], schema: PublicSchema, key: bytes) -> Sequence[RawRow]:

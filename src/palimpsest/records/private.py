@@ -12,12 +12,14 @@ class RawRow:
         label: the label, or None where the task has none.
         unit: the person the row belongs to, None where the row names none or the unit of privacy is one record.
         cut: True where the text was longer than `max_length`.
+        fields: the cells of its fields (`records.fields.encode_cells`); empty where the data set has none.
     """
 
     text: str = field(repr=False)
     label: str | None = field(default=None, repr=False)
     unit: str | None = field(default=None, repr=False)
     cut: bool = False
+    fields: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +31,11 @@ class SplitRow:
             about it.
         person: the person's keyed id, 64 hexadecimal digits (`records.split.person_id`); None where the unit of privacy
             is one record.
+        fields: the cells of its fields (`records.fields.encode_cells`); empty where the data set has none.
     """
 
     text: str = field(repr=False)
     label: str | None = field(default=None, repr=False)
     guess: bool = False
     person: str | None = field(default=None, repr=False)
+    fields: str = field(default="", repr=False)

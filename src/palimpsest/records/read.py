@@ -4,7 +4,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ from palimpsest.errors import DataError
 from palimpsest.records import schema
 from palimpsest.records.duplicates import marks
 from palimpsest.records.faults import FLATTEN, NOTES, Bad, Kind, Place, RecordError, stop
+from palimpsest.records.fields import Declared, Domain, domains_of, encode_cells
 from palimpsest.records.formats import Wanted, cells
 from palimpsest.records.keyed import BEGINNING, likeness
 from palimpsest.records.packed import Packed
@@ -28,6 +29,7 @@ class ColumnNames:
         text: the text column; "*" where records are JSON objects and each row is one.
         label: the label column; several as one name, see `attributes`.
         unit: the column that names the person, by its exact value.
+        fields: the fields beside a text, by their columns, and how they are declared; a JSON line may leave one out.
         nobody: whether a row may name no person: its cell is null, empty or blank, or a JSON line has no such key.
         keys: the public keys of a record that is a JSON object, in their order; None where the text is plain.
         plain: True for a public file, whose rows may hold plain text instead of records.
@@ -39,12 +41,13 @@ class ColumnNames:
     keys: tuple[str, ...] | None = None
     plain: bool = False
     nobody: bool = False
+    fields: Mapping[str, Declared] = field(default_factory=dict)
 
     def wanted_columns(self, free_labels: bool) -> list[Wanted]:
-        """Return the columns that are set: text, then label, then unit. A free label may be missing."""
+        """Return the columns that are set: text, then label, then unit, then fields. A free label may be missing."""
         whole = self.keys is not None and self.text == WHOLE_ROW
         labels = [Wanted(name, free_labels) for name in schema.names(self.label)]
-        others = [*labels, Wanted(self.unit, self.nobody)]
+        others = [*labels, Wanted(self.unit, self.nobody), *(Wanted(name, True) for name in self.fields)]
         return [Wanted(None if whole else self.text), *(other for other in others if other.column is not None)]
 
 
@@ -99,9 +102,9 @@ def iter_rows(
     """Yield the rows of one file in its order, without holding the file.
 
     A text longer than `max_length` is cut and marked, a null text is empty, a free label may be empty, null or missing
-    and is cut like the text: nothing of this is an error, because an error would itself tell. Integer labels and units
-    are read as their decimal digits. A record that is a JSON object is read as its canonical text. A row that names no
-    person has no unit, or is an error: whether it may be is public (`ColumnNames.nobody`).
+    and is cut like the text, a field may be anything: nothing of this is an error, because an error would itself tell.
+    Integer labels and units are read as their decimal digits. A record that is a JSON object is read as its canonical
+    text. A row that names no person has no unit, or is an error: whether it may be is public (`ColumnNames.nobody`).
 
     Guarantee: with a policy of `faults.POLICIES`, whether row i of the file is left out, and what it is read as, is a
     function of that row and of public settings alone (1-stable). No error carries anything of a row but its place.
@@ -118,7 +121,8 @@ def iter_rows(
     """
     validate.require_positive(max_length=max_length)
     path = Path(path)
-    rule = _Rule(path.name, columns, max_length, None if labels is None else frozenset(labels))
+    listed = None if labels is None else frozenset(labels)
+    rule = _Rule(path.name, columns, max_length, listed, domains_of(columns.fields))
     any_row = False
     for place, values in cells(path, columns.wanted_columns(labels is None), bad):
         any_row, row = True, rule.read(place, values)
@@ -138,6 +142,7 @@ class _Rule:
     columns: ColumnNames
     max_length: int
     labels: frozenset[str] | None
+    domains: tuple[Domain, ...]
 
     def read(self, place: Place, values: Sequence[Any]) -> RawRow | RecordError:
         """Return the row, or what is wrong with it."""
@@ -153,7 +158,8 @@ class _Rule:
         whole = self._text(text if self.columns.keys is None else self._record(text, place), place)
         kept = self._clean(whole[: self.max_length], place, self.columns.text)
         named = label[: self.max_length] if label is not None and self.labels is None else label
-        return RawRow(kept, named, unit, cut=len(whole) > self.max_length or named != label)
+        cut = len(whole) > self.max_length or named != label
+        return RawRow(kept, named, unit, cut, encode_cells(list(rest), self.domains))
 
     def notes(self, place: Place, row: RawRow) -> Iterator[RecordError]:
         """Yield what is odd about a row that can be read."""

@@ -1,11 +1,19 @@
-"""The record that leaves a generator, and public rows: text with a label or none."""
+"""The record that leaves a generator, and public rows: text with a label or none, and fields where there are any."""
 
 from dataclasses import dataclass
+from typing import TypeAlias
+
+Fields: TypeAlias = tuple[tuple[str, str | int | float | None], ...]  # name and value, in the order of params.yaml
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One text and its label; `label` is None where the task has none or the text is unlabelled."""
+    """One text and its label; `label` is None where the task has none or the text is unlabelled.
+
+    Attributes:
+        fields: synthetic values, drawn from public cells; None for one that the record does not have.
+    """
 
     text: str
     label: str | None = None
+    fields: Fields = ()

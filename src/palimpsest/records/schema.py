@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
+from palimpsest.records.fields import Declared
+
 LEAST_DELTA = 1e-12  # what accountants on a grid cut off is then still small beside it
 _SEPARATOR = "; "  # no label of a data set with several columns holds it: `dataset.labels` is refused then
 
@@ -26,6 +28,7 @@ class PublicSchema:
         unit_column: the column that names the person, where that is the unit of privacy; None where it is one record.
         max_rows_per_unit: public cap on rows per person.
         json_schema: the JSON schema of a record of task json, else None.
+        fields: name -> public declaration of the fields beside a text (`records.fields`), in the order of params.yaml.
     """
 
     asset: str
@@ -39,6 +42,7 @@ class PublicSchema:
     max_rows_per_unit: int = 1
     json_schema: Mapping[str, Any] | None = None
     n_persons: int | None = None
+    fields: Mapping[str, Declared] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse a unit without its number, and a number without its unit."""

@@ -119,7 +119,8 @@ def _code(place: Assignment) -> int:
 
 
 def _split_row(key: bytes, row: RawRow, guess: np.bool_) -> SplitRow:
-    return SplitRow(row.text, row.label, bool(guess), None if row.unit is None else person_id(row, key))
+    person = None if row.unit is None else person_id(row, key)
+    return SplitRow(row.text, row.label, bool(guess), person, row.fields)
 
 
 def persons(rows: Iterable[RawRow], key: bytes) -> np.ndarray:

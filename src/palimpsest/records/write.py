@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from itertools import islice, zip_longest
+from itertools import islice, repeat, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ _TEXT = pa.field("text", pa.string())
 _LABEL = pa.field("label", pa.string())
 _ROUNDS_SCHEMA = pa.schema([pa.field("round", pa.int64()), _TEXT, _LABEL])
 _SPLIT_SCHEMA = pa.schema([_TEXT, _LABEL, pa.field("guess", pa.bool_()), pa.field("person", pa.string())])
+_FIELDS = pa.field("fields", pa.string())
 
 
 def shuffle_rows(records: Iterable[Record]) -> list[Record]:
@@ -39,21 +40,31 @@ def write_synthetic(
     """Write <base_path>.jsonl and <base_path>.parquet with the input's column names; returns the two paths.
 
     Both files are whole before either is renamed into place. The label is left out where `label_column` is None, and
-    has several columns where `label_column` names several.
+    has several columns where `label_column` names several. Fields, where the first record has any, are columns behind
+    it, of the type of their values.
 
     With the text column "*" a line is the record itself, and a text that is no JSON object has no line; the table holds
     every text as it was drawn, in the column `text`, so that audits see all.
     """
     rows = list(records)
     lines, table = _add_suffix(base_path, ".jsonl"), _add_suffix(base_path, ".parquet")
-    columns: dict[str, list[str | None]] = {_stored_name(text_column): [row.text for row in rows]}
+    columns: dict[str, list[Any]] = {_stored_name(text_column): [row.text for row in rows]}
     apart = [attributes.parts(row.label, label_column) for row in rows]
     columns |= {name: [one[place] for one in apart] for place, name in enumerate(attributes.names(label_column))}
-    strings = pa.schema([(name, pa.string()) for name in columns])
+    types = dict.fromkeys(columns, pa.string())
+    for place, (name, _) in enumerate(rows[0].fields if rows else ()):
+        columns[name] = [row.fields[place][1] for row in rows]
+        types[name] = _type_of(columns[name])
     with atomic_path(lines) as lines_draft, atomic_path(table) as table_draft:
         _write_lines(lines_draft, _lines(columns, text_column == WHOLE_ROW))
-        pq.write_table(pa.table(columns, strings), table_draft)
+        pq.write_table(pa.table(columns, pa.schema(list(types.items()))), table_draft)
     return lines, table
+
+
+def _type_of(values: Sequence[Any]) -> pa.DataType:
+    """Return the type of a column of text, or of numbers."""
+    known = {type(value) for value in values} - {type(None)}
+    return pa.int64() if known == {int} else pa.float64() if known == {float} else pa.string()
 
 
 def _add_suffix(base_path: Path | str, suffix: str) -> Path:
@@ -102,7 +113,7 @@ def differences(base_path: Path | str, columns: Sequence[str], whole: bool) -> t
     path = _add_suffix(base_path, ".parquet")
     if _names(path) != [*columns]:
         return Counts(0, 0), [f"{path.name} has not the declared columns, {', '.join(columns)}"]
-    table = _read_table(path, pa.schema([(name, pa.string()) for name in columns]))
+    table = _read_table(path, _with_types(path, columns))
     wanted = map(json.dumps, _lines({name: table[name].to_pylist() for name in columns}, whole))
     lines, number = _add_suffix(base_path, ".jsonl"), 0
     with lines.open(encoding="utf-8", newline="\n") as stream:
@@ -119,17 +130,21 @@ def _write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
             stream.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
-def write_split(path: Path | str, rows: Iterable[SplitRow]) -> None:
-    """Write a private split: columns text, label, guess and person; label and person may be null. Private zone."""
-    remaining = iter(rows)
-    with atomic_path(path) as draft, pq.ParquetWriter(draft, _SPLIT_SCHEMA) as writer:
-        writer.write_table(_row_group(remaining))
-        while (some := _row_group(remaining)).num_rows:
+def write_split(path: Path | str, rows: Iterable[SplitRow], fields: bool = False) -> None:
+    """Write a private split: columns text, label, guess and person; label and person may be null. Private zone.
+
+    Args:
+        fields: public; whether the data set has fields: there is a column with their cells then.
+    """
+    remaining, kept = iter(rows), _SPLIT_SCHEMA.append(_FIELDS) if fields else _SPLIT_SCHEMA
+    with atomic_path(path) as draft, pq.ParquetWriter(draft, kept) as writer:
+        writer.write_table(_row_group(remaining, kept))
+        while (some := _row_group(remaining, kept)).num_rows:
             writer.write_table(some)
 
 
-def _row_group(rows: Iterator[SplitRow]) -> pa.Table:
-    return make_table(_SPLIT_SCHEMA, islice(rows, _ROW_GROUP)).combine_chunks()
+def _row_group(rows: Iterator[SplitRow], kept: pa.Schema) -> pa.Table:
+    return make_table(kept, islice(rows, _ROW_GROUP)).combine_chunks()
 
 
 def read_split(path: Path | str) -> Packed[SplitRow]:
@@ -138,7 +153,7 @@ def read_split(path: Path | str) -> Packed[SplitRow]:
     Raises:
         DataError: the file is missing, damaged or not a private split.
     """
-    return Packed(SplitRow, _read_table(path, _SPLIT_SCHEMA))
+    return Packed(SplitRow, _read_table(path, _split_schema(path)))
 
 
 def read_guessed(path: Path | str) -> Packed[SplitRow]:
@@ -182,10 +197,24 @@ def read_synthetic(base_path: Path | str, text_column: str, label_column: str | 
     Raises:
         DataError: the file is missing, damaged or has other columns.
     """
-    columns = [_stored_name(text_column), *attributes.names(label_column)]
-    table = _read_table(_add_suffix(base_path, ".parquet"), pa.schema([(name, pa.string()) for name in columns]))
+    path, columns = _add_suffix(base_path, ".parquet"), [_stored_name(text_column), *attributes.names(label_column)]
+    fields = [name for name in _names(path) if name not in columns]
+    table = _read_table(path, _with_types(path, [*columns, *fields]))
     rows = zip(*(table[name].to_pylist() for name in columns), strict=True)
-    return [Record(text, attributes.join_cells(labels)) for text, *labels in rows]
+    kept = zip(*(table[name].to_pylist() for name in fields), strict=True) if fields else repeat(())
+    return [
+        Record(text, attributes.join_cells(labels), tuple(zip(fields, own, strict=True)))
+        for (text, *labels), own in zip(rows, kept, strict=False)
+    ]
+
+
+def _with_types(path: Path, columns: Sequence[str]) -> pa.Schema:
+    """Return a schema of these columns: text, or the numbers that the file has there."""
+    with suppress(OSError, pa.ArrowException):
+        stored = pq.read_schema(path)
+        numbers = {one.name: one.type for one in stored if pa.types.is_int64(one.type) or pa.types.is_float64(one.type)}
+        return pa.schema([(name, numbers.get(name, pa.string())) for name in columns])
+    return pa.schema([(name, pa.string()) for name in columns])
 
 
 def write_rounds(path: Path | str, rounds: Iterable[Iterable[Record]]) -> None:
@@ -226,10 +255,15 @@ def _read_table(path: Path | str, schema: pa.Schema) -> pa.Table:
     return pa.concat_tables([schema.empty_table(), *_parts(path, schema)])
 
 
+def _split_schema(path: Path | str) -> pa.Schema:
+    return _SPLIT_SCHEMA.append(_FIELDS) if _FIELDS.name in _names(Path(path)) else _SPLIT_SCHEMA
+
+
 def _read_masked(path: Path | str, mask: Callable[[pa.Table, int], pa.Array]) -> pa.Table:
     """Read only the rows of a private split that `mask` chooses, given some rows and the index of their first."""
-    kept, start = [_SPLIT_SCHEMA.empty_table()], 0
-    for part in _parts(path, _SPLIT_SCHEMA):
+    schema = _split_schema(path)
+    kept, start = [schema.empty_table()], 0
+    for part in _parts(path, schema):
         kept.append(part.filter(mask(part, start)))
         start += len(part)
     return pa.concat_tables(kept)

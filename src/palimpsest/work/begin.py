@@ -24,6 +24,7 @@ from palimpsest.privacy.ledger.rules import preview
 from palimpsest.privacy.ledger.total import propose_milestones
 from palimpsest.records import schema as attributes
 from palimpsest.records.conformity import schema_problem
+from palimpsest.records.fields import Declared, parse_fields
 from palimpsest.records.read import is_unicode
 from palimpsest.records.sources import copied_suffix, copy, describe, describe_origin
 from palimpsest.records.structured import unique_members
@@ -148,6 +149,18 @@ def _labels_of_file(path: Path, column: str | None) -> dict[str, str]:
             "--labels-file holds no mapping of labels to texts.", "Write one `label: description` a line."
         )
     return {name: words.strip() or name for name, words in labels.items()}
+
+
+def read_fields(words: str | None) -> dict[str, Declared]:
+    """Return name -> declaration of the fields given to --fields; none where it is not given.
+
+    Raises:
+        ParamsError: they are not as the option has them.
+    """
+    try:
+        return parse_fields(words or "")
+    except ValueError as error:
+        raise ParamsError(f"--fields: {error}.", "Lists and bounds are public; data never give them.") from None
 
 
 def read_milestones(listed: str | None) -> tuple[float, ...] | None:

@@ -79,6 +79,8 @@ def _check_task(source: DataSource) -> Iterator[Problem]:
         yield "--task span takes --label and no --labels: a label is free text.", "Give the column alone."
     if (task == "json") != (source.json_schema is not None):
         yield "--task json and --json-schema come together.", "Give both, or none."
+    if source.fields and task not in ("classify", "text"):
+        yield f"--fields is for tasks classify and text, not for {task}.", "Leave it out; json has fields of its own."
     if task == "json" and (label or labels):
         yield "--task json has no labels.", "Leave --label and --labels out."
     if task != "json" and source.text == WHOLE_ROW:
@@ -281,11 +283,12 @@ class _Named:
 def files_of(source: DataSource) -> Iterator[_Named]:
     """Yield all files of a data set."""
     keys, label = source.keys, source.label
-    yield _Named("DATA", Path(source.data), ColumnNames(source.text, label, source.unit, keys, nobody=True))
+    own = ColumnNames(source.text, label, source.unit, keys, nobody=True, fields=source.fields)
+    yield _Named("DATA", Path(source.data), own)
     public = ColumnNames(source.text, label if source.public_labels else None, keys=keys, plain=True)
     yield _Named("--public", Path(source.public), public)
     if source.test is not None:
-        yield _Named("--test", Path(source.test), ColumnNames(source.text, label, keys=keys))
+        yield _Named("--test", Path(source.test), ColumnNames(source.text, label, keys=keys, fields=source.fields))
     if source.public_test is not None:
         columns = ColumnNames(source.text, label, keys=keys, plain=True)
         yield _Named("--public-test", Path(source.public_test), columns)

@@ -11,6 +11,7 @@ from palimpsest.models.sources import weights_of
 from palimpsest.params.preset import Facts, Preset, epsilon_suffix, presets
 from palimpsest.params.schema import USUAL_LENGTH
 from palimpsest.params.text import to_yaml
+from palimpsest.records.fields import Declared
 from palimpsest.records.vouched import EMBEDDED
 
 _HEAD = """\
@@ -37,6 +38,7 @@ _PUBLISHED = """\
 # they cost.
 """
 _ADAPTERS, _LARGE = {"lora_rank": 16}, 100_000_000  # for a named model of more weights
+_TEXTS = 0.9  # of epsilon, where fields take the rest: a fifth of rho
 _BEGINS = {"classify": "select", "span": "predict"}  # the method to begin with
 
 
@@ -74,6 +76,7 @@ class DataSource:
     bad_rows: str = "stop"
     language: str = "en"
     rows: int | None = None
+    fields: Mapping[str, Declared] = field(default_factory=dict)
 
     @property
     def method(self) -> str:
@@ -103,7 +106,12 @@ class DataSource:
     @property
     def row(self) -> str:
         """The name of the first variant: dp3, dp0_5, predict3."""
-        return self.method.removesuffix("_lm") + epsilon_suffix(self.epsilon)
+        return self.method.removesuffix("_lm") + epsilon_suffix(self.text_epsilon)
+
+    @property
+    def text_epsilon(self) -> float:
+        """Epsilon of the first variant's texts: fields beside them take the rest."""
+        return float(f"{_TEXTS * self.epsilon:.2g}") if self.fields else self.epsilon
 
     @property
     def facts(self) -> Facts:
@@ -140,7 +148,7 @@ def _sections(source: DataSource) -> Iterator[tuple[str, dict[str, Any]]]:
     yield from _public_models(source)
     yield from (("", {key: entries}) for key, entries in _models(source).items())
     adapters = "".join(f", {key}: {value}" for key, value in _adapters(source).items())
-    yield _VARIANTS % adapters, {"variants": {source.row: _variant(source)}}
+    yield _VARIANTS % adapters, {"variants": {source.row: _variant(source), **_tabulated(source)}}
     yield _RELEASE, _release(source)
 
 
@@ -196,6 +204,7 @@ def _dataset(source: DataSource) -> dict[str, Any]:
         "label": source.label,
         "labels": dict(source.labels) or None,
         "json_schema": source.json_schema,
+        "fields": {name: _plain(declared) for name, declared in source.fields.items()} or None,
         "unit": None if source.unit is None else unit,
     }
     return {key: value for key, value in said.items() if value is not None}
@@ -204,7 +213,7 @@ def _dataset(source: DataSource) -> dict[str, Any]:
 def _models(source: DataSource) -> dict[str, dict[str, Any]]:
     """Return what the first variant is drawn from, under its section."""
     if source.method == "dp_lm":
-        return {"lms": {source.row: {"epsilon": source.epsilon, **_adapters(source)}}}
+        return {"lms": {source.row: {"epsilon": source.text_epsilon, **_adapters(source)}}}
     if source.method == "predict" and source.lm == EMBEDDED:
         return {"taught": {"similar": {}}}  # public pairs teach a public model to go on with a similar text
     if source.method == "embed":
@@ -222,10 +231,22 @@ def _variant(source: DataSource) -> dict[str, Any]:
     if source.method == "dp_lm":
         kind = "multitask" if source.labels else "plain"
         return {"method": "dp_lm", "from": source.row, "variant": kind} | rows
-    own = {"method": source.method, "epsilon": source.epsilon} | rows
+    own = {"method": source.method, "epsilon": source.text_epsilon} | rows
     reader = "taught/similar" if source.lm == EMBEDDED else "base"  # a named model reads words
     drawn = {"predict": reader, "evolve": "base", "embed": "small"}.get(source.method)
     return own if drawn is None else own | {"from": drawn}
+
+
+def _tabulated(source: DataSource) -> dict[str, dict[str, Any]]:
+    """Return the variant with fields beside the texts of the first; its epsilon counts both."""
+    if not source.fields:
+        return {}
+    own = {"method": "tabulate", "epsilon": source.epsilon, "from": source.row}
+    return {f"tabulate{epsilon_suffix(source.epsilon)}": own}
+
+
+def _plain(declared: Declared) -> str | list[str]:
+    return declared if isinstance(declared, str) else list(declared)
 
 
 def _resolve_path(path: Path | str | None) -> str | None:

@@ -214,7 +214,7 @@ def check_models(run: RunSettings, name: str, found: Mapping[str, Receipt]) -> I
     below = run.discriminator.get(model)
     if not _charges(found.get(f"models/{below}")) <= receipt.charges:
         yield f"it does not count the language model {below!r} as it was last fitted"
-    voted = [behind[name] for behind in (run.vote_select, run.restate) if name in behind]
+    voted = [behind[name] for behind in (run.vote_select, run.restate, run.tabulate) if name in behind]
     for source in (*voted, *run.choose.get(name, ())):
         if not _charges(found.get(source)) <= receipt.charges:
             yield f"it does not count the variant {source!r} that it is made of as that was last made"
