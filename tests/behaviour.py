@@ -36,6 +36,7 @@ from palimpsest.privacy.phrases import KeyPhrases
 from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.statements import StatementCounts, StatementPhrases
+from palimpsest.privacy.tables import FieldMeans, FieldTables
 from palimpsest.privacy.versions import QUERIES, TOOLS, versions_of
 from palimpsest.privacy.votes import Ballot, DomainBallot, Slate, Vote, VoteRounds
 from palimpsest.privacy.words import ReplacedWords, WordSets
@@ -57,7 +58,10 @@ MECHANISMS = ("privacy", "training", "prediction")
 
 
 def _rows(*told: tuple[str, str, str | None]) -> list[PrivateRow]:
-    return [PrivateRow(text, label, person and (person * 64)[:64]) for text, label, person in told]
+    return [
+        PrivateRow(text, label, person and (person * 64)[:64], f"{at % 3},{at % 2}")
+        for at, (text, label, person) in enumerate(told)
+    ]
 
 
 SETS: Mapping[str, list[PrivateRow]] = {
@@ -179,6 +183,8 @@ def cases() -> dict[str, list[Case]]:
         "class_means": [Case(ClassMeans(LABELS, encode, 7, 2.0))],
         "depth_picks": [Case(DepthPicks(encode, encode(texts[LABELS[0]]), np.eye(7), {LABELS[0]: 2}, 0.5))],
         "discriminator": [Case(make_query(make_plan(clipping="separate", losses=2), losses=two_losses))],
+        "field_means": [Case(FieldMeans(LABELS, (3, 2), encode, 7, 2.0))],
+        "field_tables": [Case(FieldTables(LABELS, (3, 2), ((0,), (1, 2)), 2.0))],
         "key_phrases": [Case(KeyPhrases(LABELS, PublicWords.of(["the lamp hums", "the kettle"], 0.5), 2, 0.01, 1e-4))],
         "label_histogram": [Case(LabelHistogram(LABELS, 3.0))],
         "replaced_words": [Case(ReplacedWords(sets, 2.0))],

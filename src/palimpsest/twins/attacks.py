@@ -1,5 +1,6 @@
 """Canaries, invented texts with a fair coin each, and black-box attacks that score them by a run's output."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -203,6 +204,12 @@ def score_by_presence(release: Release, canaries: Canaries, labelled: bool) -> n
     shown = {(row.text, row.label if labelled else None) for row in rows}
     wanted = ((counterpart(record.text), record.label if labelled else None) for record in canaries.records)
     return np.array([pair in shown for pair in wanted], dtype=np.float64)
+
+
+def score_by_fields(release: Release, canaries: Canaries) -> np.ndarray:
+    """Return how many rows have each canary's fields."""
+    shown = Counter(row.fields for row in read_synthetic(release.rows, TEXT, LABEL))
+    return np.array([shown[record.fields] for record in canaries.records], dtype=np.float64)
 
 
 def score_by_parents(release: Release, canaries: Canaries) -> np.ndarray:

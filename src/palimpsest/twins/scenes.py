@@ -197,6 +197,25 @@ def restate(seed: int) -> Scene:
     return replace(scene, method="restate", sections=scene.sections | {"run": run, "variants": variants}, steps=steps)
 
 
+def tabulate(seed: int) -> Scene:
+    """A first evolution keeps all public texts; beside them stand values of a field, and each canary has its own."""
+    scene = vote_select(seed)
+    own = [record.text.split()[0] for record in scene.canaries.records]
+    named = zip(scene.canaries.records, own, strict=True)
+    canaries = Canaries(tuple(replace(record, fields=(("word", word),)) for record, word in named))
+    variants = {SOURCE: scene.sections["variants"][SOURCE], NAME: settings.variant("tabulate")}
+    run = {"private_evolve": {SOURCE: "corpus"}, "tabulate": {NAME: SOURCE}, "evaluate": list(variants)}
+    data = scene.sections["dataset"] | {"fields": {"word": own}}
+    return replace(
+        scene,
+        method="tabulate",
+        canaries=canaries,
+        sections=scene.sections | {"dataset": data, "run": run, "variants": variants},
+        steps=(*scene.steps[:-1], ("tabulate", NAME, SOURCE)),
+        attack=lambda release: attacks.score_by_fields(release, canaries),
+    )
+
+
 def embed(seed: int) -> Scene:
     """Half of the vectors of public texts become parents in the first of two rounds."""
     words, labels = (*_TWO, *invented_words(COINS, seed)), _TWO * _EACH
@@ -227,6 +246,7 @@ SCENES: Mapping[str, Callable[[int], Scene]] = {
         evolve,
         vote_select,
         restate,
+        tabulate,
         embed,
     )
 }

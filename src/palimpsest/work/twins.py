@@ -4,7 +4,7 @@ import contextlib
 import io
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from palimpsest.privacy.ledger import witness
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Asset
 from palimpsest.privacy.receipt import Receipt, read_receipt
+from palimpsest.records.fields import Declared, domains_of, encode_cells
 from palimpsest.records.keyed import fingerprint
 from palimpsest.records.private import SplitRow
 from palimpsest.records.record import Record
@@ -104,7 +105,8 @@ class _Place:
                 params = load()
                 terms = params.delta, params.privacy.budget.epsilon, params.dataset.n_public
                 asset = Ledger.create(f"sqlite:///{books}").register(Asset(ASSET, *terms))
-                _write_rows([*self.scene.canaries.members(coins), *self.scene.always], asset.key)
+                members = [*self.scene.canaries.members(coins), *self.scene.always]
+                _write_rows(members, asset.key, params.dataset.fields)
                 with plant_fault(fault, [*self.scene.canaries.records, *self.scene.always]):
                     _run(self.scene.steps)
                 release = Release(SYNTHETIC / NAME, MODELS / NAME, EVOLVED / f"{NAME}.npz", BASE_LM, _ENCODER)
@@ -115,9 +117,11 @@ class _Place:
                 return replace(found, versions=dict(sorted(asked.items())))
 
 
-def _write_rows(records: list[Record], key: bytes) -> None:
-    rows = [SplitRow(record.text, record.label, guess=True) for record in records]
-    write_split(PRIVATE / "train.parquet", rows)
+def _write_rows(records: list[Record], key: bytes, fields: Mapping[str, Declared]) -> None:
+    domains, told = domains_of(fields), [dict(record.fields) for record in records]
+    cells = [encode_cells([own.get(name) for name in fields], domains) for own in told]
+    rows = [SplitRow(one.text, one.label, guess=True, fields=own) for one, own in zip(records, cells, strict=True)]
+    write_split(PRIVATE / "train.parquet", rows, fields=bool(fields))
     write_json(MANIFEST, {"zone": Zone.PRIVATE, "fingerprint": fingerprint(rows, key)})
 
 

@@ -10,6 +10,7 @@ from pydantic import Field
 from palimpsest.errors import ParamsError
 from palimpsest.methods.shared.base import Budget, Fit, Plan
 from palimpsest.methods.shared.method import CHOSEN, Basis, Family, Method
+from palimpsest.methods.shared.settings import EncodedBatch
 from palimpsest.methods.shared.shares import gaussian, noise_after
 from palimpsest.methods.shared.tools import Reads, Tools
 from palimpsest.privacy.planned import PlannedQuery
@@ -28,7 +29,7 @@ class TabulateSettings(Settings):
     tables_share: float = Field(default=0.5, gt=0, lt=1)
     """Share of the budget for tables of the label and the fields, each alone and each two together; the rest shows what
     the texts of each value are about."""
-    batch: int = Field(default=256, ge=1, description="Private texts that are encoded at once.")
+    batch: EncodedBatch = 1
 
 
 def sizes_of(schema: PublicSchema) -> tuple[int, ...]:

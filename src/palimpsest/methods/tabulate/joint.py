@@ -66,10 +66,15 @@ def _others(count: int, axes: Axes) -> tuple[int, ...]:
 
 
 def draw_cells(joint: np.ndarray, rows: int, rng: np.random.Generator) -> np.ndarray:
-    """Draw rows of a distribution: the index of each on every axis, int64 (rows, axes)."""
-    weights = joint.reshape(-1)
-    chosen = rng.choice(weights.size, size=rows, p=weights / weights.sum())
-    return np.stack(np.unravel_index(chosen, joint.shape), axis=1)
+    """Draw rows of a distribution, in any order: the index of each on every axis, int64 (rows, axes).
+
+    They are drawn at even steps of the cumulative distribution (systematic sampling), so each combination comes as
+    often as is expected of it, but for less than one row.
+    """
+    ends = np.cumsum(joint.reshape(-1))
+    chosen = np.searchsorted(ends, (np.arange(rows) + rng.random()) / rows * ends[-1], side="right")
+    cells = np.stack(np.unravel_index(np.minimum(chosen, len(ends) - 1), joint.shape), axis=1)
+    return rng.permutation(cells)
 
 
 def fit_means(joint: np.ndarray, total: float, sums: np.ndarray, std: float, variance: float) -> np.ndarray:
