@@ -17,3 +17,12 @@ class Record:
     text: str
     label: str | None = None
     fields: Fields = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A public record on which a training is tried: with the cells of its fields, as a private row has them."""
+
+    text: str
+    label: str | None = None
+    fields: str = ""
