@@ -103,7 +103,13 @@ def test_the_trial_has_each_width_that_a_row_with_fields_can_have(tokenizer, mos
 @pytest.mark.parametrize("fields", [{"o": FIELDS["thing"]}])
 def test_rows_are_written_under_fields(make_train, make_generate, schema, base, ledger, tmp_path, fields) -> None:
     settings = make_train(
-        epochs=120.0, batch=50, learning_rate=0.02, clipping_norm=1.0, micro_batch=50, discriminator_weight=0.0, max_tokens=20
+        epochs=120.0,
+        batch=50,
+        learning_rate=0.02,
+        clipping_norm=1.0,
+        micro_batch=50,
+        discriminator_weight=0.0,
+        max_tokens=20,
     )
     schema = replace(schema, fields=fields)
     plan, rows = planned(settings, schema, Budget(math.inf, 1e-3)), private_rows(fields)
