@@ -35,7 +35,7 @@ import numpy as np
 from palimpsest.audit.fields import Columns, FieldsAudit, Placed, audit_fields, to_cells, total_variation
 from palimpsest.audit.statistics import RESAMPLES, Bootstrap
 from palimpsest.files import read_json
-from palimpsest.methods.tabulate.joint import fit_joint, table_of
+from palimpsest.methods.shared.tables import fit_joint, table_of
 from palimpsest.privacy.tables import Axes
 from palimpsest.records.fields import parse_fields
 from palimpsest.records.record import Record

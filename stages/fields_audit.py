@@ -13,7 +13,8 @@ def run(name: str) -> None:
     """Synthetic rows, train and test of data/private -> fields.json of the variant."""
     params = load()
     schema = params.schema_of_data
-    own = [to_cells(row, schema) for row in written(params, name)]
+    rows = written(params, name)
+    own = [to_cells(row, schema) for row in rows if row.fields]  # none of a variant whose texts stand alone
     real, test = select_one_each(real_rows(params)), read_one_each("test")
     sides = [Placed.of(rows, schema) for rows in (own, real, test)]
     audit = audit_fields(*sides, Columns.of(schema), Bootstrap(resamples=RESAMPLES, seed=params.seed))

@@ -188,6 +188,7 @@ def test_a_receipt_is_an_output_of_its_stage():
         "select": "reports/receipts/${item.variant}.json",
         "steer": "reports/receipts/${item.variant}.json",
         "private_evolve": "reports/receipts/${key}.json",
+        "tabulate": "reports/receipts/${key}.json",
         "vote_select": "reports/receipts/${key}.json",
         "eda_evolve": "reports/receipts/${key}.json",
         "choose": "reports/receipts/${key}.json",

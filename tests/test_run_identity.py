@@ -78,11 +78,12 @@ def every_spender(content: Any) -> None:
         "side_by_side": 4, "filters": variants["predict3"]["predict"]["filters"],
     }  # fmt: skip
     variants["about"] = free | {"method": "phrases", "phrases": shown}
+    variants["table"] = free | {"method": "tabulate", "tabulate": {"tables_share": 0.5, "batch": 1}}
     variants["best"] = free | {"method": "choose", "epsilon": 9.0, "choose": {"ngrams": 1}}
     run |= {"vote_select": {"voted": "select3"}, "sentdp": ["deep"], "steer": ["moved"], "custext": ["words"]}
-    run |= {"restate": {"told": "select3"}, "phrases": ["about"]}
+    run |= {"restate": {"told": "select3"}, "tabulate": {"table": "select3"}, "phrases": ["about"]}
     run |= {"choose": {"best": ["select3", "voted"]}}
-    run["evaluate"] += ["voted", "deep", "words", "moved", "told", "about", "best"]
+    run["evaluate"] += ["voted", "deep", "words", "moved", "told", "table", "about", "best"]
 
 
 class Place:

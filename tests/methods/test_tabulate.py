@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.shared.method import Basis
+from palimpsest.methods.shared.tables import draw_cells, fit_joint, table_of
 from palimpsest.methods.tabulate.declaration import TABULATE, TabulateSettings
 from palimpsest.methods.tabulate.fit import Tabulate
-from palimpsest.methods.tabulate.joint import draw_cells, fit_joint, fit_means, match, table_of
+from palimpsest.methods.tabulate.joint import fit_means, match
 from palimpsest.privacy.accounting import epsilon
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.records.fields import domains_of, encode_cells

@@ -119,20 +119,22 @@ def to_cells(row: Record, schema: PublicSchema) -> SplitRow:
 
 
 def audit_fields(synthetic: Placed, real: Placed, test: Placed, columns: Columns, bootstrap: Bootstrap) -> FieldsAudit:
-    """Compare synthetic rows with real training rows, both against real test rows.
+    """Compare synthetic rows with real training rows, both against real test rows; nothing where none has fields.
 
     Raises:
-        DataError: a side has no rows.
+        DataError: there are no real rows.
     """
-    if not (len(synthetic.texts) and len(real.texts) and len(test.texts)):
-        raise DataError("There are no rows with fields to compare.", "Generate some, or enlarge the test share.")
-    count = min(len(synthetic.texts), len(real.texts))
+    sizes = [len(side.texts) for side in (synthetic, real, test)]
+    if not (sizes[1] and sizes[2]):
+        raise DataError("There are no real rows to compare with.", "Enlarge the file or dataset.test_share.")
+    if not sizes[0]:
+        return FieldsAudit(*sizes, 0, (), ())
+    count = min(sizes[:2])
     places = range(len(columns.names))
     axes = [*((place,) for place in places), *combinations(places, 2)]
     rng = np.random.default_rng(bootstrap.seed)
     tables = [_measure_table(synthetic, real, test, columns, own, count, rng) for own in axes]
     learned = [_measure_learned(synthetic, real, test, columns, place, bootstrap) for place in places]
-    sizes = (len(side.texts) for side in (synthetic, real, test))
     return FieldsAudit(*sizes, count, tuple(tables), tuple(learned))
 
 

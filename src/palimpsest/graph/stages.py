@@ -293,7 +293,7 @@ STAGES = (
     measures(
         "fields_audit", "Measure how fields go together, and what a model of texts and fields learns from the rows",
         "fields", ("seed", *COLUMNS, "dataset.labels", "dataset.fields", "utility.most_rows"), (ROWS, TRAIN, TEST),
-        Each("run.tabulate"), (Feature.FIELDS,),
+        EVALUATED, (Feature.FIELDS,),
     ),
     measures(
         "facts_audit", "Look for the world's facts in the synthetic rows, those of many and those of one", "facts",

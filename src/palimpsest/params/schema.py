@@ -171,8 +171,8 @@ class Dataset(Settings):
     @model_validator(mode="after")
     def _fields_fit_task(self) -> "Dataset":
         taken = {self.text, *schema.names(self.label), *([self.unit.column] if self.unit.column else [])}
-        if self.fields and self.task == "json":
-            raise ValueError("fields are for records that are text; those of task json are in json_schema")
+        if self.fields and self.task not in ("classify", "text"):
+            raise ValueError(f"fields are for tasks classify and text, not for {self.task}; json has its own")
         if twice := sorted(taken & set(self.fields)):
             raise ValueError(f"fields names {twice}, which text, label or unit.column name already")
         domains_of(self.fields)

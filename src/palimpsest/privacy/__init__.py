@@ -33,6 +33,7 @@
 * `shown`: display of epsilons and deltas, rounded to the side that promises no more than there is
 * `statements`: the statements in private rows: the values in their sentences, and how many units state each
   combination of them
+* `tables`: noisy tables of fields beside a text, and noisy sums of the texts' embeddings for each value of a field
 * `thresholded`: the common base of private vocabularies: keys that nobody listed, each with a noisy count if enough
   units have it
 * `versions`: versions of the questions to private rows: whole numbers that a person raises, and what an old charge

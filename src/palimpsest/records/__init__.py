@@ -4,6 +4,7 @@
 * `duplicates`: records that occur twice, or nearly: the membership audit may not guess about them
 * `evolved`: the file of the embeddings that each round of `embed` voted for and selected, which its audit reads
 * `faults`: the faults that one record of a file can have, and the policies for a record with a fault
+* `fields`: fields beside a text: categories, numbers and dates, each read into one of a public list of cells
 * `formats`: reading the wanted cells of a CSV, TSV, JSONL, JSON or Parquet file, row by row, plain or gzipped
 * `keyed`: digests that depend on one record and a secret key, and on nothing else in the data set
 * `packed`: sequences of rows that hold no row objects: each object is made when it is looked at

@@ -19,6 +19,15 @@ class Record:
     fields: Fields = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A public record on which a training is tried: with the cells of its fields, as a private row has them."""
+
+    text: str
+    label: str | None = None
+    fields: str = ""
+
+
 def list_fields(fields: Fields) -> str:
     """Return values in words; one that a record does not have is left out.
 

@@ -20,7 +20,7 @@ from palimpsest.privacy.entropy import NoiseSource, device_noise
 from palimpsest.privacy.query import Meter, bounds_persons, register_query
 from palimpsest.privacy.rows import PrivateRow, group_by_person
 from palimpsest.progress import track
-from palimpsest.records.record import Record
+from palimpsest.records.record import Probe, Record
 from palimpsest.training.batches import MicroBatch, Widths, groups, micro_batches, places
 from palimpsest.training.bookkeeping import BookkeepingEngine, room
 from palimpsest.training.check import check_sums, fill_zeros, has_same_bits, self_check
@@ -93,8 +93,8 @@ class TrainQuery:
     person: str = "joint"
     most_rows: int = 1
     name: str = "train"
-    probe: Sequence[Record] = ()
-    shapes: Sequence[Record] = ()
+    probe: Sequence[Record | Probe] = ()
+    shapes: Sequence[Record | Probe] = ()
     encode_probe: Callable[[Sequence[PrivateRow]], Any] | None = None
     engine: type[BookkeepingEngine] = IntegerEngine
     precision: str = FULL
@@ -181,7 +181,7 @@ class TrainQuery:
 
     def _encode_probe(self) -> tuple[Any, list[Any]]:
         """Return the public records of the check, encoded together and each alone."""
-        rows = [PrivateRow(record.text, record.label) for record in self.probe]
+        rows = _private_rows(self.probe)
         encode = self.encode_probe or self.encode
         return encode(rows), [encode([row]) for row in rows]
 
@@ -198,7 +198,7 @@ class TrainQuery:
 
     def _pairs(self) -> list[tuple[PrivateRow, PrivateRow]]:
         """Return two public rows of each width."""
-        rows = [PrivateRow(record.text, record.label) for record in self.shapes]
+        rows = _private_rows(self.shapes)
         of_width: dict[int, list[PrivateRow]] = {}
         for row, width in zip(rows, self.widths(rows), strict=True):
             of_width.setdefault(width, []).append(row)
@@ -401,3 +401,8 @@ def _copy_trained(original: nn.Module, trained: nn.Module) -> nn.Module:
         for target, source in zip(result.parameters(), trained.parameters(), strict=True):
             target.copy_(source)
     return result
+
+
+def _private_rows(records: Sequence[Record | Probe]) -> list[PrivateRow]:
+    """Return public records as the rows that `encode` reads."""
+    return [PrivateRow(one.text, one.label, fields=one.fields if isinstance(one, Probe) else "") for one in records]

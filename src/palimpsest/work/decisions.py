@@ -110,8 +110,13 @@ class DataSource:
 
     @property
     def text_epsilon(self) -> float:
-        """Epsilon of the first variant's texts: fields beside them take the rest."""
-        return float(f"{_TEXTS * self.epsilon:.2g}") if self.fields else self.epsilon
+        """Epsilon of the first variant's texts: where `tabulate` puts fields beside them, that takes the rest."""
+        return float(f"{_TEXTS * self.epsilon:.2g}") if self.tabulated else self.epsilon
+
+    @property
+    def tabulated(self) -> bool:
+        """Whether fields are put beside the first variant's texts; `dp_lm` writes under them."""
+        return bool(self.fields) and self.method != "dp_lm"
 
     @property
     def facts(self) -> Facts:
@@ -239,7 +244,7 @@ def _variant(source: DataSource) -> dict[str, Any]:
 
 def _tabulated(source: DataSource) -> dict[str, dict[str, Any]]:
     """Return the variant with fields beside the texts of the first; its epsilon counts both."""
-    if not source.fields:
+    if not source.tabulated:
         return {}
     own = {"method": "tabulate", "epsilon": source.epsilon, "from": source.row}
     return {f"tabulate{epsilon_suffix(source.epsilon)}": own}

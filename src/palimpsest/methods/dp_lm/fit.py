@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import nn
 from transformers import PreTrainedTokenizerBase
@@ -22,11 +23,12 @@ from palimpsest.methods.dp_lm.model import (
     new_model,
     require_context,
 )
-from palimpsest.methods.dp_lm.plan import plan_language_model
+from palimpsest.methods.dp_lm.plan import plan_counts, plan_language_model
 from palimpsest.methods.dp_lm.serialise import UNLABELLED, Batch, Serialiser, serialiser
 from palimpsest.methods.dp_lm.settings import DpLmTrain
 from palimpsest.methods.shared.base import Plan
-from palimpsest.methods.shared.shares import label_shares, planned_histogram, whole_rho
+from palimpsest.methods.shared.shares import label_shares, whole_rho
+from palimpsest.methods.shared.tables import fit_joint, table_of
 from palimpsest.privacy.query import View
 from palimpsest.records.schema import PublicSchema
 from palimpsest.training.dpsgd import TrainQuery
@@ -41,10 +43,11 @@ class DpLm:
     With a discriminator's weight above 0 both learn at once (section 5.1.3, multitask); with 0 the model learns alone,
     as in the paper's baselines.
 
-    Guarantee: `ask` asks at most two queries, a noisy label histogram and DP-SGD, whose composition meets the budget
-    under privacy-loss distributions, for adding or removing one record, or one person with all their rows where the
-    schema says so. With an infinite epsilon nothing is noised (gradients are still clipped): a reference that must
-    never be released.
+    Guarantee: `ask` asks at most two queries, DP-SGD behind a noisy label histogram or, where records have fields,
+    behind noisy tables of labels and fields. Their composition meets the budget under privacy-loss distributions, for
+    adding or removing one record, or one person with all their rows where the schema says so. A record's fields stand
+    in its own prompt alone. With an infinite epsilon nothing is noised (gradients are still clipped): a reference that
+    must never be released.
 
     Attributes:
         base_folder: the public language model, a Hugging Face folder.
@@ -70,8 +73,7 @@ class DpLm:
         """
         train = self.settings
         query, tokenizer = self._training_query(float(self.plan.numbers["noise_multiplier"]))
-        histogram = planned_histogram(train, self.schema, whole_rho(self.plan.budget))
-        shares = label_shares(view, train, self.schema, histogram, UNLABELLED)
+        joint, shares = self._ask_counts(view)
         fitted = view.ask(query)
         merge_adapters(fitted)
         return DpLmArtifact(
@@ -82,7 +84,20 @@ class DpLm:
             train.loss_on,
             train.prompt,
             self.schema.labels,
+            fields=self.schema.fields,
+            joint=joint,
         )
+
+    def _ask_counts(self, view: View) -> tuple[np.ndarray | None, dict[str, float]]:
+        """Ask for the tables of labels and fields, or for a histogram of labels; return the joint, and the shares."""
+        schema = self.schema
+        tables, histogram = plan_counts(self.settings, schema, whole_rho(self.plan.budget))
+        if tables is None:
+            return None, label_shares(view, self.settings, schema, histogram, UNLABELLED)
+        joint = fit_joint(tables.shape, tables.tables, [np.array(own) for own in view.ask(tables)])
+        if not schema.labels:
+            return joint[None], {UNLABELLED: 1.0}
+        return joint, dict(zip(schema.label_names, table_of(joint, (0,)).tolist(), strict=True))
 
     def assumptions(self) -> tuple[str, ...]:
         """Return the ids of `privacy.assumptions` that the training relies on; only public records decide.
@@ -101,7 +116,9 @@ class DpLm:
     def _training_query(self, noise: float) -> tuple[TrainQuery, PreTrainedTokenizerBase]:
         names, train = self.schema.label_names, self.settings
         model, tokenizer = self._new_model()
-        rows = serialiser(tokenizer, self.schema.labels, train.max_tokens, train.loss_on, train.prompt)
+        schema = self.schema
+        rows = serialiser(tokenizer, schema.labels, train.max_tokens, train.loss_on, train.prompt, schema.fields)
+        cells = rows.tried_cells
         require_context(model, rows.longest_prompt + train.max_tokens + 1)  # 1: EOS
         here = exact_device()
         query = TrainQuery(
@@ -115,8 +132,8 @@ class DpLm:
             person=train.person,
             most_rows=self.schema.max_rows_per_unit,
             engine=engine_of(model),
-            probe=probe(names, train.max_tokens),
-            shapes=shapes(names, train.max_tokens),
+            probe=probe(names, train.max_tokens, cells[-1]),
+            shapes=shapes(names, train.max_tokens, cells),
             encode_probe=lambda records: replace(rows, entropy=bytes).batch(records).to(here),
             precision=train.precision,
             checkpoints=self.checkpoints,

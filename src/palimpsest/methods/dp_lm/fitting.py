@@ -9,7 +9,7 @@ from torch import nn
 from palimpsest.methods.dp_lm.settings import DpLmTrain, DpSgd
 from palimpsest.models.attention import is_mixture
 from palimpsest.privacy.assumptions import BATCH_BITS
-from palimpsest.records.record import Record
+from palimpsest.records.record import Probe
 from palimpsest.training.bookkeeping import BookkeepingEngine
 from palimpsest.training.dpsgd import TrainQuery
 from palimpsest.training.integers import IntegerEngine
@@ -64,20 +64,20 @@ def list_assumptions(query: TrainQuery) -> tuple[str, ...]:
     return (BATCH_BITS,) if is_mixture(query.model) or not query.batch_bits() else ()
 
 
-def shapes(names: Sequence[str], max_tokens: int) -> tuple[Record, ...]:
+def shapes(names: Sequence[str], max_tokens: int, cells: Sequence[str] = ("",)) -> tuple[Probe, ...]:
     """Return public records of every length with every label, so that there are two of every padded width.
 
     Two of each length have the same words in another order, so equally many tokens. The longest are cut to
-    `max_tokens`.
+    `max_tokens`. Each comes with each of some `cells`, where records have fields.
     """
     endings, labels = ("", "I a ", "a I "), names or (None,)
-    lengths = range(max_tokens + 2)
-    return tuple(Record("a " * many + end, label) for many in lengths for label in labels for end in endings)
+    lengths = [(many, own) for own in cells for many in range(max_tokens + 2)]
+    return tuple(Probe("a " * many + end, label, own) for many, own in lengths for label in labels for end in endings)
 
 
-def probe(names: Sequence[str], max_tokens: int) -> tuple[Record, ...]:
+def probe(names: Sequence[str], max_tokens: int, cells: str = "") -> tuple[Probe, ...]:
     """Three public records of different lengths, the last one as long as a row can be."""
     short, middle, repeated = _PROBE
     labels = (names[0], names[-1], names[0]) if names else (None, None, None)
     texts = (short, middle, repeated * max_tokens)
-    return tuple(Record(text, label) for text, label in zip(texts, labels, strict=True))
+    return tuple(Probe(text, label, cells) for text, label in zip(texts, labels, strict=True))

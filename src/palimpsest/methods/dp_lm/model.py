@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
@@ -14,16 +15,20 @@ from transformers.pytorch_utils import Conv1D
 from palimpsest.errors import ModelError
 from palimpsest.files import atomic_path, read_json, write_json
 from palimpsest.methods.dp_lm.serialise import Serialiser, serialiser
+from palimpsest.methods.shared.base import coins
 from palimpsest.methods.shared.shares import divide_total
+from palimpsest.methods.shared.tables import draw_cells
 from palimpsest.models.attention import blocks
 from palimpsest.models.lm import load_lm
 from palimpsest.models.logits import drawn_logits, require_plain_head, states
 from palimpsest.models.words import BARE
+from palimpsest.records.fields import Declared
 from palimpsest.training.scaling import table_scale
 
 _HIDDEN, LAST, BOTH, ENCODER = "hidden", "last", "both", "encoder"
 _LM, _HEAD, _SHAPE, _SOFT = "lm", "head.safetensors", "head.json", "soft prompt"
 _FACTS, _JUDGE = "artifact.json", "judge"
+_TABLES, _JOINT = "fields.safetensors", "joint"
 
 
 @dataclass(frozen=True)
@@ -365,6 +370,8 @@ class DpLmArtifact:
         template: the prompt template that came before a text.
         descriptions: label -> public description, for the template.
         judge: a separate model whose head judges texts; None where the head of `model` does.
+        fields: public declarations of the fields that records have.
+        joint: noisy distribution of the label and the fields, (labels, cells of the first field, ...); None without.
     """
 
     model: ConditionalLm
@@ -375,6 +382,8 @@ class DpLmArtifact:
     template: str = BARE
     descriptions: Mapping[str, str] = field(default_factory=dict)
     judge: ConditionalLm | None = None
+    fields: Mapping[str, Declared] = field(default_factory=dict)
+    joint: np.ndarray | None = None
 
     @property
     def judging(self) -> ConditionalLm:
@@ -384,7 +393,14 @@ class DpLmArtifact:
     def serialiser(self) -> Serialiser:
         """Return a serialiser that turns rows into token sequences as in training."""
         labels = {label: self.descriptions.get(label, "") for label in self.shares}
-        return serialiser(self.tokenizer, labels, self.max_tokens, self.loss_on, self.template)
+        return serialiser(self.tokenizer, labels, self.max_tokens, self.loss_on, self.template, self.fields)
+
+    def draw_cells(self, label: str, rows: int, seed: int) -> np.ndarray:
+        """Draw the cells of so many rows of a label, int64 (rows, fields); (rows, 0) where records have no fields."""
+        if self.joint is None:
+            return np.zeros((rows, 0), dtype=np.int64)
+        place = list(self.shares).index(label)
+        return draw_cells(self.joint[place], rows, coins(seed, "fields", label))
 
     def counts(self, rows: int) -> dict[str, int]:
         """`rows` rows split over the labels by their shares (largest remainders; ties to the earlier label)."""
@@ -399,6 +415,9 @@ class DpLmArtifact:
                 self.judge.save(draft / _JUDGE, self.tokenizer)
             facts = {"shares": dict(self.shares), "max_tokens": self.max_tokens, "loss_on": self.loss_on}
             facts |= {"template": self.template, "descriptions": dict(self.descriptions)}
+            if self.joint is not None:
+                facts |= {"fields": dict(self.fields)}
+                save_file({_JOINT: torch.from_numpy(self.joint)}, draft / _TABLES)
             write_json(draft / _FACTS, {"method": "dp_lm", **facts})
 
     @classmethod
@@ -408,4 +427,6 @@ class DpLmArtifact:
         facts = read_json(folder / _FACTS)
         told = facts["template"], facts["descriptions"]
         judge = ConditionalLm.load(folder / _JUDGE)[0] if (folder / _JUDGE).is_dir() else None
-        return cls(model, tokenizer, facts["shares"], facts["max_tokens"], facts["loss_on"], *told, judge)
+        joint = load_file(folder / _TABLES)[_JOINT].numpy() if (folder / _TABLES).is_file() else None
+        shares, fields = facts["shares"], facts.get("fields", {})
+        return cls(model, tokenizer, shares, facts["max_tokens"], facts["loss_on"], *told, judge, fields, joint)

@@ -10,10 +10,12 @@ from palimpsest.methods.dp_lm.settings import DiscriminatorTrain, DpLmTrain, DpS
 from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.shared.foretell import Foretold, foretell_judge, foretell_model
 from palimpsest.methods.shared.shares import note_counts, planned_histogram, planned_query, require_prior, whole_rho
+from palimpsest.methods.shared.tables import note_cells, planned_tables, require_fitted, tables_query
 from palimpsest.models.words import BARE
 from palimpsest.privacy.accounting import calibrate_noise, epsilon
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.queries import LabelHistogram
+from palimpsest.privacy.tables import FieldTables
 from palimpsest.privacy.versions import versions_of
 from palimpsest.records.schema import PublicSchema
 from palimpsest.training.plan import TrainingPlan
@@ -31,11 +33,13 @@ def plan(settings: DpLmTrain, schema: PublicSchema, budget: Budget) -> Plan:
     require_prior(settings.prior, schema)
     if settings.discriminator_weight and len(schema.label_names) < 2:
         raise ParamsError("A discriminator needs two labels or more.", "Set discriminator_weight to 0.")
-    histogram = planned_histogram(settings, schema, whole_rho(budget))
+    tables, histogram = plan_counts(settings, schema, whole_rho(budget))
+    first = planned_query(histogram) if tables is None else [planned_tables(tables)]
     noise = 0.0
     if not math.isinf(budget.epsilon):
+        before = [query.event for query in first]
         noise = calibrate_noise(
-            lambda trial: ComposedDpEvent([query.event for query in _queries(settings, schema, histogram, trial)]),
+            lambda trial: ComposedDpEvent([*before, plan_language_model(settings, schema, trial).event()]),
             budget.epsilon,
             budget.delta,
         )
@@ -43,8 +47,11 @@ def plan(settings: DpLmTrain, schema: PublicSchema, budget: Budget) -> Plan:
     numbers = _plan_numbers(training)
     if histogram is not None:
         numbers["histogram_sigma"] = histogram.sigma
-    asked = _queries(settings, schema, histogram, noise)
-    told = (*notes(settings, schema, budget, noise), *note_counts(histogram, schema))
+    if tables is not None:
+        numbers["tables_sigma"] = tables.sigma
+    asked = (*first, _planned_training("train", training))
+    counted = note_counts(histogram, schema) if tables is None else note_cells(tables, schema)
+    told = (*notes(settings, schema, budget, noise), *counted)
     return Plan("dp_lm", budget, asked, numbers, notes=told, foretold=_foretell(settings, schema, training))
 
 
@@ -98,11 +105,20 @@ def _noise(settings: DiscriminatorTrain, schema: PublicSchema, budget: Budget, b
         ) from error
 
 
-def _queries(
-    settings: DpLmTrain, schema: PublicSchema, histogram: LabelHistogram | None, noise: float
-) -> tuple[PlannedQuery, ...]:
-    training = plan_language_model(settings, schema, noise)
-    return (*planned_query(histogram), _planned_training("train", training))
+def plan_counts(
+    settings: DpLmTrain, schema: PublicSchema, rho: float
+) -> tuple[FieldTables | None, LabelHistogram | None]:
+    """Return what a budget of `rho` zCDP asks of labels: tables where there are fields, else a histogram, or neither.
+
+    The tables take `fields_share` of rho, which buys 1 / (2 sigma^2); an infinite rho buys no noise (a reference).
+
+    Raises:
+        ParamsError: there are more combinations of values than are fitted.
+    """
+    if not schema.fields:
+        return None, planned_histogram(settings, schema, rho)
+    require_fitted(schema)
+    return tables_query(schema, 0.0 if math.isinf(rho) else math.sqrt(0.5 / (settings.fields_share * rho))), None
 
 
 def _planned_training(name: str, training: TrainingPlan) -> PlannedQuery:

@@ -22,9 +22,12 @@ from palimpsest.methods.dp_lm.model import ConditionalLm, DpLmArtifact, require_
 from palimpsest.methods.dp_lm.pplm import PplmWalk
 from palimpsest.methods.dp_lm.serialise import Serialiser
 from palimpsest.methods.dp_lm.settings import VARIANTS, DpLmGenerate
+from palimpsest.methods.shared.base import coins
 from palimpsest.methods.shared.postprocess import Candidate, FilterChain
+from palimpsest.methods.shared.tables import draw_values
 from palimpsest.models.tokens import Specials
 from palimpsest.progress import counter
+from palimpsest.records.fields import Declared
 from palimpsest.records.record import Record
 from palimpsest.shards import map_items
 
@@ -33,10 +36,11 @@ _MOST_AHEAD = 4.0  # a label that loses nearly all to the filters is asked for s
 
 @dataclass(frozen=True)
 class _Slot:
-    """One row to draw: the `number`-th of its label."""
+    """One row to draw: the `number`-th of its label, with the cells of its fields."""
 
     label: str
     number: int
+    cells: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -69,15 +73,20 @@ class Sampler:
                 may be longer than the model can read.
         """
         writer = _Writer(self, artifact)
+        cells = {label: artifact.draw_cells(label, count, self.seed) for label, count in counts.items()}
         kept: dict[str, list[Record]] = {label: [] for label in counts}
         asked = dict.fromkeys(counts, 0)
         shown = counter(name="generate", total=sum(counts.values()), private=True)  # it also serves references
         shard = 0
         while missing := _count_missing(counts, kept):
-            slots = [slot for label, lack in missing.items() for slot in self._ask(label, lack, kept, asked, counts)]
+            slots = [
+                replace(slot, cells=tuple(cells[label][slot.number % counts[label]].tolist()))
+                for label, lack in missing.items()
+                for slot in self._ask(label, lack, kept, asked, counts)
+            ]
             size = max(1, self.settings.batch // self.settings.best_of)
             parts = [slots[start : start + size] for start in range(0, len(slots), size)]
-            for drawn in self._draw_shards(shard, parts, writer):
+            for drawn in self._draw_shards(shard, parts, writer, artifact.fields):
                 for candidate in self.chain.apply(drawn):
                     kept[candidate.record.label or ""].append(candidate.record)
                 shown(sum(min(len(kept[label]), count) for label, count in counts.items()))
@@ -108,7 +117,7 @@ class Sampler:
         return [_Slot(label, number) for number in range(first, asked[label])]
 
     def _draw_shards(
-        self, first: int, parts: Sequence[Sequence[_Slot]], writer: "_Writer"
+        self, first: int, parts: Sequence[Sequence[_Slot]], writer: "_Writer", fields: Mapping[str, Declared]
     ) -> Iterator[list[Candidate]]:
         """Yield the shards from this number on; those that an earlier attempt drew are read, not drawn again."""
         paths = [self.shards / f"{first + index}.json" if self.shards else None for index in range(len(parts))]
@@ -119,9 +128,13 @@ class Sampler:
             if path is not None and not there:
                 write_json(path, rows)
             yield [
-                Candidate(Record(text, slot.label or None), math.nan if probability is None else probability)
+                Candidate(self._record(text, slot, fields), math.nan if probability is None else probability)
                 for (text, probability), slot in zip(rows, slots, strict=True)
             ]
+
+    def _record(self, text: str, slot: _Slot, fields: Mapping[str, Declared]) -> Record:
+        told = draw_values(fields, slot.cells, coins(self.seed, slot.label, slot.number)) if fields else ()
+        return Record(text, slot.label or None, told)
 
 
 def _count_missing(counts: Mapping[str, int], kept: Mapping[str, Sequence[Record]]) -> dict[str, int]:
@@ -175,7 +188,7 @@ class _Pen:
         settings, places = self.settings, [self.names.index(slot.label) for slot in slots]
         streams = _streams(slots, settings.best_of)
         coins = [uniforms(self.seed, *stream, settings.max_tokens) for stream in zip(places, streams, strict=True)]
-        prompts = [self.rows.prompt(slot.label) for slot in slots]
+        prompts = [self.rows.prompt(slot.label, slot.cells) for slot in slots]
         walk = walk_of(self.variant, self.model, prompts, places, self.rows.ids, settings)
         tokens = write(walk, self.rows.ids, settings, np.stack(coins))
         return [text.strip() for text in self.tokenizer.batch_decode(tokens)]

@@ -1,13 +1,16 @@
 """Rows as token sequences: `BOS label SEP text EOS`, and `BOS rand SEP text EOS` for the discriminator.
 
+Where records have fields, their cells stand in words behind the label's prompt: `BOS label SEP fields SEP text EOS`.
+
 `label SEP` stands for any prompt in words that a public template makes of a label; `rand` then replaces the label in
 it. A record's label selects one of the public prompts, and its text follows the prompt. A prompt's tokens are public
-constants: none depends on another record, so a record still adds one clipped gradient.
+constants: none depends on another record, so a record still adds one clipped gradient. So do its own fields.
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
@@ -17,6 +20,8 @@ from transformers import PreTrainedTokenizerBase
 from palimpsest.models.prompts import Frame, blind_of, heads_of, require_slots
 from palimpsest.models.tokens import Specials, encode_texts, pad_right, specials
 from palimpsest.models.words import BARE
+from palimpsest.records.fields import Declared, decode_cells, domains_of
+from palimpsest.records.record import Fields
 from palimpsest.training.batches import bucket
 
 UNLABELLED = ""  # the one label of a task without labels
@@ -30,6 +35,8 @@ class Serialisable(Protocol):
 
     @property
     def label(self) -> str | None: ...
+    @property
+    def fields(self) -> str | Fields: ...
 
 
 @dataclass(frozen=True)
@@ -67,6 +74,7 @@ class Serialiser:
         ordinary: ids that may stand in for a label, int64 (k,).
         max_tokens: tokens kept of a text.
         loss_on: "text" (text and EOS) or "all" (the label and SEP too).
+        cells: tokens of each field's cells; none where records have no fields.
         entropy: number -> as many random bytes, for the stand-ins of labels.
     """
 
@@ -77,16 +85,31 @@ class Serialiser:
     ordinary: np.ndarray
     max_tokens: int
     loss_on: str
+    cells: tuple[tuple[tuple[int, ...], ...], ...] = ()
     entropy: Callable[[int], bytes] = os.urandom
 
-    def prompt(self, label: str) -> list[int]:
-        """`BOS label SEP`, or what the template makes of the label."""
-        return list(self.prompts[label])
+    def prompt(self, label: str, cells: Sequence[int] = ()) -> list[int]:
+        """`BOS label SEP`, or what the template makes of the label, and `fields SEP` for the cells of a record."""
+        told = [token for own, at in zip(self.cells, cells, strict=False) for token in own[at]]
+        return [*self.prompts[label], *told, *([self.ids.sep] if told else [])]
 
     @property
     def longest_prompt(self) -> int:
         """Tokens of the longest prompt, the discriminator's included."""
-        return max(len(self._blinds([0])[0]), *map(len, self.prompts.values()))
+        longest = max(self.prompts, key=lambda label: len(self.prompts[label]))
+        return max(len(self._blinds([0])[0]), len(self.prompt(longest, self.longest_cells)))
+
+    @property
+    def longest_cells(self) -> tuple[int, ...]:
+        """The cells of the longest words, one for each field."""
+        return tuple(max(range(len(own)), key=lambda at: len(own[at])) for own in self.cells)
+
+    @property
+    def tried_cells(self) -> tuple[str, ...]:
+        """Cells of the shortest words, then of longer ones field by field: with texts of all lengths, every width."""
+        short = [min(range(len(own)), key=lambda at: len(own[at])) for own in self.cells]
+        steps = range(len(short) + 1)
+        return tuple(",".join(map(str, [*self.longest_cells[:step], *short[step:]])) for step in steps)
 
     def batch(self, rows: Sequence[Serialisable]) -> Batch:
         """The two views of every row.
@@ -99,7 +122,7 @@ class Serialiser:
         """
         labels = [self._label(row) for row in rows]
         texts = self._texts(rows, labels)
-        prompts = self._prompts(labels)
+        prompts = self._prompts(rows, labels)
         blinds = self._blinds(self._stand_ins(len(rows)))
         prompted, blinded = _join(prompts, texts), _join(blinds, texts)
         from_text = [self.loss_on == "text" or label is None for label in labels]
@@ -120,14 +143,23 @@ class Serialiser:
         labels = [self._label(row) for row in rows]
         texts = self._texts(rows, labels)
         blinds = self._blinds([self.ids.pad] * len(texts))
-        return list(map(self._width, _join(self._prompts(labels), texts), _join(blinds, texts)))
+        return list(map(self._width, _join(self._prompts(rows, labels), texts), _join(blinds, texts)))
 
     def _width(self, prompted: Sequence[int], blinded: Sequence[int]) -> int:
         """The bucket of one row in both views, but never wider than the longest possible row."""
         return bucket(max(len(prompted), len(blinded)), self.longest_prompt + self.max_tokens + 1)
 
-    def _prompts(self, labels: Sequence[str | None]) -> list[list[int]]:
-        return [self.prompt(label) if label is not None else [self.ids.bos, self.ids.sep] for label in labels]
+    def _prompts(self, rows: Sequence[Serialisable], labels: Sequence[str | None]) -> list[list[int]]:
+        return [
+            [self.ids.bos, self.ids.sep] if label is None else self.prompt(label, self._cells_of(row))
+            for row, label in zip(rows, labels, strict=True)
+        ]
+
+    def _cells_of(self, row: Serialisable) -> tuple[int, ...]:
+        """Return a row's cells; none where it has not one of each field: public text, and what was drawn."""
+        cells = decode_cells(row.fields) if isinstance(row.fields, str) else ()
+        whole = len(cells) == len(self.cells) and all(at < len(own) for at, own in zip(cells, self.cells, strict=True))
+        return cells if whole else ()
 
     def _texts(self, rows: Sequence[Serialisable], labels: Sequence[str | None]) -> list[list[int]]:
         """Token ids with EOS; a text that is cut has none, because it does not end there."""
@@ -153,12 +185,14 @@ def serialiser(
     max_tokens: int,
     loss_on: str,
     template: str = BARE,
+    fields: Mapping[str, Declared] = MappingProxyType({}),
 ) -> Serialiser:
     """Return a serialiser for public labels; an empty list is a task without labels.
 
     Args:
         labels: their names, or label -> public description, where the template tells it.
         template: the prompt template that comes before a text.
+        fields: their public declarations, where records have any.
 
     Raises:
         ParamsError: the template names a slot that there is not, or {text}.
@@ -168,7 +202,19 @@ def serialiser(
     told = labels if isinstance(labels, Mapping) else dict.fromkeys(labels, "")
     prompts = heads_of(tokenizer, template, told or {UNLABELLED: ""})
     ordinary = np.setdiff1d(np.arange(len(tokenizer)), [*ids.control, ids.sep])
-    return Serialiser(tokenizer, ids, prompts, blind_of(tokenizer, template), ordinary, max_tokens, loss_on)
+    blind, cells = blind_of(tokenizer, template), tuple(_spell_cells(tokenizer, fields))
+    return Serialiser(tokenizer, ids, prompts, blind, ordinary, max_tokens, loss_on, cells)
+
+
+def _spell_cells(
+    tokenizer: PreTrainedTokenizerBase, fields: Mapping[str, Declared]
+) -> Iterator[tuple[tuple[int, ...], ...]]:
+    """Yield the tokens of each field's cells, the one of values without a cell last."""
+    for place, (name, domain) in enumerate(zip(fields, domains_of(fields), strict=True)):
+        words = [*map(domain.describe, range(domain.size)), "-"]
+        yield tuple(
+            tuple(tokenizer.encode(f"{', ' if place else ''}{name}: {one}", add_special_tokens=False)) for one in words
+        )
 
 
 def _join(left: Sequence[Sequence[int]], right: Sequence[Sequence[int]]) -> list[list[int]]:

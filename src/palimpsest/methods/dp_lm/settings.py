@@ -103,6 +103,9 @@ class DpLmTrain(DpSgd):
     label_counts: LabelCounts = "noisy"
     prior: PublicShares = None
     histogram_share: HistogramShare = 0.01
+    fields_share: float = Field(default=0.1, gt=0, lt=1)
+    """Share of rho for tables of the label and the fields, where records have fields: rows are drawn under them, and no
+    histogram of labels is asked beside them."""
 
     @model_validator(mode="after")
     def _separate_needs_two_losses(self) -> "DpLmTrain":

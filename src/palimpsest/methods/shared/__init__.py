@@ -10,5 +10,6 @@
 * `predicted`: shared by methods that write from private contexts: the tokens that may be drawn, and the written rows
 * `rounds`: shared by methods in rounds of votes: their noise, their queries, and selection by noisy counts
 * `shares`: the number of rows of each label: from a noisy histogram of units, charged, or from a public prior, free
+* `tables`: tables of the label and of fields: the question, the joint distribution that fits, and rows drawn of it
 * `tools`: the inputs of a fit: public artifacts and models, passed in by the code that knows where they are stored
 """

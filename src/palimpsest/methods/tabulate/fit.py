@@ -8,13 +8,13 @@ import numpy as np
 
 from palimpsest.errors import DataError
 from palimpsest.methods.shared.base import Made, Plan, coins
+from palimpsest.methods.shared.tables import draw_cells, draw_values, fit_joint, sizes_of, tables_query
 from palimpsest.methods.shared.tools import Encoders
-from palimpsest.methods.tabulate.declaration import TabulateSettings, parts_of, sizes_of, tables_query
-from palimpsest.methods.tabulate.joint import draw_cells, fit_joint, fit_means, match
+from palimpsest.methods.tabulate.declaration import TabulateSettings, parts_of
+from palimpsest.methods.tabulate.joint import fit_means, match
 from palimpsest.privacy.query import View
 from palimpsest.privacy.tables import FieldMeans
-from palimpsest.records.fields import Domain, domains_of
-from palimpsest.records.record import Fields, Record
+from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
 
 
@@ -83,7 +83,7 @@ class Tabulate:
             cells[:, 0] += place or 0
             matched = match(vectors[own], cells, means, starts, rng)
             for at, cell in zip(own, matched[:, place is not None :], strict=True):
-                rows[at] = replace(rows[at], fields=self._values(cell, rng))
+                rows[at] = replace(rows[at], fields=draw_values(self.schema.fields, cell, rng))
         return Made(rows, len(rows))
 
     def _by_label(self) -> list[tuple[int | None, list[int]]]:
@@ -97,15 +97,6 @@ class Tabulate:
                 found[labels.index(row.label)].append(at)
         return [(place, own) for place, own in found.items() if own]
 
-    def _values(self, cell: np.ndarray, rng: np.random.Generator) -> Fields:
-        return tuple(
-            (name, _draw(domain, int(at), rng)) for (name, domain), at in zip(self._domains.items(), cell, strict=True)
-        )
-
-    @property
-    def _domains(self) -> Mapping[str, Domain]:
-        return dict(zip(self.schema.fields, domains_of(self.schema.fields), strict=True))
-
     @property
     def _sigmas(self) -> tuple[float, float]:
         return parts_of(self.settings, float(self.plan.numbers["sigma"]))
@@ -115,8 +106,3 @@ class Tabulate:
         schema, encoders = self.schema, self.encoders
         sizes = sizes_of(schema)
         return FieldMeans(schema.label_names, sizes, encoders.rows, encoders.dimension, self._sigmas[1])
-
-
-def _draw(domain: Domain, cell: int, rng: np.random.Generator) -> str | int | float | None:
-    """Draw a value of a cell; None for the one of values that have none."""
-    return None if cell == domain.size else domain.draw(cell, rng)

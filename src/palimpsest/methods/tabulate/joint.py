@@ -1,80 +1,15 @@
-"""A joint distribution from noisy tables, and texts matched with rows that are drawn from it: post-processing."""
+"""Texts matched with rows of fields, by what noisy sums say of the texts of each value: post-processing."""
 
 from collections.abc import Sequence
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from palimpsest.privacy.tables import Axes
+from palimpsest.methods.shared.tables import table_of
 
-_STEPS = 400  # of mirror descent
-_FASTER, _SLOWER = 1.5, 0.5
 _TOGETHER = 400  # texts that are matched with as many rows at once
 _BETWEEN = 0.1  # variance of the means of values, as a share of the texts'
 _SHRINKAGE = 0.5  # of the texts' covariance towards a multiple of the identity
-
-
-def fit_joint(shape: Sequence[int], tables: Sequence[Axes], counts: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the distribution of largest entropy whose tables are nearest to noisy ones: shape `shape`, sum 1.
-
-    Mirror descent on the squared distance of all tables, from the even distribution (McKenna, Miklau and Sheldon 2021,
-    "Winning the NIST contest", Algorithm 1), over all cells at once.
-
-    Args:
-        tables: the axes of each table, ascending.
-        counts: the noisy counts of each, flat, the last axis running fastest.
-    """
-    wanted = [own.reshape([shape[axis] for axis in axes]) for axes, own in zip(tables, counts, strict=True)]
-    total = max(1.0, float(np.median([own.sum() for own in wanted])))
-    wanted = [own / total for own in wanted]
-    logits, rate = np.zeros(shape), 1.0
-    joint = _softmax(logits)
-    loss, gradient = _distance(joint, tables, wanted)
-    for _ in range(_STEPS):
-        trial = logits - rate * gradient
-        tried = _softmax(trial)
-        found, ahead = _distance(tried, tables, wanted)
-        if found <= loss:
-            logits, joint, loss, gradient, rate = trial, tried, found, ahead, rate * _FASTER
-        else:
-            rate *= _SLOWER
-    return joint
-
-
-def _softmax(logits: np.ndarray) -> np.ndarray:
-    raised = np.exp(logits - logits.max())
-    return np.asarray(raised / raised.sum())
-
-
-def _distance(joint: np.ndarray, tables: Sequence[Axes], wanted: Sequence[np.ndarray]) -> tuple[float, np.ndarray]:
-    """Return half of the squared distance of all tables, and its gradient by the joint, of the joint's shape."""
-    loss, gradient = 0.0, np.zeros(joint.shape)
-    for axes, own in zip(tables, wanted, strict=True):
-        error = table_of(joint, axes) - own
-        loss += 0.5 * float(np.square(error).sum())
-        gradient += np.expand_dims(error, _others(joint.ndim, axes))
-    return loss, gradient
-
-
-def table_of(joint: np.ndarray, axes: Axes) -> np.ndarray:
-    """Return the table of some axes of a joint distribution, ascending."""
-    return np.asarray(joint.sum(axis=_others(joint.ndim, axes)))
-
-
-def _others(count: int, axes: Axes) -> tuple[int, ...]:
-    return tuple(axis for axis in range(count) if axis not in axes)
-
-
-def draw_cells(joint: np.ndarray, rows: int, rng: np.random.Generator) -> np.ndarray:
-    """Draw rows of a distribution, in any order: the index of each on every axis, int64 (rows, axes).
-
-    They are drawn at even steps of the cumulative distribution (systematic sampling), so each combination comes as
-    often as is expected of it, but for less than one row.
-    """
-    ends = np.cumsum(joint.reshape(-1))
-    chosen = np.searchsorted(ends, (np.arange(rows) + rng.random()) / rows * ends[-1], side="right")
-    cells = np.stack(np.unravel_index(np.minimum(chosen, len(ends) - 1), joint.shape), axis=1)
-    return rng.permutation(cells)
 
 
 def fit_means(joint: np.ndarray, total: float, sums: np.ndarray, std: float, variance: float) -> np.ndarray:

@@ -19,7 +19,7 @@ from palimpsest.report.sections.base import (
     word_column,
 )
 
-_FIELDS = Metric("fields", FieldsAudit.from_json, lambda params: params.run.tabulate)
+_FIELDS = Metric("fields", FieldsAudit.from_json, lambda params: params.run.evaluate if params.dataset.fields else ())
 
 
 def distances(results: Results) -> Rows:
