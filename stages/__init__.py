@@ -17,6 +17,7 @@
 * `evolution_audit`: measures how far each round's texts are from the private rows, and those from each other: private
   zone
 * `facts_audit`: looks for the invented world's facts in the synthetic rows
+* `fields_audit`: measures how fields beside texts go together, and what a model of texts and fields learns
 * `fidelity_audit`: measures how like the private texts the synthetic rows are, as sets, each value beside its floor:
   private zone
 * `filters`: the filters that a variant names: free post-processing of written texts, measured by the public model

@@ -153,7 +153,9 @@ def prepare_contents(
     promise, books, receipts, scores = evidence.promise, evidence.books, evidence.receipts, evidence.scores
     version, language = palimpsest.__version__, params.dataset.language
     copied = describe_public_rows(params, settings.variants)
-    described = Described(settings, params.schema_of_data, promise, counts, signer, version, day, language, copied)
+    fielded = [name for name, records in rows.items() if any(record.fields for record in records)]
+    data = params.schema_of_data
+    described = Described(settings, data, promise, counts, signer, version, day, language, copied, fielded)
     page = render_card(
         promise, books, receipts, evidence.stages, report.provenance() | {"created": day},
         variants=settings.variants, scores=scores, fingerprint=signer, copied=copied,

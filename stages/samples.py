@@ -28,9 +28,10 @@ from palimpsest.privacy.receipt import read_receipt
 from palimpsest.progress import track
 from palimpsest.records.duplicates import SHINGLE
 from palimpsest.records.evolved import EvolvedRound, read_evolved
+from palimpsest.records.fields import Declared, describe_cells
 from palimpsest.records.picked import pick_rows
 from palimpsest.records.private import SplitRow
-from palimpsest.records.record import Record
+from palimpsest.records.record import Record, list_fields
 from palimpsest.records.write import read_rounds, read_split
 from palimpsest.report.formats import at_most
 from palimpsest.report.page import ROLE_WORDS
@@ -132,7 +133,7 @@ class Reader:
         others = [None if place < 0 else self.train.rows[place] for place in near.places]
         longest = longest_runs(texts, [row.text for row in self.train.rows])
         found = zip(rows, others, near.cosines.tolist(), unread.cosines.tolist(), longest.tolist(), strict=True)
-        return tuple(_written_row(*one, SHINGLE) for one in found)
+        return tuple(_written_row(*one, SHINGLE, self.params.dataset.fields) for one in found)
 
     def _find_nearest(self, texts: Sequence[str], name: str) -> Iterator[Nearest]:
         """Find the nearest among the rows that were read, and among those that were not."""
@@ -214,16 +215,23 @@ def _filter_again(params: Params, name: str) -> Mapping[str, Sequence[Record]]:
 
 
 def _written_row(
-    row: Record, other: SplitRow | None, cosine: float, unread: float, longest: int, words: int
+    row: Record,
+    other: SplitRow | None,
+    cosine: float,
+    unread: float,
+    longest: int,
+    words: int,
+    fields: Mapping[str, Declared],
 ) -> Written:
     pieces = mark_runs(row.text, "" if other is None else other.text, words)
-    near = None if other is None else _near(other, row.text, cosine, words)
-    return Written(pieces, row.label or "", longest, near, None if math.isnan(unread) else unread)
+    near = None if other is None else _near(other, row.text, cosine, words, describe_cells(other.fields, fields))
+    shown = list_fields(row.fields)
+    return Written(pieces, row.label or "", longest, near, None if math.isnan(unread) else unread, shown)
 
 
-def _near(other: SplitRow, text: str, cosine: float, words: int) -> Near:
+def _near(other: SplitRow, text: str, cosine: float, words: int, fields: str) -> Near:
     person = None if other.person is None else other.person[:_PERSON]
-    return Near(mark_runs(other.text, text, words), other.label or "", cosine, person)
+    return Near(mark_runs(other.text, text, words), other.label or "", cosine, person, fields)
 
 
 def _count_records(records: Iterable[Record]) -> tuple[tuple[Record, int], ...]:

@@ -189,6 +189,14 @@ def test_rows_steer_no_terminal(sampled: Place) -> None:
     ]
 
 
+def test_a_row_is_shown_with_its_fields(sampled: Place) -> None:
+    fields = (("priority", f"high{CLEARS}"), ("age", None), ("stars", 4))
+    write_synthetic([Record("text", "a", fields)], sampled.workspace / SYNTHETIC / "dp3", "body", "team")
+    assert sampled.call("sample").stdout.splitlines() == ["a:", "  text", "    priority: high [2J, stars: 4"]
+    row = {"text": "text", "label": "a", "fields": dict(fields)}
+    assert json.loads(sampled.call("sample", "--json").stdout) == [row]
+
+
 CHANGES: Mapping[str, dict[str, Any]] = {
     "a reference": {"purpose": "reference"},
     "no noise": {"epsilon": None},

@@ -26,7 +26,17 @@ SCHEMA: dict[str, Any] = {
     "n_public": 100,
     "max_length": 50,
 }
-PUBLIC = ("task", "label", "labels", "n_public", "unit_column", "max_rows_per_unit", "n_persons", "json_schema")
+PUBLIC = (
+    "task",
+    "label",
+    "labels",
+    "n_public",
+    "unit_column",
+    "max_rows_per_unit",
+    "n_persons",
+    "json_schema",
+    "fields",
+)
 SECRET = "ZANZIBAR-7731"
 
 
@@ -140,6 +150,20 @@ def test_records_that_do_not_conform_are_counted_and_kept() -> None:
     assert "4 records do not conform to the JSON schema." in result.report["warnings"]
     assert result.report["rows"]["unlabelled"] == 0
     assert sum(parts(result).values()) == 100
+
+
+def test_values_without_a_public_cell_are_counted_for_each_field_and_told_without_counts() -> None:
+    fields = {"priority": ["low", "high"], "age": "number(0..10, 5)", "sent": "date(2024..2025, year)"}
+    rows = [RawRow(f"t {i}", "ab"[i % 2], fields=f"{i % 3},{2 * (i < 7)},0") for i in range(100)]
+    report = run(rows, fields=fields).report
+    assert report["fields"] == {
+        "priority": {"without": 33, "share": 0.33}, "age": {"without": 7, "share": 0.07},
+        "sent": {"without": 0, "share": 0.0},
+    }  # fmt: skip
+    what = "values of field {} are missing, or in none of its public cells."
+    assert report["warnings"] == [f"33 {what.format('priority')}", f"7 {what.format('age')}"]
+    assert report["told"] == [f"Some {what.format('priority')}", f"Some {what.format('age')}"]
+    assert run(tickets(100)).report["fields"] == {}
 
 
 def test_the_report_is_json_and_shows_no_text() -> None:

@@ -26,7 +26,7 @@ from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import metered, receipt
-from palimpsest.records.record import Record
+from palimpsest.records.record import Fields, Record
 from palimpsest.records.world.facts import Canary, Facts
 from palimpsest.records.write import write_synthetic
 from palimpsest.report.release import bundle, word
@@ -166,12 +166,10 @@ class Workspace:
         """Set values of a section of params.yaml."""
         edit_settings(self.folder, section, **values)
 
-    def rows(self, *texts: str, label: str = "returns") -> None:
+    def rows(self, *texts: str, label: str = "returns", fields: Fields = ()) -> None:
         """Write other synthetic rows."""
-        data = self.params.dataset
-        write_synthetic(
-            [Record(text, label) for text in texts], self.folder / f"data/synthetic/{VARIANT}", data.text, data.label
-        )
+        data, rows = self.params.dataset, [Record(text, label, fields) for text in texts]
+        write_synthetic(rows, self.folder / f"data/synthetic/{VARIANT}", data.text, data.label)
         self.lock()
 
     def charge(self, variant: str = VARIANT, purpose: str = "release", seed: int | None = None) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from palimpsest.audit.anonymity import AnonymityAudit, Evidence
 from palimpsest.audit.classifier import ClassifierAudit
 from palimpsest.audit.facts import FactAudit, PopulationFactAudit, support_bins
 from palimpsest.audit.fidelity import FidelityAudit, Measured, diversities, length_bins
+from palimpsest.audit.fields import FieldsAudit, Learned, TableDistance
 from palimpsest.audit.label_fit import LabelFit
 from palimpsest.audit.membership import Attack, Control, EpsilonLower, MembershipAudit
 from palimpsest.audit.memorisation import Contrast, Extraction, MemorisationAudit, Repeats
@@ -279,6 +280,14 @@ def structure(variant: str, parsed: int, valid: int, total: int = 200) -> dict[s
     return StructureAudit(_rate(parsed, total), _rate(valid, total)).to_json(variant, "dp")
 
 
+def fields(variant: str) -> dict[str, Any]:
+    """Fields beside the texts of a variant."""
+    table = TableDistance(("label", "priority"), 12, 0.081, 0.052, 0.117, 0.344)
+    right = [Estimate(value, value - 0.03, value + 0.03) for value in (0.61, 0.70, 0.87)]
+    learned = Learned("priority", 4, 0.44, *right)
+    return FieldsAudit(300, 2900, 900, 300, (table,), (learned,)).to_json(variant)
+
+
 def _rate(count: int, total: int) -> Rate:
     rate = count / total if total else math.nan
     return Rate(count, total, max(0, rate - 0.05), min(1, rate + 0.05))
@@ -310,6 +319,7 @@ def world_of_writing() -> dict[str, dict[str, Any]]:
     """Metrics and receipts of the world with a variant that was written, asked behind demonstrations, and is JSON."""
     metrics, receipts = world_metrics(), world_receipts() | {"predict3": predicted("predict3")}
     metrics["predict3"] = {"generation": generation("predict3"), "structure": structure("predict3", 190, 171)}
+    metrics["predict3"]["fields"] = fields("predict3")
     for name, top in (("predict3", 0.55), ("real", 0.6), ("public_only", 0.47)):
         metrics[name]["incontext"] = in_context(name, {2: top - 0.04, 4: top - 0.02, 8: top, 16: math.nan})
     return {"metrics": metrics, "receipts": receipts}

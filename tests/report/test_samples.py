@@ -117,6 +117,15 @@ def test_the_private_row_stands_beside_and_what_both_say_is_marked(opened: Open)
     assert shown.execute_script("return document.documentElement.scrollWidth <= innerWidth")
 
 
+def test_fields_stand_below_each_row(opened: Open) -> None:
+    near = Near(("private",), "", 0.5, None, "age: 15 to 20")
+    one = variant("tabulate3", row("text", near=near, fields=f"age: 17, part: {HOSTILE}"))
+    shown = opened(page(one, variant("plain", row("other"))))
+    assert all(words in lines(shown)[0] for words in ("age: 15 to 20", f"age: 17, part: {SEEN}"))
+    show(shown, view="Two side by side")
+    assert lines(shown) == [f" | text\nage: 17, part: {SEEN} | other"]
+
+
 def test_two_variants_stand_side_by_side_label_by_label(opened: Open) -> None:
     one = variant("select3", row("first a", "a"), row("first b", "b"), row("second a", "a"))
     shown = opened(page(one, variant("inf", row("other b", "b"), row("other a", "a"))))

@@ -20,7 +20,7 @@ from palimpsest.report.sections.base import Column, Page, Section
 
 ROOT = Path(__file__).parents[2]
 FOLDER = "reports/metrics/"
-NOT_OF_THE_DEMO = {"{}/structure.json", "familiarity.json"}  # of stages that it has no use for
+NOT_OF_THE_DEMO = {"{}/structure.json", "{}/fields.json", "familiarity.json"}  # of stages that it has no use for
 FOR_DVC_ALONE = {"pretrain.json"}  # how well the public model predicts public text
 
 

@@ -6,6 +6,7 @@
 * `classifier`: scores a classifier that was itself trained with DP-SGD on real test rows, without synthetic text in
   between
 * `facts`: a measure for the demo world: population facts should carry over, individual facts must not
+* `fields`: fields beside texts: distances of their tables from real rows', and what a model of both learns from them
 * `fidelity`: the similarity of the synthetic and the private texts as sets: embeddings, words, lengths, diversity
 * `finetune`: the fine-tuned evaluator: a transformer classifier trained on synthetic rows, tested on real ones
 * `groups`: groups of rows defined by public patterns: their share of the written rows, and the accuracy of

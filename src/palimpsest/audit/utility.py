@@ -256,14 +256,22 @@ def _linear(
     settings: LinearSettings,
 ) -> Evaluation:
     """One logistic regression per seed."""
-    runs = [_fit_predict(features, known, test, len(labels), seed, settings) for seed in settings.seeds]
+    runs = [fit_predict(features, known, test, len(labels), seed) for seed in settings.seeds]
     return evaluate(np.stack(runs), truth, labels)
 
 
-def _fit_predict(
-    features: _Features, targets: np.ndarray, test: _Features, labels: int, seed: int, settings: LinearSettings
-) -> np.ndarray:
-    """Probabilities of the test rows by the model that is best on this seed's validation rows; (test rows, labels)."""
+def fit_predict(features: _Features, targets: np.ndarray, test: _Features, labels: int, seed: int) -> np.ndarray:
+    """Probabilities of the test rows by the regression that is best on this seed's validation rows.
+
+    Args:
+        features: of n rows, (n, d).
+        targets: their labels' indices, (n,).
+        test: features of the test rows, (k, d).
+        labels: the number of labels.
+
+    Returns:
+        shape (k, labels).
+    """
     order = np.random.default_rng(seed).permutation(len(targets))
     held = int(_VALIDATION_SHARE * len(targets))
     chosen, train = order[:held], order[held:]

@@ -20,7 +20,7 @@ from palimpsest.methods.shared.method import PlanTable
 from palimpsest.params.file import FILE
 from palimpsest.privacy.shown import delta_down, delta_up, down, up
 from palimpsest.records.picked import pick_rows
-from palimpsest.records.record import Record
+from palimpsest.records.record import Record, list_fields
 from palimpsest.report.formats import MISSING, number, percent, shown_epsilon
 from palimpsest.work.console import Rows, console, show, show_json
 from palimpsest.workspace import SAMPLES, SYNTHETIC
@@ -227,7 +227,7 @@ def sample(
             raise ParamsError(f"--label is {label!r}: no row of {name} has it.", known)
     chosen = pick_rows(records, rows, by_label=bool(data.labels), seed=seed)
     if as_json:
-        print(json.dumps([asdict(record) for record in chosen], indent=2, ensure_ascii=False))
+        print(json.dumps([_to_json(record) for record in chosen], indent=2, ensure_ascii=False))
         return
     _print_rows(chosen)
     if copied := describe_public_rows(params, [name]):
@@ -261,7 +261,14 @@ def _print_rows(records: Sequence[Record]) -> None:
             print(f"{_strip_controls(record.label or '')}:")
             heading = record.label
         print(f"  {_strip_controls(record.text)}")
+        if record.fields:
+            print(f"    {_strip_controls(list_fields(record.fields))}")
     sys.stdout.flush()
+
+
+def _to_json(record: Record) -> dict[str, Any]:
+    fields = {"fields": dict(record.fields)} if record.fields else {}
+    return {"text": record.text, "label": record.label, **fields}
 
 
 def _strip_controls(text: str) -> str:

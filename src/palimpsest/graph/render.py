@@ -51,6 +51,7 @@ def features(params: Params) -> frozenset[Feature]:
         Feature.PUBLIC_TEST: data.public_test is not None,
         Feature.LABELS: bool(data.labels),
         Feature.JSON: data.task == "json",
+        Feature.FIELDS: bool(data.fields),
         Feature.BASE: reads_base(params),
         Feature.NAMED: reads_named(params),
         Feature.UNTOUCHED: params.untouched == UNTOUCHED,

@@ -49,6 +49,7 @@ class Feature(StrEnum):
     PUBLIC_TEST = "public_test"
     LABELS = "labels"  # a closed set of them
     JSON = "json"  # its records are JSON
+    FIELDS = "fields"  # columns beside the text come out
     BASE = "base"  # something that runs reads a public language model
     NAMED = "named"  # that model is one from elsewhere
     UNTOUCHED = "untouched"  # it is a named one, and a copy of it learns prompts

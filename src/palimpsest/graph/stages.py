@@ -291,6 +291,11 @@ STAGES = (
         first=True,
     ),
     measures(
+        "fields_audit", "Measure how fields go together, and what a model of texts and fields learns from the rows",
+        "fields", ("seed", *COLUMNS, "dataset.labels", "dataset.fields", "utility.most_rows"), (ROWS, TRAIN, TEST),
+        EVALUATED, (Feature.FIELDS,),
+    ),
+    measures(
         "facts_audit", "Look for the world's facts in the synthetic rows, those of many and those of one", "facts",
         COLUMNS, (ROWS, FACTS), EVALUATED, (Feature.WORLD,),
     ),

@@ -42,6 +42,10 @@ class Categories:
         written = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
         return self.values.index(written) if written in self.values else None
 
+    def holds(self, value: Any) -> bool:
+        """Whether `draw` may have returned the value."""
+        return isinstance(value, str) and value in self.values
+
     def draw(self, cell: int, _rng: np.random.Generator) -> Value:
         """Return a value of the cell."""
         return self.values[cell]
@@ -82,6 +86,11 @@ class Numbers:
         clipped = min(max(number, self.low), self.high)
         return min(int((clipped - self.low) / self.step), self.size - 1)
 
+    def holds(self, value: Any) -> bool:
+        """Whether `draw` may have returned the value."""
+        number = isinstance(value, int if self.whole else float) and not isinstance(value, bool)
+        return number and self.low <= value <= self.high
+
     def draw(self, cell: int, rng: np.random.Generator) -> Value:
         """Draw a value of the cell, each equally likely: a whole number where bounds and width are whole."""
         low, high = self._bounds(cell)
@@ -89,7 +98,7 @@ class Numbers:
             last = cell == self.size - 1
             return int(rng.integers(int(low), int(high) + last, endpoint=False))
         digits = max(0, 2 - math.floor(math.log10(self.step)))
-        return round(float(rng.uniform(low, high)), digits)
+        return min(max(round(float(rng.uniform(low, high)), digits), low), high)
 
     def describe(self, cell: int) -> str:
         """Return the cell in words."""
@@ -127,6 +136,11 @@ class Dates:
         return max(
             0, int(np.searchsorted(np.array(self.starts, dtype="datetime64[D]"), np.datetime64(day), "right")) - 1
         )
+
+    def holds(self, value: Any) -> bool:
+        """Whether `draw` may have returned the value."""
+        day = _day_of(value)
+        return day is not None and day.isoformat() == value and self.starts[0] <= day <= self.last
 
     def draw(self, cell: int, rng: np.random.Generator) -> Value:
         """Draw a day of the cell, each equally likely, as YYYY-MM-DD."""
@@ -191,6 +205,24 @@ def domains_of(fields: Mapping[str, Declared]) -> tuple[Domain, ...]:
     return tuple(parse_domain(name, declared) for name, declared in fields.items())
 
 
+def describe_field(name: str, declared: Declared) -> str:
+    """Return what a column of synthetic values holds, in words.
+
+    >>> describe_field("age", "number(0..120, 5)")
+    'A number of 0 to 120, drawn within one of 24 public cells of width 5, each value of a cell equally often. Empty: \
+no value, or none of a cell.'
+    """
+    domain = parse_domain(name, declared)
+    if isinstance(domain, Categories):
+        return f"One of a public list: {', '.join(domain.values)}. Empty: no value of the list."
+    if isinstance(domain, Numbers):
+        drawn, cells = f"A number of {domain.low:g} to {domain.high:g}", f"cells of width {domain.step:g}"
+    else:
+        drawn, cells = f"A date of {domain.starts[0]} to {domain.last}", f"cells, each a {domain.unit}"
+    within = f"drawn within one of {domain.size} public {cells}, each value of a cell equally often"
+    return f"{drawn}, {within}. Empty: no value, or none of a cell."
+
+
 def encode_cells(values: Sequence[Any], domains: Sequence[Domain]) -> str:
     """Return a record's cells as one text: their indices, with the number of cells for a value that has none.
 
@@ -201,6 +233,16 @@ def encode_cells(values: Sequence[Any], domains: Sequence[Domain]) -> str:
     """
     places = [domain.place(value) for value, domain in zip(values, domains, strict=True)]
     return ",".join(str(domain.size if at is None else at) for at, domain in zip(places, domains, strict=True))
+
+
+def describe_cells(cells: str, fields: Mapping[str, Declared]) -> str:
+    """Return the cells in a text of `encode_cells` in words; one for values that have none is left out.
+
+    >>> describe_cells("1,1,3", {"p": ["low", "high"], "q": ["a"], "age": "number(0..120, 5)"})
+    'p: high, age: 15 to 20'
+    """
+    own = zip(fields, domains_of(fields), decode_cells(cells), strict=True) if cells else ()
+    return ", ".join(f"{name}: {domain.describe(at)}" for name, domain, at in own if at < domain.size)
 
 
 def decode_cells(cells: str) -> tuple[int, ...]:

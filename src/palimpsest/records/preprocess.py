@@ -10,6 +10,7 @@ import numpy as np
 
 from palimpsest.records.conformity import conforms
 from palimpsest.records.duplicates import marks
+from palimpsest.records.fields import decode_cells, domains_of
 from palimpsest.records.packed import Chosen, Mapped
 from palimpsest.records.private import RawRow, SplitRow
 from palimpsest.records.schema import PublicSchema
@@ -120,12 +121,14 @@ def _report(
     carried = Counter(row.label for row in kept)
     # Nothing where labels are free text, because they then are part of the record.
     labels = {label: carried[label] for label in schema.label_names}
+    without = _count_without(kept, schema)
     one_label = len(labels) > 1 and sum(count > 0 for count in labels.values()) == 1
     odd = [
         *_odd_rows(counts, schema),
         *odd_sizes(counts["read"], counts["persons"], schema),
         *_odd_training(counts["train_units"], schema, batch_size),
         *odd_labels(labels),
+        *_odd_fields(without),
         *odd_public(counts["public"]),
     ]
     return {
@@ -135,6 +138,7 @@ def _report(
         "rows": counts,
         "labels": {label: {"count": count, "share": count / max(len(kept), 1)} for label, count in labels.items()},
         "one_label": one_label,
+        "fields": {name: {"without": count, "share": count / max(len(kept), 1)} for name, count in without.items()},
         "warnings": [each.counted for each in odd],
         "told": [each.told for each in odd],
     }
@@ -173,6 +177,13 @@ def _count_invalid(rows: Sequence[RawRow], json_schema: Mapping[str, Any]) -> in
     """Count the records that do not conform to the public JSON schema; a text that was cut does not conform."""
     valid = conforms(json_schema)
     return sum(not valid(members_of(row.text)) for row in rows)
+
+
+def _count_without(rows: Sequence[RawRow], schema: PublicSchema) -> dict[str, int]:
+    """Count for each field the rows without a cell of it."""
+    cells = [decode_cells(row.fields) for row in rows]
+    domains = zip(schema.fields, domains_of(schema.fields), strict=True)
+    return {name: sum(own[at] == domain.size for own in cells) for at, (name, domain) in enumerate(domains)}
 
 
 def _odd_rows(counts: dict[str, int], schema: PublicSchema) -> Iterator[Oddity]:
@@ -216,6 +227,13 @@ def odd_labels(labels: Mapping[str, int]) -> Iterator[Oddity]:
     elif few:
         told = "A listed label has so few rows that noise decides what is made for it."
         yield Oddity(f"{few} of the {len(labels)} labels have fewer than {_FEW} rows.", told)
+
+
+def _odd_fields(without: Mapping[str, int]) -> Iterator[Oddity]:
+    for name, count in without.items():
+        if count:
+            what = f"values of field {name} are missing, or in none of its public cells"
+            yield Oddity(f"{count} {what}.", f"Some {what}.")
 
 
 def odd_public(shared: int) -> Iterator[Oddity]:

@@ -26,3 +26,12 @@ class Probe:
     text: str
     label: str | None = None
     fields: str = ""
+
+
+def list_fields(fields: Fields) -> str:
+    """Return values in words; one that a record does not have is left out.
+
+    >>> list_fields((("priority", "high"), ("age", None), ("stars", 4)))
+    'priority: high, stars: 4'
+    """
+    return ", ".join(f"{name}: {value}" for name, value in fields if value is not None)

@@ -124,6 +124,12 @@ def differences(base_path: Path | str, columns: Sequence[str], whole: bool) -> t
     return Counts(table.num_rows, number), []
 
 
+def read_values(base_path: Path | str, column: str) -> list[Any]:
+    """Return one column of the table that `write_synthetic` wrote; errors are those of `read_synthetic`."""
+    path = _add_suffix(base_path, ".parquet")
+    return list(_read_table(path, _with_types(path, [column]))[column].to_pylist())
+
+
 def _write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     with path.open("w", encoding="utf-8", newline="\n") as stream:
         for row in rows:

@@ -16,6 +16,7 @@ from markupsafe import Markup
 from palimpsest.params.schema import Params
 from palimpsest.privacy.ledger.summary import LedgerSummary
 from palimpsest.privacy.receipt import Receipt
+from palimpsest.records.record import list_fields
 from palimpsest.report.claims import claims
 from palimpsest.report.drawing import PAGE_CONFIG
 from palimpsest.report.formats import at_least, at_most, number, percent
@@ -166,7 +167,13 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"number": number, "at_most": at_most, "at_least": at_least, "percent": percent}
+    made.filters |= {
+        "number": number,
+        "at_most": at_most,
+        "at_least": at_least,
+        "percent": percent,
+        "fields": list_fields,
+    }
     return made
 
 

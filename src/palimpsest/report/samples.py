@@ -63,12 +63,14 @@ class Near:
     Attributes:
         pieces: its text; every second piece is words that the synthetic row has too.
         person: the beginning of the person's keyed id; None where the unit of privacy is one record.
+        fields: the cells of its fields in words; "" where it has none.
     """
 
     pieces: tuple[str, ...]
     label: str
     cosine: float
     person: str | None
+    fields: str = ""
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,7 @@ class Written:
         longest: the longest run of words that it shares with any single row that was read, in words.
         near: None where no row is near, as where the encoder has no vector of the text.
         unread: the cosine of the nearest row that nothing was fitted to; None where there is none.
+        fields: its fields in words; "" where it has none.
     """
 
     pieces: tuple[str, ...]
@@ -88,6 +91,7 @@ class Written:
     longest: int
     near: Near | None
     unread: float | None
+    fields: str = ""
 
 
 @dataclass(frozen=True)
@@ -179,11 +183,11 @@ def _variant_data(one: Browsed) -> dict[str, Any]:
 
 def _row(row: Written) -> dict[str, Any]:
     near = row.near and {"text": _visible(row.near.pieces), "label": make_visible(row.near.label)} | {
-        "cosine": round(row.near.cosine, _DIGITS), "person": row.near.person
+        "cosine": round(row.near.cosine, _DIGITS), "person": row.near.person, "fields": row.near.fields
     }  # fmt: skip
     unread = None if row.unread is None else round(row.unread, _DIGITS)
     own = {"text": _visible(row.pieces), "label": make_visible(row.label), "longest": row.longest}
-    return own | {"near": near, "unread": unread}
+    return own | {"near": near, "unread": unread, "fields": make_visible(row.fields)}
 
 
 def _removal(removal: Removal) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import io
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from ruamel.yaml.error import YAMLError
 from palimpsest.errors import DataError
 from palimpsest.params.schema import ReleaseSettings
 from palimpsest.records import schema
+from palimpsest.records.fields import Declared, describe_field
 from palimpsest.records.schema import PublicSchema
 from palimpsest.records.structured import PLAIN, WHOLE_ROW
 from palimpsest.records.write import Counts
@@ -44,6 +45,7 @@ class Described:
         day: YYYY-MM-DD.
         language: of the rows, as a tag of BCP 47.
         copied: what a reader must know of rows that are public texts word for word; "" where none are.
+        fielded: the variants whose rows have fields.
     """
 
     release: ReleaseSettings
@@ -55,6 +57,7 @@ class Described:
     day: str
     language: str = "en"
     copied: str = ""
+    fielded: Collection[str] = ()
 
     @property
     def unit(self) -> Unit:
@@ -68,11 +71,15 @@ class Described:
 
     @property
     def columns(self) -> dict[str, str]:
-        """Column -> its content."""
+        """Column -> its content, of the columns that all variants have."""
         text = PLAIN if self.whole else self.data.text
         columns = {text: "A text drawn to be a JSON object." if self.data.task == "json" else "A synthetic text."}
         label = "Its label, one of a public list." if self.data.labels else "Its label, which is free text."
         return columns | dict.fromkeys(schema.names(self.data.label), label)
+
+    def fields_of(self, variant: str) -> Mapping[str, Declared]:
+        """Return the columns behind these of a variant: name -> public declaration."""
+        return self.data.fields if variant in self.fielded else {}
 
 
 def readme(described: Described) -> str:
@@ -107,6 +114,12 @@ def count_of(variant: str, counts: Counts, whole: bool) -> str:
     if whole:
         return f"{table}: {counts.rows:,} rows. {lines}: the {counts.lines:,} of them that are JSON objects."
     return f"{table}, {lines}: {counts.rows:,} rows."
+
+
+def field_lines(name: str, declared: Declared, variants: Iterable[str]) -> list[str]:
+    """Write the lines about a field of some variants."""
+    words = _escape_markdown(describe_field(name, declared))
+    return [f"* {_escape_markdown(name)}, of {_escape_markdown(variant)}: {words}" for variant in variants]
 
 
 def _front(described: Described) -> str:
@@ -189,7 +202,9 @@ def _rows(described: Described) -> str:
     labels = [
         f"  * {_escape_markdown(name)}: {_escape_markdown(words)}" for name, words in described.data.labels.items()
     ]
-    return "\n".join(["## Rows\n", *counts, "", "Columns:\n", *columns, *labels, ""])
+    fielded = [name for name in described.rows if name in described.fielded]
+    fields = [line for own in described.data.fields.items() for line in field_lines(*own, fielded)]
+    return "\n".join(["## Rows\n", *counts, "", "Columns:\n", *columns, *labels, *fields, ""])
 
 
 def _making(described: Described) -> str:

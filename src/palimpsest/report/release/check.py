@@ -20,12 +20,13 @@ from palimpsest.privacy.ledger.rules import preview
 from palimpsest.privacy.ledger.total import total_of
 from palimpsest.privacy.receipt import Receipt, are_close, is_close
 from palimpsest.privacy.shown import delta_up, up
+from palimpsest.records.fields import describe_field, parse_domain
 from palimpsest.records.vouched import sha256
-from palimpsest.records.write import Counts, differences
+from palimpsest.records.write import Counts, differences, read_values
 from palimpsest.report.end_to_end import end_to_end_verdicts
 from palimpsest.report.formats import at_most
 from palimpsest.report.release import bundle
-from palimpsest.report.release.card import count_of, privacy, read_counts, read_epsilons
+from palimpsest.report.release.card import count_of, field_lines, privacy, read_counts, read_epsilons
 from palimpsest.report.release.croissant import PROMISE, WHOLE, records_of, state_promise
 from palimpsest.report.release.envelope import Signed, unseal
 from palimpsest.report.release.extract import asset_of, caps_of, charges_of
@@ -92,8 +93,9 @@ def verify_release(path: Path, key: str | None = None) -> Checked:
 
     Guarantee: where all holds and the key is pinned, the folder has exactly the files that the key's holder signed,
     byte for byte; its statement has the published form; its epsilons follow from the events in it; and its rows are as
-    many as it says, and the same in both forms. Where a line is a record itself, a row that is no JSON object has none.
-    It rests on the signer that these events are the ones that happened.
+    many as it says, the same in both forms, with every value of a field in the public cells that it declares. Where a
+    line is a record itself, a row that is no JSON object has none. It rests on the signer that these events are the
+    ones that happened.
 
     Args:
         path: the folder of the release.
@@ -411,6 +413,10 @@ def _check_rows(path: Path, signed: Signed) -> Iterator[str]:
     for name in names:
         rows[name], problems = differences(path / bundle.ROWS / name, columns[name], whole)
         yield from problems
+    text = (path / bundle.README).read_text(encoding="utf-8")
+    for one in described:
+        declared = [field for field in one["field"] if "cells" in field]
+        yield from (problem for field in declared for problem in _check_field(path, one["name"], field, text))
     if told != {count_of(name, counts, whole) for name, counts in rows.items()}:
         yield "README.md gives other numbers of rows than the files have"
     if any(one["description"] != records_of(one["name"], rows[one["name"]], whole) for one in described):
@@ -419,6 +425,18 @@ def _check_rows(path: Path, signed: Signed) -> Iterator[str]:
         yield f"{bundle.AUDIT} gives other numbers of rows than the files have"
     if {scan["rows"] for scan in audit["scans"].values()} != {sum(counts.rows for counts in rows.values())}:
         yield "other numbers of rows were searched than the files have"
+
+
+def _check_field(path: Path, variant: str, field: Mapping[str, Any], text: str) -> Iterator[str]:
+    """Check that a field is described by its public cells, and that each of its values lies within one."""
+    name, cells = field["source"]["extract"]["column"], field["cells"]
+    lines = field_lines(name, cells, [variant])
+    if field["description"] != describe_field(name, cells) or any(line not in text.splitlines() for line in lines):
+        yield f"{bundle.README} or {bundle.CROISSANT} describes column {name} of {variant} by other cells"
+    domain = parse_domain(name, cells)
+    values = read_values(path / bundle.ROWS / variant, name)
+    if not all(value is None or domain.holds(value) for value in values):
+        yield f"column {name} of {variant} has a value outside its public cells"
 
 
 def _has_whole_lines(croissant: Mapping[str, Any]) -> bool:

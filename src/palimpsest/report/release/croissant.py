@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
+from palimpsest.records.fields import Categories, Declared, Numbers, describe_field, parse_domain
 from palimpsest.records.write import Counts
 from palimpsest.report.formats import at_most
 from palimpsest.report.release.card import Described
@@ -27,6 +28,7 @@ CONTEXT: dict[str, Any] = {
     "dct": "http://purl.org/dc/terms/",
     "conformsTo": "dct:conformsTo",
     "data": {"@id": "cr:data", "@type": "@json"},
+    "cells": {"@id": "urn:palimpsest:cells", "@type": "@json"},
     "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
     "examples": {"@id": "cr:examples", "@type": "@json"},
     **{term: f"cr:{term}" for term in _TERMS},
@@ -77,7 +79,10 @@ def _records(variant: str, described: Described) -> dict[str, Any]:
         "@id": variant,
         "name": variant,
         "description": records_of(variant, described.rows[variant], described.whole),
-        "field": [_field(variant, column, words) for column, words in described.columns.items()],
+        "field": [
+            *(_field(variant, column, words) for column, words in described.columns.items()),
+            *(_declared_field(variant, name, cells) for name, cells in described.fields_of(variant).items()),
+        ],
     }
 
 
@@ -96,6 +101,18 @@ def _field(variant: str, column: str, words: str) -> dict[str, Any]:
         "dataType": "sc:Text",
         "source": {"fileObject": {"@id": f"data/{variant}.parquet"}, "extract": {"column": column}},
     }
+
+
+def _declared_field(variant: str, name: str, declared: Declared) -> dict[str, Any]:
+    """Describe a column with values of public cells, and the cells as params.yaml has them."""
+    domain = parse_domain(name, declared)
+    kind = "sc:Date"
+    if isinstance(domain, Categories):
+        kind = "sc:Text"
+    elif isinstance(domain, Numbers):
+        kind = "sc:Integer" if domain.whole else "sc:Float"
+    cells = declared if isinstance(declared, str) else list(declared)
+    return {**_field(variant, name, describe_field(name, declared)), "dataType": kind, "cells": cells}
 
 
 def state_promise(statement: Mapping[str, Any]) -> str:

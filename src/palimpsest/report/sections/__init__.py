@@ -10,6 +10,7 @@ Columns and tables follow the order of `SECTIONS`; figures stand under `HEADINGS
 * `decoder`: decoders of embeddings, and how much of their output was readable
 * `evolution`: evolution, round by round: how near its texts are, how votes spread, and how many parents are left
 * `facts`: facts of the invented world: those that many units state, those that one states, and those planted
+* `fields`: fields beside texts: distances of their tables, and what a model of texts and fields learns from the rows
 * `fidelity`: similarity of the synthetic and the private rows as sets: by measures, by length, and by label
 * `generation`: how the rows were made: written, chosen, or replaced word by word
 * `membership`: membership attacks on the model and on only the rows, and the attacks that packages bring
@@ -31,6 +32,7 @@ from palimpsest.report.sections import (
     evolution,
     facts,
     fidelity,
+    fields,
     generation,
     membership,
     memorisation,
@@ -53,6 +55,7 @@ SECTIONS = (
     anonymity.SECTION,
     facts.SECTION,
     structure.SECTION,
+    fields.SECTION,
     fidelity.SECTION,
     evolution.SECTION,
     *_BROUGHT,

@@ -29,7 +29,7 @@ function near(row) {
   if (!found) return cell("", "no row is near");
   const unread = row.unread === null ? "" : `, and ${row.unread.toFixed(3)} of a row that was not read`;
   const who = found.person && `person ${found.person}`;
-  return cell(found.text, `near ${found.cosine.toFixed(3)}${unread}`, found.label, who);
+  return cell(found.text, `near ${found.cosine.toFixed(3)}${unread}`, found.label, found.fields, who);
 }
 
 // Both lists under each label, the first of one beside the first of the other.
@@ -55,13 +55,13 @@ const VIEWS = {
     headings: ["Label", "Synthetic row", "Nearest private row"],
     lines: chosen("variant").rows,
     texts: (row) => [row, row.near],
-    cells: (row) => [cell(row.text, row.longest && `longest run in a row that was read: ${row.longest} words`), near(row)],
+    cells: (row) => [cell(row.text, row.fields, row.longest && `longest run in a row that was read: ${row.longest} words`), near(row)],
   }),
   beside: () => ({
     headings: ["Label", chosen("variant").name, chosen("other").name],
     lines: beside(chosen("variant").rows, chosen("other").rows),
     texts: (pair) => [pair.left, pair.right],
-    cells: (pair) => [cell(whole(pair.left)), cell(whole(pair.right))],
+    cells: (pair) => [pair.left, pair.right].map((row) => cell(whole(row), row && row.fields)),
   }),
   removed: () => ({
     headings: ["Label", "Removed row", "Filter"],
