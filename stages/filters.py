@@ -7,9 +7,14 @@ from stages.public import heldout_texts
 
 
 def chain(params: Params, wanted: Filters, max_tokens: int, batch: int) -> postprocess.FilterChain:
-    """Make the filters, in order; the perplexity filter reads `max_tokens` of a text, and `batch` texts at once."""
+    """Make the filters, in order, after the one of records by the schema, where there is one.
+
+    The perplexity filter reads `max_tokens` of a text, and `batch` texts at once.
+    """
     return filters.build_filters(
-        wanted, lambda: filters.perplexity(public_losses(params, max_tokens, batch), heldout_texts(), wanted.quantile)
+        wanted,
+        lambda: filters.perplexity(public_losses(params, max_tokens, batch), heldout_texts(), wanted.quantile),
+        params.dataset.json_schema,
     )
 
 

@@ -34,8 +34,9 @@ def run(name: str, model: str) -> None:
     removing = chain(params, settings.filters, settings.max_tokens, settings.batch)
     shards = shard_folder(name, digest(params, name, model, encode.fingerprint if encode else ""))
     sampler = Sampler(
-        settings, variant.variant, params.seed + settings.seed, removing, encode.others if encode else None, shards
-    )
+        settings, variant.variant, params.seed + settings.seed, removing, encode.others if encode else None, shards,
+        params.dataset.json_schema,
+    )  # fmt: skip
     rows = list(sampler.sample(artifact, artifact.counts(settings.rows)))
     write_synthetic(shuffle_rows(rows), SYNTHETIC / name, params.dataset.text, params.dataset.label)
     counts = GenerationCounts(drawn=removing.seen, removed=removing.removed, rows=len(rows))
@@ -57,7 +58,9 @@ def shard_folder(name: str, wanted: str) -> Path:
 def digest(params: Params, name: str, model: str, encoder: str) -> str:
     """Return the digest that the shards of a stopped run must share with this run."""
     known = hashlib.sha256(closure.digest("stages.pplm_generate").encode())
-    known.update(repr((params.seed, encoder, params.variants[name].model_dump_json())).encode())
+    known.update(
+        repr((params.seed, encoder, params.variants[name].model_dump_json(), params.dataset.json_schema)).encode()
+    )
     known.update(contents_of(MODELS / model).encode())
     variant = params.variants[name]
     if isinstance(variant, DpLmVariant) and "perplexity" in variant.generate.filters.chain:

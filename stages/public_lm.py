@@ -28,7 +28,8 @@ def run() -> None:
     if settings is None:
         raise ParamsError("public_lm is null in params.yaml.", "Fill it in, or leave this stage out.")
     counts = split_evenly(params.public_only.rows, tuple(labels) or ("",))
-    author = BaseAuthor(prompt_author(settings), BASE_LM, params.seed, labels=labels)
+    asked = prompt_author(settings)
+    author = BaseAuthor(asked, BASE_LM, params.seed, labels=labels, json_schema=params.dataset.json_schema)
     removing = chain(params, settings.filters, settings.max_tokens, settings.batch)
     texts = author.random({label: math.ceil(_SPARE * count) for label, count in counts.items()})
     kept = apply_filters(removing, texts)

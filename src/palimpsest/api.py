@@ -24,7 +24,7 @@ from palimpsest.privacy.ledger.records import Balance
 from palimpsest.privacy.ledger.summary import ledger_summary
 from palimpsest.privacy.shown import up
 from palimpsest.records import schema
-from palimpsest.records.conformity import schema_problem
+from palimpsest.records.conformity import record_problem
 from palimpsest.records.write import read_synthetic
 from palimpsest.report.results import Metric, Results
 from palimpsest.report.row import Row
@@ -305,7 +305,7 @@ def _take(name: str, value: Any) -> Any:
     kinds, remedy = _KINDS.get(name, ((object,), ""))
     if not issubclass(type(value), kinds):
         raise ParamsError(f"{name} is a {type(value).__name__}.", remedy)
-    if name == "json_schema" and value is not None and (problem := schema_problem(value)):
+    if name == "json_schema" and value is not None and (problem := record_problem(value)):
         raise ParamsError(f"{name} {problem}.", "Correct it.")
     return float(value) if name in _NUMBERS and value is not None else value
 

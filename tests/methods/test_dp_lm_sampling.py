@@ -20,6 +20,8 @@ from palimpsest.methods.dp_lm.sampling import Sampler, walk_of
 from palimpsest.methods.dp_lm.serialise import UNLABELLED, serialiser
 from palimpsest.methods.dp_lm.settings import VARIANTS
 from palimpsest.methods.shared.postprocess import Candidate, Duplicates, FilterChain
+from palimpsest.records.conformity import conforms
+from palimpsest.records.structured import members_of
 from tests.methods.blind_models import LABELS, blind_model, head_input, read_whole
 
 TEXTS = ["The lamp is great.", "The radio is awful and nasty.", "", "fine", "The kettle is poor and poor and poor."]
@@ -175,6 +177,16 @@ def test_a_text_that_may_not_fit_the_model_is_an_error(fitted, make_generate) ->
 
 
 # The same rows.
+
+
+@pytest.mark.parametrize("variant", ["plain", "fudge", "fudge_state", "multitask"])
+def test_every_text_is_a_record_of_the_schema(fitted, make_generate, variant: str) -> None:
+    """However its tokens are chosen, and whatever a text beside it has done."""
+    schema = {"type": "object", "properties": {"by": {"type": "string"}}, "required": ["by"]}
+    rows = _rows(fitted, make_generate(temperature=2.0, max_tokens=24), variant, json_schema=schema)
+    assert len(rows) == 13
+    assert all(map(conforms(schema), (members_of(text) for text, _ in rows)))
+    assert len({text for text, _ in rows}) > 5
 
 
 @pytest.mark.parametrize(("variant", "best_of"), [("plain", 1), ("filter", 3), ("fudge", 1), ("multitask", 2)])

@@ -11,6 +11,8 @@ from palimpsest.errors import ModelError
 from palimpsest.models.lm import load_lm, pretrain_lm
 from palimpsest.models.settings import EmbeddedLm
 from palimpsest.models.writing import Gap, Start, Writer, draw
+from palimpsest.records.conformity import conforms
+from palimpsest.records.structured import members_of
 
 TEXTS = [f"The {thing} {verb} in the {place}." for thing in ("lamp", "kettle", "radio") for verb in ("hums", "leaks")
          for place in ("hall", "kitchen", "garden", "office")]  # fmt: skip
@@ -214,3 +216,20 @@ def test_a_new_line_ends_a_text_where_lines_are_texts(small) -> None:
     assert any(line[0] in text for text in free)
     assert not any(line[0] in text for text in ended)
     assert min(map(len, ended)) >= 4
+
+
+def test_a_text_by_a_schema_is_a_record_whole(small) -> None:
+    """Behind a beginning of its own, too; one that begins no record is gone on with as without a schema."""
+    model, tokenizer = small
+    schema = {"type": "object", "properties": {"by": {"type": "string"}}, "required": ["by"]}
+    writer = Writer(model, tokenizer, 2.0, 1.0, json_schema=schema)
+    begun = tokenizer.encode('{"by": "The lamp')
+    new = [Start([0], 3, 4, coins(seed, 24)) for seed in range(6)]
+    kept = [Start([0, *begun], 3, 4, coins(seed, 16), len(begun)) for seed in range(6)]
+    plain = tokenizer.encode("The lamp")
+    other = Start([0, *plain], 1, 4, coins(1, 9), len(plain))
+    found = writer.go_on([*new, *kept, other])
+    texts = [tokenizer.decode(tokens) for tokens in (*found[:6], *([*begun, *tokens] for tokens in found[6:12]))]
+    assert all(map(conforms(schema), map(members_of, texts)))
+    assert len(set(texts)) > 6
+    assert found[-1] == Writer(model, tokenizer, 2.0, 1.0).go_on([other])[0]

@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 import torch
 
+from palimpsest.models.grammar import Grammar
 from palimpsest.prediction.mechanism import SparseVector
 from palimpsest.prediction.query import WriteWave
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.rows import PrivateRow
+from palimpsest.records.conformity import conforms
+from palimpsest.records.structured import members_of
 from tests.prediction.tiny import tokenizer
 from tests.prediction.world import DIFFERENCE, EXTRAS, FIXED, ROWS, VECTOR, Counted, Frozen, claimed, freeze, wave
 
@@ -31,6 +34,15 @@ KINDS: dict[str, dict[str, Any]] = {
     "difference": {"clipping": DIFFERENCE},
     "sparse vector": {"clipping": FIXED, "vector": VECTOR},
 }
+FILM = {
+    "type": "object",
+    "properties": {"title": {"type": "string"}, "year": {"type": "integer"}},
+    "required": ["title"],
+}
+RECORDS = {
+    "clipping": DIFFERENCE, "vector": VECTOR, "grammar": Grammar(tokenizer(), FILM, len(tokenizer())), "longest": 40,
+    "most": 80,
+}  # fmt: skip
 
 
 def replay(rows: Sequence[PrivateRow], query: WriteWave) -> tuple[Any, Counted, Frozen]:
@@ -49,7 +61,7 @@ def without(kind: str, data: str) -> tuple[Any, Counted, Frozen]:
 
 
 def query_of(kind: str) -> WriteWave:
-    return wave(tokens=6, **KINDS[kind])
+    return wave(tokens=6, **(KINDS | {"records": RECORDS})[kind])
 
 
 def cell_of(query: WriteWave, *own: PrivateRow) -> int | None:
@@ -78,7 +90,7 @@ def furthest(kind: str, data: str, extra: PrivateRow) -> tuple[float, float]:
 
 @pytest.mark.parametrize("data", DATA)
 @pytest.mark.parametrize("extra", EXTRAS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "records"])
 def test_one_record_moves_its_own_batch_by_at_most_the_sensitivity(kind: str, extra: str, data: str) -> None:
     own, others = furthest(kind, data, EXTRAS[extra])
     assert own <= claimed(query_of(kind).rules.clipping) + LAST_STEP
@@ -173,6 +185,23 @@ def test_no_example_begins_with_its_end(kind: str) -> None:
     assert all(answer[0]["examples"])
     _, _, frozen = replay(ROWS, wave(**KINDS[kind], allowed=three, first=0, last=1, longest=9))
     assert [len(scores) for _, scores in frozen.draws()][:2] == [2, 3]
+
+
+def test_what_a_schema_leaves_no_choice_of_is_free_and_reads_nothing() -> None:
+    answer, _, frozen = replay(ROWS, query_of("records"))
+    drawn, private = (sum(batch[key] for batch in answer) for key in ("drawn", "private"))
+    assert private == sum(batch is not None for batch, _ in frozen.draws())
+    assert drawn > len(frozen.draws())
+    assert all(len(scores) > 1 for _, scores in frozen.draws())
+    summed = [kind for kind, _ in frozen.events if kind == "sum"]
+    assert len(summed) == private + len(frozen.distances())
+
+
+def test_what_is_written_by_a_schema_conforms() -> None:
+    answer = wave(**RECORDS | {"tokens": 60, "most": 200}).run_steps(ROWS, NoiseSource(0), Counted(60))
+    written = [text for batch in answer for text in batch["examples"]]
+    assert len(written) >= 8
+    assert all(map(conforms(FILM), map(members_of, written)))
 
 
 def test_the_meter_counts_ahead_in_strides() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from palimpsest.records.conformity import DIALECT, conforms, schema_problem
+from palimpsest.records.conformity import DIALECT, conforms, record_problem, schema_problem
 
 FILM: dict[str, Any] = {
     "type": "object",
@@ -90,6 +90,28 @@ def test_what_is_no_schema_of_a_record_is_refused(
     found = schema_problem(schema)
     assert found is not None
     assert re.search(problem, found)
+
+
+UNWRITABLE = {
+    "no value twice": {"type": "array", "uniqueItems": True},
+    "all but one": {"type": "string", "not": {"const": "a"}},
+    "one of two": {"oneOf": [{"type": "integer"}, {"type": "number"}]},
+    "if another is there": {"type": "object", "dependentRequired": {"a": ["b"]}},
+    "nothing": {"type": "integer", "minimum": 2, "maximum": 1},
+    "a number of many digits": {"enum": [10**40]},
+}
+
+
+@pytest.mark.parametrize("year", UNWRITABLE.values(), ids=UNWRITABLE.keys())
+def test_what_no_record_can_be_held_to_while_it_is_written_is_refused(year: dict[str, Any]) -> None:
+    schema = FILM | {"$defs": {"year": year}, "required": ["title", "year"]}
+    assert schema_problem(schema) is None
+    assert str(record_problem(schema)).startswith("holds what no record can be held to while it is written: ")
+    assert record_problem(FILM) is None
+
+
+def test_a_problem_of_the_schema_itself_comes_first() -> None:
+    assert record_problem({}) == schema_problem({})
 
 
 @pytest.mark.parametrize(

@@ -171,7 +171,7 @@ STAGES = (
     Stage(
         "pplm_generate", "Draw synthetic rows from a fitted model, steered towards each label, and filter them",
         Zone.DP, Each("run.dp_lm"),
-        ("seed", "dataset.text", "dataset.label", "dataset.labels", "models.encoder", f"variants.{NAME}"),
+        ("seed", "dataset.text", *_LABELLED, "dataset.json_schema", "models.encoder", f"variants.{NAME}"),
         (MODEL_BELOW, MODEL_RECEIPTS / f"{BELOW}.json", BASE_LM, UNTOUCHED, HELD),
         (SYNTHETIC / f"{NAME}.jsonl", ROWS, RECEIPT), metric_files("generation"), gpus=1,
     ),
@@ -218,7 +218,7 @@ STAGES = (
     ),
     _fetches(
         "public_lm", "The other row at epsilon 0: what the public language model writes with the same prompts, alone",
-        params=("seed", "dataset.text", *_LABELLED, "public_only.rows", "public_lm"),
+        params=("seed", "dataset.text", *_LABELLED, "dataset.json_schema", "public_only.rows", "public_lm"),
         deps=(BASE_LM, UNTOUCHED, HELD),
         outs=(SYNTHETIC / f"{PUBLIC_LM}.jsonl", SYNTHETIC / f"{PUBLIC_LM}.parquet"), needs=(Feature.PUBLIC_LM,),
         gpus=1,

@@ -4,6 +4,7 @@
 * `attention`: features of causal models beyond plain attention: sliding windows, soft caps, mixtures of experts
 * `descent`: ordinary training on public text, a step at a time
 * `encoder`: texts to unit vectors
+* `grammar`: the tokens with which a record that is a JSON object can go on, so that what is drawn parses and conforms
 * `lm`: causal language models: training a small one on public text, and loading any
 * `logits`: computes functions of a causal model's logits, a part of the logits at a time
 * `prompts`: prompts as data: a template with slots becomes token ids around one text, or before one

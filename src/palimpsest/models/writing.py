@@ -5,8 +5,9 @@ except for rounding.
 """
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from torch.nn import functional
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
 from palimpsest.errors import ModelError
+from palimpsest.models.grammar import Grammar, Spelling
 from palimpsest.models.tokens import Specials, line_ends, pad_right, specials
 from palimpsest.records.segment import ENDS
 
@@ -34,12 +36,19 @@ class Start:
         least: tokens that are written before the text may end, at least 1.
         due: tokens after which the text ends with the next sentence, and is pushed to end it.
         coins: draws in [0, 1), one for each token that may be written at most, shape (most,).
+        kept: how many of the tokens, the last ones, are the text's own beginning.
     """
 
     tokens: Sequence[int]
     least: int
     due: int
     coins: np.ndarray
+    kept: int = 0
+
+    @property
+    def within_record(self) -> "Start":
+        """The same for a text that a grammar ends."""
+        return replace(self, least=1, due=len(self.coins))
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,11 +82,15 @@ class Writer:
         temperature: float,
         top_p: float,
         line: bool = False,
+        json_schema: Mapping[str, Any] | None = None,
     ) -> None:
         """Sample at `temperature` from the smallest set of likeliest tokens whose probability reaches `top_p`.
 
-        With `line` a new line ends a text, as EOS does.
+        With `line` a new line ends a text, as EOS does. With a schema a text that `go_on` writes is a record of it, but
+        where its beginning is the beginning of none; `fill` does not know how a record would go on behind a gap.
         """
+        width = model.get_output_embeddings().weight.shape[0]
+        self._grammar = None if json_schema is None else Grammar(tokenizer, json_schema, width)
         self.ids = specials(tokenizer)
         self.context = int(model.config.get_text_config().max_position_embeddings)
         self._model, self._temperature, self._top_p = model, temperature, top_p
@@ -122,13 +135,24 @@ class Writer:
         if not starts:
             return texts
         _require_room([len(start.tokens) + len(start.coins) for start in starts], self.context)
+        grammar = self._grammar
+        records = [None if grammar is None else _begin_record(grammar, start) for start in starts]
+        starts = [start.within_record if record else start for start, record in zip(starts, records, strict=True)]
         walk, alive = _Walk(self._model, [start.tokens for start in starts], self.ids.pad), list(range(len(starts)))
         going = set(alive)
         while going:
-            tokens = self._draw_next(walk.logits, [starts[row] for row in alive], [len(texts[row]) for row in alive])
+            logits = walk.logits
+            if grammar is not None:
+                allowed = grammar.allowed([records[row] for row in alive]).to(logits.device)
+                logits = logits.masked_fill(~allowed, -torch.inf)
+            tokens = self._draw_next(logits, [starts[row] for row in alive], [len(texts[row]) for row in alive])
             for row, token in zip(alive, tokens, strict=True):
-                if row in going and not self._goes_on(token, texts[row], starts[row]):
+                if row not in going:
+                    continue
+                if not self._goes_on(token, texts[row], starts[row]):
                     going.discard(row)
+                elif record := records[row]:
+                    record.take(token)
             if going:
                 places = _kept_places(alive, going)
                 alive = [alive[place] for place in places]
@@ -295,6 +319,10 @@ def _pick_by_coin(weights: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor
     """Return the column of each row on which its coin falls: int64 (B,); never one of weight 0."""
     bounds = weights.double().cumsum(dim=-1)
     return torch.searchsorted(bounds, uniforms[:, None] * bounds[:, -1:], right=True).squeeze(1)
+
+
+def _begin_record(grammar: Grammar, start: Start) -> Spelling | None:
+    return grammar.begin(start.kept + len(start.coins), start.tokens[len(start.tokens) - start.kept :])
 
 
 def _kept_places(alive: Sequence[int], open_rows: set[int]) -> list[int]:

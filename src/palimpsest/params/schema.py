@@ -183,9 +183,9 @@ class Dataset(Settings):
         if (self.task == "json") != (self.json_schema is not None):
             raise ValueError(f"json_schema is for task json, which needs one; the task is {self.task}")
         if self.json_schema is not None:
-            from palimpsest.records.conformity import schema_problem  # with a library that few workspaces need
+            from palimpsest.records.conformity import record_problem  # with a library that few workspaces need
 
-            if problem := schema_problem(self.json_schema):
+            if problem := record_problem(self.json_schema):
                 raise ValueError(f"json_schema {problem}")
         return self
 

@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 
 from palimpsest import validate
 from palimpsest.errors import LedgerError
+from palimpsest.models.grammar import Grammar, Spelling
 from palimpsest.prediction.contexts import Contexts, Head, Shape, logits_of
 from palimpsest.prediction.mechanism import Clipping, SparseVector, averaged_sum, draw, probabilities
 from palimpsest.prediction.prompts import Prompter
@@ -31,6 +32,7 @@ class Rules:
         tokens: r, the private tokens that each batch may draw.
         longest: most tokens of an example.
         most: most tokens of a batch, free ones included.
+        grammar: what every example is a record of; None where examples are plain text.
     """
 
     clipping: Clipping
@@ -41,6 +43,7 @@ class Rules:
     tokens: int
     longest: int
     most: int
+    grammar: Grammar | None = None
 
     def __post_init__(self) -> None:
         validate.require_positive(tokens=self.tokens, longest=self.longest, most=self.most)
@@ -187,11 +190,20 @@ class BatchWriter:
 
     Guarantee: `step` draws at most one private token a batch, and `WrittenSoFar.used` counts each before it is drawn.
     Given what was written, the scores of a batch depend on its own private contexts and on public ones alone.
+
+    With a grammar, the candidates are the allowed tokens among which public logits choose as before. That set is a
+    function of the public schema and of what the batch has written, which is the mechanism's output, so it is public
+    before a private context is read. Contributions are cut to the clip token by token, on whatever candidates there
+    are: fewer of them leave each score's sensitivity at c / s, and so the draw's range. The sparse vector's distance is
+    over the whole vocabulary, as without a grammar; a token that it passes over is drawn from the public logits of the
+    same candidates. Where the grammar leaves one candidate, it is written without reading a private context: no query
+    is asked, and nothing is counted.
     """
 
     def __init__(self, batches: Batches, rules: Rules, written: list[WrittenSoFar], source: NoiseSource) -> None:
         self._batches, self._rules, self._written, self._source = batches, rules, written, source
         self._thresholds: dict[int, float] = {}
+        self._records: dict[int, Spelling | None] = {}
         counts = [after - before for before, after in pairwise(batches.bounds)]
         owners = [batch for batch, count in enumerate(counts) for _ in range(count)]
         self._owners = torch.tensor(owners, dtype=torch.long, device=batches.head.weight.device)
@@ -203,6 +215,8 @@ class BatchWriter:
         tokens, goes_on, alive = ([0] * len(self._written) for _ in range(3))
         for batch in active:
             tokens[batch] = self._draw_next(batch, public[batch])
+            if record := self._records.get(batch):
+                record.take(tokens[batch])
             goes_on[batch] = self._written[batch].take(tokens[batch], self._rules)
             alive[batch] = self._written[batch].may_continue(self._rules)
         device = self._owners.device
@@ -213,13 +227,25 @@ class BatchWriter:
             self._batches.private.step(spread[0], spread[1].bool(), spread[2].bool())
 
     def _draw_next(self, batch: int, public: torch.Tensor) -> int:
-        follow = self._rules.follow(first=not self._written[batch].text)
+        follow = self._follow(batch)
         columns = self._rules.clipping.candidates(public, follow).nonzero().squeeze(1)
+        if self._rules.grammar and len(columns) == 1:
+            return int(columns[0])
         if self._rules.vector and self._is_free(batch, public, self._rules.vector):
             return int(columns[draw(public[columns] / self._rules.public_temperature, self._source)])
         self._written[batch].used += 1
         self._thresholds.pop(batch, None)
         return self._draw_private(batch, public[columns], columns)
+
+    def _follow(self, batch: int) -> torch.Tensor:
+        """Return the tokens with which a batch's example may go on, bool (vocabulary,)."""
+        first, rules = not self._written[batch].text, self._rules
+        follow = rules.follow(first)
+        if rules.grammar is None:
+            return follow
+        if first:
+            self._records[batch] = rules.grammar.begin(rules.longest)
+        return follow & rules.grammar.allowed([self._records[batch]])[0].to(follow.device)
 
     def _is_free(self, batch: int, public: torch.Tensor, vector: SparseVector) -> bool:
         """Return whether the sparse vector passes over this token."""

@@ -17,6 +17,7 @@ from referencing.jsonschema import DRAFT202012
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _REFERENCES = ("$ref", "$dynamicRef")
 _DEEPEST = 64  # mappings and lists within each other: far below what Python's stack takes of them
+_SPACING = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}  # as canonical texts have it
 
 
 def schema_problem(schema: Mapping[str, Any]) -> str | None:
@@ -36,6 +37,31 @@ def schema_problem(schema: Mapping[str, Any]) -> str | None:
     return _reference_problem(schema)
 
 
+def record_problem(schema: Mapping[str, Any]) -> str | None:
+    """Return what keeps records from being written by a schema: it is none, or holds what no grammar can ask for."""
+    if problem := schema_problem(schema):
+        return problem
+    from llguidance import LLMatcher  # a few megabytes that no other task needs
+
+    try:
+        problem = LLMatcher.validate_grammar(grammar_of(schema))
+    except ValueError as error:  # a number of more than 64 bits
+        problem = str(error)
+    return f"holds what no record can be held to while it is written: {problem.strip()}" if problem else None
+
+
+def grammar_of(schema: Mapping[str, Any], whole: bool = False) -> str:
+    """Return the grammar of canonical texts of records that conform, as `llguidance` reads it.
+
+    Members come in the schema's order, with the spaces of `structured.canonical_text` and no control character as it
+    is. An object has no member that `properties` does not list, unless it allows others by name: they would be dropped,
+    and might come twice. With `whole` every listed member is there, and a list has an item.
+    """
+    from llguidance import LLMatcher
+
+    return LLMatcher.grammar_from_json_schema(_close(schema, whole), overrides=_SPACING)  # type: ignore[arg-type]
+
+
 def conforms(schema: Mapping[str, Any]) -> Callable[[Any], bool]:
     """Make a test of whether a parsed JSON value conforms to the schema; `format` is not checked, as drafted."""
     validator = Draft202012Validator(schema, registry=Registry())
@@ -46,6 +72,19 @@ def conforms(schema: Mapping[str, Any]) -> Callable[[Any], bool]:
         return False
 
     return test
+
+
+def _close(schema: Any, whole: bool) -> Any:
+    """Return the schema without members that it does not list, in the object and in those in its members and items."""
+    if not isinstance(schema, Mapping):
+        return schema
+    closed = dict(schema)
+    if "properties" in schema:
+        closed["properties"] = {key: _close(inner, whole) for key, inner in schema["properties"].items()}
+        closed = {"additionalProperties": False} | closed | ({"required": list(schema["properties"])} if whole else {})
+    if "items" in schema:
+        closed = ({"minItems": 1} if whole else {}) | closed | {"items": _close(schema["items"], whole)}
+    return closed
 
 
 def _is_json(schema: Mapping[str, Any]) -> bool:

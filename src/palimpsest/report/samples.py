@@ -24,6 +24,7 @@ WHY: Mapping[str, str] = {
     "perplexity": "found less likely by the public language model than filters.quantile of held-out public texts",
     "label": "its label found less likely than filters.threshold",
     "unreadable": "written down of an embedding, and too unlikely to the public language model to be read",
+    "structure": "is no whole record of json_schema",
     "joint": "is no label with a text behind it",
     "empty": "no word was left of it",
 }

@@ -23,7 +23,7 @@ from palimpsest.params.schema import Params
 from palimpsest.privacy.ledger.rules import preview
 from palimpsest.privacy.ledger.total import propose_milestones
 from palimpsest.records import schema as attributes
-from palimpsest.records.conformity import schema_problem
+from palimpsest.records.conformity import record_problem
 from palimpsest.records.fields import Declared, parse_fields
 from palimpsest.records.read import is_unicode
 from palimpsest.records.sources import copied_suffix, copy, describe, describe_origin
@@ -180,7 +180,7 @@ def read_schema(path: Path | None) -> dict[str, Any] | None:
     if path is None:
         return None
     schema = _read_document(path, "safe", "--json-schema", "the path, the JSON or the YAML")
-    problem = schema_problem(schema) if isinstance(schema, dict) else "is no mapping"
+    problem = record_problem(schema) if isinstance(schema, dict) else "is no mapping"
     if problem:
         raise ParamsError(f"--json-schema {problem}.", "Correct the file.")
     return dict(schema)

@@ -18,7 +18,9 @@ from palimpsest.models.lm import learn_prompts, load_lm, save_lm
 from palimpsest.models.settings import PromptWarmUp
 from palimpsest.models.usable import require_usable
 from palimpsest.models.writing import Start
+from palimpsest.records.conformity import conforms
 from palimpsest.records.record import Record
+from palimpsest.records.structured import members_of
 from tests.methods.two_classes import WORDS, two_class_records
 
 RECORDS = two_class_records()[::8]
@@ -360,3 +362,14 @@ def test_worked_examples_need_public_texts_and_blanks(base: Path) -> None:
 def test_a_variation_by_a_prompt_needs_that_prompt() -> None:
     with pytest.raises(ValueError, match="give paraphrase"):
         settings(vary="paraphrase")
+
+
+def test_variations_of_a_record_are_records_and_begin_as_it_does(taught: Path) -> None:
+    schema = {"type": "object", "properties": {"by": {"type": "string"}}, "required": ["by"]}
+    author = BaseAuthor(settings(kept=(0.4, 0.6), temperature=2.0), taught, 3, json_schema=schema)
+    text = '{"by": "the lamp hums in the hall"}'
+    found = [one.text for one in author.vary([Record(text, "praise")], 8, 0)[0]]
+    new = [one.text for one in author.random({"praise": 8})]
+    assert min(len(found), len(new)) > 3
+    assert all(map(conforms(schema), map(members_of, [*found, *new])))
+    assert all(one.startswith('{"by": "the') for one in found)

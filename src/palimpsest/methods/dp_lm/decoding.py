@@ -1,7 +1,7 @@
 """Writing texts side by side: the loop that all ways of choosing a token share, and its keys and values."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -13,6 +13,7 @@ from transformers.cache_utils import DynamicLayer
 
 from palimpsest.methods.dp_lm.model import ConditionalLm
 from palimpsest.methods.dp_lm.settings import DpLmGenerate
+from palimpsest.models.grammar import Grammar
 from palimpsest.models.tokens import Specials
 from palimpsest.models.writing import draw
 
@@ -96,15 +97,19 @@ class StepDraw:
         banned: token ids that may not come now, int64 (k,).
         top_k: only so many of the likeliest tokens may come; 0 is no limit.
         top_p: only the smallest set of likeliest tokens with this probability may come.
+        allowed: tokens with which each text stays within a grammar, bool (B, vocabulary); None is all.
     """
 
     uniforms: torch.Tensor
     banned: torch.Tensor
     top_k: int
     top_p: float
+    allowed: torch.Tensor | None = field(default=None, kw_only=True)
 
     def mask_banned(self, logits: torch.Tensor) -> torch.Tensor:
-        """Log-probabilities (B, vocabulary) without the banned tokens."""
+        """Log-probabilities (B, vocabulary) without the banned tokens, and of the allowed ones alone."""
+        if self.allowed is not None:
+            logits = logits.masked_fill(~self.allowed.to(logits.device), -torch.inf)
         return functional.log_softmax(logits.index_fill(1, self.banned.to(logits.device), -torch.inf), dim=-1)
 
     def pick(self, log_probs: torch.Tensor) -> torch.Tensor:
@@ -123,21 +128,30 @@ class Walk(Protocol):
 
 
 @torch.no_grad()
-def write(walk: Walk, ids: Specials, settings: DpLmGenerate, uniforms: np.ndarray) -> list[list[int]]:
+def write(
+    walk: Walk, ids: Specials, settings: DpLmGenerate, uniforms: np.ndarray, grammar: Grammar | None = None
+) -> list[list[int]]:
     """Tokens of a walk's n texts, without EOS: at least 1, at most as many as there are draws in [0, 1), (n, tokens).
 
-    EOS ends a text and comes second at the earliest; other special tokens never occur.
+    EOS ends a text and comes second at the earliest; other special tokens never occur. With a grammar each text is a
+    record of it, or the beginning of one where no more tokens were left.
     """
+    records = [grammar.begin(uniforms.shape[1]) for _ in uniforms] if grammar else []
     texts: list[list[int]] = [[] for _ in range(len(uniforms))]
     alive = going = torch.arange(len(uniforms))  # rows still in memory, and those of them that have not ended
     coins = torch.from_numpy(uniforms)
     for step in range(uniforms.shape[1]):
+        allowed = grammar.allowed([records[row] for row in alive.tolist()]) if grammar else None
         tokens = walk.step(
-            StepDraw(coins[alive, step], _banned_tokens(ids, step == 0), settings.top_k, settings.top_p)
+            StepDraw(
+                coins[alive, step], _banned_tokens(ids, step == 0), settings.top_k, settings.top_p, allowed=allowed
+            )
         ).cpu()
         unfinished = torch.isin(alive, going) & (tokens != ids.eos)
         for row, token in zip(alive[unfinished].tolist(), tokens[unfinished].tolist(), strict=True):
             texts[row].append(token)
+            if records:
+                records[row].take(token)
         going = alive[unfinished]
         if not len(going):
             break

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
@@ -25,6 +26,7 @@ from palimpsest.methods.dp_lm.settings import VARIANTS, DpLmGenerate
 from palimpsest.methods.shared.base import coins
 from palimpsest.methods.shared.postprocess import Candidate, FilterChain
 from palimpsest.methods.shared.tables import draw_values
+from palimpsest.models.grammar import Grammar
 from palimpsest.models.tokens import Specials
 from palimpsest.progress import counter
 from palimpsest.records.fields import Declared
@@ -53,6 +55,7 @@ class Sampler:
         chain: the filters; a new chain for every sample.
         encode: the sentence encoder, where the discriminator reads one.
         shards: the folder of finished shards; none keeps nothing.
+        json_schema: what each text is a record of; None where texts are plain.
     """
 
     settings: DpLmGenerate
@@ -61,6 +64,7 @@ class Sampler:
     chain: FilterChain
     encode: Encode | None = None
     shards: Path | None = None
+    json_schema: Mapping[str, Any] | None = None
 
     def sample(self, artifact: DpLmArtifact, counts: Mapping[str, int]) -> Iterator[Record]:
         """Draw exactly `counts[label]` records of each label, in that order.
@@ -151,7 +155,9 @@ class _Writer:
         rows = replace(artifact.serialiser(), max_tokens=settings.max_tokens, loss_on="text")
         require_context(model, rows.longest_prompt + settings.max_tokens + 1 + settings.horizon)
         names = tuple(artifact.shares)
-        self._pen = _Pen(settings, sampler.variant, sampler.seed, model, artifact.tokenizer, rows, names)
+        wanted, width = sampler.json_schema, len(model.embedding)
+        grammar = None if wanted is None else Grammar(artifact.tokenizer, wanted, width)
+        self._pen = _Pen(settings, sampler.variant, sampler.seed, model, artifact.tokenizer, rows, names, grammar)
         judged = settings.best_of > 1 or "label" in settings.filters.chain
         judging = artifact.judging.to(exact_device())
         self._judge = judge_of(judging, rows, sampler.encode) if judged else None
@@ -183,6 +189,7 @@ class _Pen:
     tokenizer: PreTrainedTokenizerBase
     rows: Serialiser
     names: tuple[str, ...]
+    grammar: Grammar | None
 
     def __call__(self, slots: Sequence[_Slot]) -> list[str]:
         settings, places = self.settings, [self.names.index(slot.label) for slot in slots]
@@ -190,7 +197,7 @@ class _Pen:
         coins = [uniforms(self.seed, *stream, settings.max_tokens) for stream in zip(places, streams, strict=True)]
         prompts = [self.rows.prompt(slot.label, slot.cells) for slot in slots]
         walk = walk_of(self.variant, self.model, prompts, places, self.rows.ids, settings)
-        tokens = write(walk, self.rows.ids, settings, np.stack(coins))
+        tokens = write(walk, self.rows.ids, settings, np.stack(coins), self.grammar)
         return [text.strip() for text in self.tokenizer.batch_decode(tokens)]
 
 

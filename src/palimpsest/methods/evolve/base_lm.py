@@ -12,6 +12,7 @@ from itertools import cycle, groupby, islice
 from operator import itemgetter
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -91,12 +92,14 @@ class BaseAuthor:
         seed: int,
         corpus: Author | None = None,
         labels: Mapping[str, str] = MappingProxyType({}),
+        json_schema: Mapping[str, Any] | None = None,
     ) -> None:
         """Load the model and its tokenizer.
 
         With `start: prompt` every text follows `prompt`: `BOS label SEP`, which `learn_prompts` teaches, or words; with
         `start: corpus` it follows only BOS, and the model gets no label. `corpus` gives the texts whose first words new
-        texts begin with, and the examples. `labels` has their public descriptions.
+        texts begin with, and the examples. `labels` has their public descriptions. With `json_schema` texts are its
+        records, but where gaps are filled, or the kept words begin none.
 
         Raises:
             ModelError: the folder holds no causal language model.
@@ -110,7 +113,7 @@ class BaseAuthor:
         model, self._tokenizer = load_lm(folder, dtype_of(settings.precision))
         model.to(exact_device())  # type: ignore[arg-type]
         self._writer = Writer(
-            model, self._tokenizer, settings.temperature, settings.top_p, line=settings.ends == "line"
+            model, self._tokenizer, settings.temperature, settings.top_p, settings.ends == "line", json_schema
         )
         self._settings, self._seed, self._corpus, self._labels = settings, seed, corpus, labels
         self._pools: dict[str, list[list[int]]] = {}
@@ -252,7 +255,7 @@ class BaseAuthor:
             return self._writer.start_text(draft.head, self._settings.max_tokens, draft.stream)
         tokens, room, cut = [*draft.head, *first], self._room(draft.head) - len(first), draft.size - len(first)
         most, due = min(room, math.ceil(_LONGEST * cut) + _SPARE), max(1, round(_SHORTEST * cut))
-        return Start(tokens, due, due, draft.stream.random(most))
+        return Start(tokens, due, due, draft.stream.random(most), len(first))
 
     def _fillings(self, drafts: list[_Draft]) -> list[list[int]]:
         """Each draft with some of its words written anew."""

@@ -239,7 +239,7 @@ def author_of(tools: Files, encode: Encode) -> Author:
     if isinstance(settings, authors.Base):
         nearest = authors.Corpus(kind="corpus", neighbours=1)  # it starts texts or is shown, and varies none
         corpus = _corpus(tools, nearest, encode) if settings.shows_public else None
-        return BaseAuthor(settings, tools.base(), tools.seed, corpus, tools.schema.labels)
+        return BaseAuthor(settings, tools.base(), tools.seed, corpus, tools.schema.labels, tools.schema.json_schema)
     folder = tools.author_model() if isinstance(settings, LocalChatSettings) else None
     chat = open_chat(settings, tools.answers, tools.seed, folder)
     return InstructedAuthor(settings, chat, tools.schema.labels, tools.seed)

@@ -33,6 +33,7 @@ from palimpsest.methods.shared.postprocess import Filter
 from palimpsest.methods.shared.predicted import Predicted, allowed_tokens, ends_of
 from palimpsest.methods.shared.shares import divide_total, label_shares
 from palimpsest.methods.shared.tools import Encoders
+from palimpsest.models.grammar import Grammar
 from palimpsest.models.lm import load_lm
 from palimpsest.prediction.cells import Cells
 from palimpsest.prediction.contexts import Shape, context_of, find_agreeing_workers, require_exact
@@ -149,7 +150,7 @@ class Predict:
         """
         settings, wanted = self.settings, self.settings.class_means
         joint = settings.prompt.joint if self.schema.task == "span" else None
-        made = artifact.made(settings.filters, self.measure, joint, settings.rounding)
+        made = artifact.made(settings.filters, self.measure, joint, settings.rounding, self.schema.json_schema)
         if artifact.sums is None or wanted is None or self.encoders is None:
             return made
         rows = list(made.rows)
@@ -169,15 +170,17 @@ class Predict:
         settings = self.settings
         clipping, vector = mechanisms(settings, UNCLIPPED if reference else spending.clip)
         ends = ends_of(model, tokenizer, settings.prompt.ends)
+        allowed, wanted = allowed_tokens(model, tokenizer, ends), self.schema.json_schema
         return Rules(
             clipping=clipping,
             vector=vector,
             public_temperature=settings.sparse_vector.temperature if settings.sparse_vector else 1.0,
-            allowed=allowed_tokens(model, tokenizer, ends),
+            allowed=allowed,
             ends=ends,
             tokens=spending.tokens,
             longest=settings.max_tokens,
             most=settings.most_tokens or _MOST * spending.tokens,
+            grammar=None if wanted is None else Grammar(tokenizer, wanted, len(allowed)),
         )
 
 

@@ -1,9 +1,9 @@
 """The filters that settings name: free post-processing of written texts."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from palimpsest.methods.shared import postprocess
 from palimpsest.methods.shared.settings import Filters
 from palimpsest.methods.shared.tools import Tools
 from palimpsest.models.lm import load_lm, text_losses
+from palimpsest.records.conformity import conforms
 from palimpsest.records.duplicates import SHINGLE
 from palimpsest.records.record import Record
 
@@ -41,9 +42,14 @@ def refuse_perplexity() -> postprocess.Filter:
 
 
 def build_filters(
-    wanted: Filters, measure: Callable[[], postprocess.Filter] = refuse_perplexity
+    wanted: Filters,
+    measure: Callable[[], postprocess.Filter] = refuse_perplexity,
+    json_schema: Mapping[str, Any] | None = None,
 ) -> postprocess.FilterChain:
-    """Build the filters in order; `measure` makes the perplexity filter, whose model is loaded only if it is wanted."""
+    """Build the filters in order; `measure` makes the perplexity filter, whose model is loaded only if it is wanted.
+
+    With a schema of records, what is no record of it comes first: one that was not whole when its tokens ended.
+    """
     made: dict[str, Callable[[], postprocess.Filter]] = {
         "length": lambda: postprocess.LengthFilter(wanted.min_words, wanted.max_words),
         "personal_data": postprocess.PersonalData,
@@ -51,7 +57,8 @@ def build_filters(
         "perplexity": measure,
         "label": lambda: postprocess.Label(wanted.threshold),
     }
-    return postprocess.FilterChain([made[name]() for name in wanted.chain])
+    whole = [] if json_schema is None else [postprocess.Structure(conforms(json_schema))]
+    return postprocess.FilterChain([*whole, *(made[name]() for name in wanted.chain)])
 
 
 def apply_filters(removing: postprocess.FilterChain, records: Iterable[Record]) -> list[Record]:

@@ -25,6 +25,7 @@ from palimpsest.records.duplicates import Shingle, shingles_of
 from palimpsest.records.personal import is_personal
 from palimpsest.records.record import Record
 from palimpsest.records.segment import words
+from palimpsest.records.structured import members_of
 
 _MOST_NOTED = 30  # rows of each filter
 _NOTED = "removed_samples"  # in generation.json
@@ -151,6 +152,19 @@ class LengthFilter:
         """Return which candidates have an allowed length."""
         most = inf if self.max_words is None else self.max_words
         return [self.min_words <= len(words(candidate.record.text)) <= most for candidate in candidates]
+
+
+@dataclass(frozen=True)
+class Structure:
+    """Keeps texts that are a JSON object and that `valid`, a test by the public schema, says yes to."""
+
+    valid: Callable[[Any], bool]
+    name = "structure"
+
+    def keeps(self, candidates: Sequence[Candidate]) -> list[bool]:
+        """Return which candidates are records of the schema."""
+        found = (members_of(candidate.record.text) for candidate in candidates)
+        return [members is not None and self.valid(members) for members in found]
 
 
 @dataclass(frozen=True)

@@ -51,12 +51,20 @@ class Predicted:
             texts = [*batch["examples"], *([batch["rest"]] if self.keeps_unfinished else [])]
             yield from (Record(text, batch["label"] or None) for text in texts if text)
 
-    def made(self, filters: Filters, measure: Callable[[], Filter], joint: str | None, rounding: float | None) -> Made:
+    def made(
+        self,
+        filters: Filters,
+        measure: Callable[[], Filter],
+        joint: str | None,
+        rounding: float | None,
+        json_schema: Mapping[str, Any] | None = None,
+    ) -> Made:
         """Return the examples that the filters keep, and the facts reported about them; see `chain`.
 
-        `joint` stands between a free label and its text; examples without it are removed first.
+        `joint` stands between a free label and its text; examples without it are removed first. With a schema, so is
+        what is no record of it.
         """
-        examples, removing = list(self.examples), build_filters(filters, measure)
+        examples, removing = list(self.examples), build_filters(filters, measure, json_schema)
         told = {"tokens": self.drawn, "private_share": self.private_share}
         assumptions = () if rounding is None else (LOGIT_ROUNDING,)
         pairs = examples if joint is None else _pairs(examples, joint)
