@@ -44,16 +44,24 @@ def write_synthetic(
     With the text column "*" a line is the record itself, and a text that is no JSON object has no line; the table holds
     every text as it was drawn, in the column `text`, so that audits see all.
     """
-    rows = list(records)
     lines, table = _add_suffix(base_path, ".jsonl"), _add_suffix(base_path, ".parquet")
-    columns: dict[str, list[str | None]] = {_stored_name(text_column): [row.text for row in rows]}
-    apart = [attributes.parts(row.label, label_column) for row in rows]
-    columns |= {name: [one[place] for one in apart] for place, name in enumerate(attributes.names(label_column))}
+    columns = _columns(list(records), text_column, label_column)
     strings = pa.schema([(name, pa.string()) for name in columns])
     with atomic_path(lines) as lines_draft, atomic_path(table) as table_draft:
         _write_lines(lines_draft, _lines(columns, text_column == WHOLE_ROW))
         pq.write_table(pa.table(columns, strings), table_draft)
     return lines, table
+
+
+def write_lines(path: Path, records: Iterable[Record], text_column: str, label_column: str | None) -> None:
+    """Write rows as JSON lines with the input's column names; with the text column "*" under `text`."""
+    _write_lines(path, _lines(_columns(list(records), text_column, label_column), whole=False))
+
+
+def _columns(rows: Sequence[Record], text_column: str, label_column: str | None) -> dict[str, list[str | None]]:
+    apart = [attributes.parts(row.label, label_column) for row in rows]
+    labels = {name: [one[place] for one in apart] for place, name in enumerate(attributes.names(label_column))}
+    return {_stored_name(text_column): [row.text for row in rows], **labels}
 
 
 def _add_suffix(base_path: Path | str, suffix: str) -> Path:
