@@ -56,7 +56,7 @@ def run(name: str, author: str) -> None:
     tools = _Words(params, Writes("write_public", author), resolve_vouched)
     writer, wanted = author_of(tools, _refuse_texts), counts_of(params)
     with open_checkpoints("write_public") as kept:
-        texts = select_texts(_write(writer, wanted, tools, kept), wanted)
+        texts = select_texts(write(writer, wanted, tools, kept), wanted)
     with atomic_path(WRITTEN) as draft:
         write_lines(draft, texts, params.dataset.text, params.dataset.label if params.dataset.labels else None)
 
@@ -78,7 +78,7 @@ def select_texts(records: Iterable[Record], wanted: Mapping[str, int]) -> list[R
     return [record for label, own in found.items() for record in own[: wanted[label]]]
 
 
-def _write(writer: Author, wanted: Mapping[str, int], tools: _Words, kept: Path) -> Iterator[Record]:
+def write(writer: Author, wanted: Mapping[str, int], tools: _Words, kept: Path) -> Iterator[Record]:
     """Yield what the author writes. Answers of a chat model are kept as they come, texts of a base model in parts."""
     if not isinstance(writer, BaseAuthor):
         yield from writer.random(wanted)

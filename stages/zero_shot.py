@@ -25,7 +25,7 @@ class Writes:
     """Reads what an author needs, and hands it the same as a variant of `evolve` does."""
 
     name: str
-    origin: str
+    origin: str | None
     origins: tuple[str, ...] = ()
     method: Method = EVOLVE
     settings: None = None

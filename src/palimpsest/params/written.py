@@ -1,4 +1,4 @@
-"""The public file that an author writes: what the author is told, what that costs, and what is said of its texts."""
+"""The public file that an author writes: what the author is told, what that costs, and who is named as its writer."""
 
 import math
 import os
