@@ -63,13 +63,13 @@ class Home:
         rows = [f"the {listed[n % 4]} {MARKER} {n} is late,{label}" for n in range(60) for label, listed in words]
         (folder / "own.csv").write_text("\n".join(["body,team", *rows, ""]))
 
-    def init(self) -> Result:
+    def init(self, command: str = "init", folder: str = "workspace") -> Result:
         options = {
             "text": "body", "label": "team", "labels": "bills=Of money,parcels=Of things sent", "n-public": 120,
-            "author": f"{self.server.url}#writer-1", "about": ABOUT, "budget": 20, "workspace": self.workspace,
+            "author": f"{self.server.url}#writer-1", "about": ABOUT, "budget": 20, folder: self.workspace,
         }  # fmt: skip
         given = [part for name, value in options.items() for part in (f"--{name}", value)]
-        return call("init", self.folder / "own.csv", *given, ledger=self.folder / "ledger.db")
+        return call(command, self.folder / "own.csv", *given, ledger=self.folder / "ledger.db")
 
     def call(self, *arguments: object) -> Result:
         return call(*arguments, "--workspace", self.workspace, ledger=self.folder / "ledger.db")
@@ -143,6 +143,14 @@ def test_init_and_plan_say_what_will_be_written_and_its_cost(made: tuple[Home, R
     assert said is not None, planned.stdout
     assert int(said[1]) == 80
     assert 1.0 < float(said[2]) < 10.0
+
+
+def test_synth_says_what_writing_costs_before_it_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "run_workspace", lambda *_, **__: pytest.fail("it ran"))
+    with serving(answer) as server:
+        done = Home(tmp_path, server).init("synth", "dir")
+        assert (done.exit_code, server.seen) == (1, [])
+    assert "after public text is written (writer-1 writes the public file, 2,000 texts" in done.stderr
 
 
 def test_rows_are_texts_that_the_author_wrote(ran: Home) -> None:

@@ -548,9 +548,10 @@ def complete(given: Given, chosen: Mapping[str, bool], command: str) -> dict[str
     if not missing:
         return {**given, "asset": _name_from_file(given) if given["asset"] is None else given["asset"]}
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        if missing == ["public"]:
-            return {**given, "asset": given["asset"] or _name_from_file(given)}  # `check` says what to name
-        option = "DATA" if missing[0] == "data" else option_of(missing[0])
+        others = [name for name in missing if name != "public"]
+        if not others:  # who could write it is checked together with all else
+            return {**given, "asset": given["asset"] or _name_from_file(given)}
+        option = "DATA" if others[0] == "data" else option_of(others[0])
         remedy = (
             f"`palimpsest {command} --help` has an example; on a terminal, `palimpsest {command}` asks for each thing."
         )
