@@ -62,6 +62,7 @@
   own
 * `warm`: starts stages warm: one process reads the large libraries once, and each stage runs in a fork of it
 * `world`: unpacks the invented world of the embedded data set
+* `write_public`: lets an author write the public file from public words alone, where there is none
 * `zero_shot`: lets an author write, shown no record, the texts that the evolution of embeddings begins with
 """
 

@@ -21,11 +21,11 @@ _TRIES = 4  # requests for more where some texts were equal or empty
 
 
 @dataclass(frozen=True)
-class _Writes:
+class Writes:
     """Reads what an author needs, and hands it the same as a variant of `evolve` does."""
 
     name: str
-    origin: str
+    origin: str | None
     origins: tuple[str, ...] = ()
     method: Method = EVOLVE
     settings: None = None
@@ -41,7 +41,7 @@ def run(name: str, author: str) -> None:
         BackendError: the author wrote fewer different texts of a label than asked for, or cannot be reached.
     """
     params = load()
-    settings, read = params.zero_shot[name], Artifacts(params, _Writes(name, author), resolve_vouched)
+    settings, read = params.zero_shot[name], Artifacts(params, Writes(name, author), resolve_vouched)
     writer = author_of(read, encoders(params, others=OF_PUBLIC).others)
     written = zero_shot(writer, tuple(params.dataset.labels) or (UNLABELLED,), settings.texts)
     beside = [Record(text) for text in public_texts()] if settings.beside else []

@@ -30,7 +30,7 @@ from palimpsest.report.results import Metric, Results
 from palimpsest.report.row import Row
 from palimpsest.report.sections import METRICS
 from palimpsest.report.summary import summarise
-from palimpsest.work.begin import init_workspace, require_free
+from palimpsest.work.begin import init_workspace, read_author, require_free
 from palimpsest.work.context import open_workspace
 from palimpsest.work.decisions import DataSource, usual_epsilon
 from palimpsest.work.look import page_of, require_shareable, require_there
@@ -47,7 +47,7 @@ _FILES = frozenset({"test", "public_test"})
 _OTHERS = {"data", "public", "wanted", "chosen"}  # fields of `DataSource` that are given in another way here
 _NEEDED = {own.name for own in fields(DataSource) if own.default is own.default_factory is MISSING} - _OTHERS
 _WHOLE = frozenset({"n_public", "rows", "persons", "max_rows", "max_length", "text_tokens"})
-_NAMES = ("text", "unit", "asset", "language", "method", "task", "lm", "preset", "filter")
+_NAMES = ("text", "unit", "asset", "language", "method", "task", "lm", "preset", "filter", "about")
 _NUMBERS = ("epsilon", "budget", "delta")
 _NUMBER, _NAME, _LIST = "Give a number.", "Give a name, as text.", (list, tuple, NoneType)
 _LABELS = "Give a list, or a mapping from each label to its description: labels are public, and come from you."
@@ -58,6 +58,7 @@ _KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {  # of decision -> its typ
     "label": ((str, *_LIST), _NAME),
     "labels": ((Mapping, *_LIST), _LABELS),
     "milestones": (_LIST, "Give a list of numbers."),
+    "author": ((Mapping, str, NoneType), "Give it as `palimpsest init` takes it, or as params.yaml has an author."),
     "json_schema": ((Mapping, NoneType), "Give it as a mapping."),
 }
 _DECISIONS = frozenset({own.name for own in fields(DataSource)} - _OTHERS | {"method", "task"})
@@ -250,7 +251,13 @@ def open(folder: Path | str = ".") -> Workspace:
 
 
 def create(
-    folder: Path | str, data: Table, public: Table, *, check: bool = True, force: bool = False, **decisions: Any
+    folder: Path | str,
+    data: Table,
+    public: Table | None = None,
+    *,
+    check: bool = True,
+    force: bool = False,
+    **decisions: Any,
 ) -> Workspace:
     """Make a workspace for a private table and register it in the ledger, as `palimpsest init` does.
 
@@ -258,7 +265,7 @@ def create(
         folder: where; it may exist.
         data: the private table: a path, an address as text, a DataFrame, a `datasets.Dataset`, or a list of texts. One
             that is no path is written into the workspace, readable only by you.
-        public: public text of the same kind, with the same text column.
+        public: public text of the same kind, with the same text column; None: `author` or a named `lm` writes it.
         check: go through both tables once, to find what a run would stop at.
         force: overwrite params.yaml.
         decisions: text, n_public and asset always; label with labels, as names or name -> description (of several
@@ -279,11 +286,12 @@ def create(
     named = dict(labels) if isinstance(labels, Mapping) else {str(name): str(name) for name in labels}
     usual = {"epsilon": usual_epsilon(decisions.get("preset", DataSource.preset))}
     made = usual | {"wanted": decisions.pop("method", None), "chosen": decisions.pop("task", None), **decisions}
-    tables = {"data": data, "public": public} | {name: made[name] for name in _FILES if made.get(name) is not None}
+    tables = {"data": data} | {name: made[name] for name in _FILES if made.get(name) is not None}
+    tables |= {} if public is None else {"public": public}
     with restrict_to_owner(), ExitStack() as drafts:  # on an error they are removed, and what was there stays
         column = decisions["text"]
         places = {name: _place_table(table, folder, name, column, drafts) for name, table in tables.items()}
-        made |= {"label": told["label"], "labels": named}
+        made |= {"public": None, "label": told["label"], "labels": named}
         source = DataSource(**made | {name: now for name, (now, _) in places.items()})
         stays = DataSource(**made | {name: later for name, (_, later) in places.items()})
         init_workspace(folder, source, force=force, check=check, stays=stays)
@@ -307,6 +315,8 @@ def _take(name: str, value: Any) -> Any:
         raise ParamsError(f"{name} is a {type(value).__name__}.", remedy)
     if name == "json_schema" and value is not None and (problem := record_problem(value)):
         raise ParamsError(f"{name} {problem}.", "Correct it.")
+    if name == "author" and isinstance(value, str):
+        return read_author(value)
     return float(value) if name in _NUMBERS and value is not None else value
 
 

@@ -33,6 +33,7 @@ MANIFEST, ROWS_REPORT = PRIVATE / "manifest.json", PRIVATE / "report.json"  # th
 FAULT = PRIVATE / "fault.json"  # the record that ended the reading of the rows, where one did
 PUBLIC = DATA / "public"  # made only of public files
 EMBEDDINGS = PUBLIC / "embeddings.npz"
+WRITTEN = PUBLIC / "written.jsonl"  # the public file where an author writes it
 ZERO_SHOT = PUBLIC / "zero_shot"  # texts by authors whom no row was shown
 INPUTS = DATA / "inputs"  # what stages depend on and no stage makes; the stage that looks at it has its name
 CODE, SOURCES = INPUTS / "code", INPUTS / "sources"

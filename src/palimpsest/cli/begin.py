@@ -29,8 +29,8 @@ from palimpsest.workspace import SYNTHETIC
 commands = typer.Typer()
 # Options of `Decisions` that are asked for on a terminal where they are missing.
 ASKED = (
-    "data", "text", "public", "n_public", "asset", "label", "labels", "labels_file", "unit", "persons", "max_rows",
-    "language", "epsilon", "budget",
+    "data", "text", "public", "author", "n_public", "asset", "label", "labels", "labels_file", "unit", "persons",
+    "max_rows", "language", "epsilon", "budget",
 )  # fmt: skip
 
 
@@ -76,7 +76,20 @@ class Decisions:
     text: Annotated[
         str | None, typer.Option(help="Name of the text column; '*': with --task json, a line is a record.")
     ] = None
-    public: Annotated[str | None, typer.Option(help="Public text of the same kind, with the same text column.")] = None
+    public: Annotated[
+        str | None,
+        typer.Option(help="Public text of the same kind, with the same text column; none: an author writes it."),
+    ] = None
+    author: Annotated[
+        str | None,
+        typer.Option(
+            help="Without --public: who writes it, shown no record. An endpoint as URL#MODEL, a chat model's folder or "
+            "hub name@commit, a YAML file with an author as params.yaml has it, or base, the model of --lm."
+        ),
+    ] = None
+    about: Annotated[
+        str | None, typer.Option(help="What the texts are, for the author: public, as 'questions to an encyclopedia'.")
+    ] = None
     n_public: Annotated[
         int | None,
         typer.Option("--rows-about", "--n-public", help="About how many private records there are: public."),
@@ -190,15 +203,22 @@ class Decisions:
 
     def decided(self) -> "Decided":
         """Return what was decided, after asking on a terminal for what is missing."""
-        from palimpsest.work.begin import read_fields, read_label, read_labels, read_milestones, read_schema
+        from palimpsest.work.begin import (
+            read_author,
+            read_fields,
+            read_label,
+            read_labels,
+            read_milestones,
+            read_schema,
+        )
         from palimpsest.work.decisions import Decided
 
         said = self._complete()
-        said["label"] = read_label(said["label"], said["data"])
+        said["label"], said["author"] = read_label(said["label"], said["data"]), read_author(said["author"])
         named = read_labels(said.pop("labels"), said.pop("labels_file"), said["label"])
         source = DataSource(
             **said, labels=named, test=self.test, public_test=self.public_test, public_labels=self.public_labels,
-            public_license=self.public_license, fields=read_fields(self.fields),
+            public_license=self.public_license, about=self.about, fields=read_fields(self.fields),
             max_length=self.max_length, delta=self.delta, lm=self.lm, words=self.words, preset=self.preset,
             chosen=self.task, json_schema=read_schema(self.json_schema), wanted=self.method, bad_rows=self.bad_rows,
             filter=self.counted, rows=self.rows, milestones=read_milestones(self.milestones),
@@ -211,6 +231,8 @@ class Decisions:
 
         epsilon = self.epsilon if _was_given(self.context, "epsilon") else usual_epsilon(self.preset)
         said = {name: getattr(self, name) for name in ASKED} | {"epsilon": epsilon}
+        if self.public is None and self.author is None and self.lm != DataSource.lm:
+            said["author"] = "base"
         given = {
             name: _was_given(self.context, name) for name in ("asset", "epsilon", "budget", "max_rows", "language")
         }
@@ -283,7 +305,8 @@ def _synthesise(decided: Decided, folder: Path | None, *, yes: bool, anyway: boo
     else:
         init_workspace(workspace, source, force=False, check=decided.check)
     show_plan(workspace)
-    if any(line.cost.may_be_paid for line in summarise_plan(open_workspace(workspace)).lines):
+    plan = summarise_plan(open_workspace(workspace))
+    if not plan.writing and any(line.cost.may_be_paid for line in plan.lines):  # to write may cost money
         print("The file is read first, which charges nothing, to see whether its rows were charged before.", flush=True)
         if code := run_workspace(workspace, ["preprocess"], ui=False, stay=False, workers=0):
             return code
@@ -311,9 +334,10 @@ def _may_charge(workspace: Path, *, yes: bool) -> bool:
 
     plan = summarise_plan(open_workspace(workspace))
     asked = plan.after - plan.spent
-    if yes or round(asked, 6) <= 0 or not plan.fits:
+    if yes or (round(asked, 6) <= 0 and not plan.writing) or not plan.fits:
         return True
     charge = f"epsilon {up(asked)} of the {down(plan.left)} that is left of the budget of {plan.asset}"
+    charge += f", after public text is written ({plan.writing.rstrip('.')})" if plan.writing else ""
     return may_charge("This run", charge, "The workspace is made, and nothing was charged.")
 
 
@@ -462,7 +486,19 @@ def option_of(name: str) -> str:
 
 _QUESTIONS = (
     _Question("data", "The private table: a CSV, TSV, JSONL, JSON, Parquet or .xlsx file, or an address.", _parse_file),
-    _Question("public", "Public text of the same kind, in a file of its own, with the same text column.", _parse_file),
+    _Question(
+        "public",
+        "Public text of the same kind, in a file of its own, with the same text column; empty where you have none.",
+        _parse_file,
+        needed=False,
+        asked=lambda given: given["author"] is None,
+    ),
+    _Question(
+        "author",
+        "Who writes public text instead: an endpoint as URL#MODEL, a chat model, or base beside --lm.",
+        asked=lambda given: given["public"] is None,
+        again="Without public text somebody has to write it; nobody is shown a record.",
+    ),
     _Question("text", "The column that holds the text."),
     _Question("label", "The column that holds the label; leave it empty for text without labels.", needed=False),
     _Question(
@@ -521,11 +557,15 @@ def complete(given: Given, chosen: Mapping[str, bool], command: str) -> dict[str
     Raises:
         ParamsError: something is missing, and there is no terminal to ask on.
     """
-    missing = [name for name in _NEEDED if given[name] is None]
+    spared = ["public"] * (given["author"] is not None)
+    missing = [name for name in _NEEDED if given[name] is None and name not in spared]
     if not missing:
         return {**given, "asset": _name_from_file(given) if given["asset"] is None else given["asset"]}
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        option = "DATA" if missing[0] == "data" else option_of(missing[0])
+        others = [name for name in missing if name != "public"]
+        if not others:  # who could write it is checked together with all else
+            return {**given, "asset": given["asset"] or _name_from_file(given)}
+        option = "DATA" if others[0] == "data" else option_of(others[0])
         remedy = (
             f"`palimpsest {command} --help` has an example; on a terminal, `palimpsest {command}` asks for each thing."
         )

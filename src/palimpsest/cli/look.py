@@ -76,6 +76,8 @@ def _describe_plan(summary: "PlanSummary") -> Iterator[str]:
 
     for line in summary.lines:
         yield from (f"{line.cost.name}: {note}" for note in line.cost.notes)
+    if summary.writing:
+        yield f"public text: {summary.writing}"
     others = ", ".join(f"{count} {state}" for state, count in summary.others.items())
     yield f"Stages that spend nothing: {others}."
     if summary.minutes:

@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
 from palimpsest.audit.next_token_settings import NEXT_TOKEN
-from palimpsest.graph.stage import FIRST, PUBLIC_TEST_FILE, TEST_FILE, Feature, Stage
+from palimpsest.graph.stage import FIRST, PUBLIC_FILE, PUBLIC_TEST_FILE, TEST_FILE, Feature, Stage
 from palimpsest.graph.stages import STAGES
 from palimpsest.methods.choose.declaration import CHOOSE
 from palimpsest.methods.registry import METHODS
@@ -19,7 +19,7 @@ from palimpsest.methods.shared.tools import Reads
 from palimpsest.params.file import RESOLVED
 from palimpsest.params.schema import Params
 from palimpsest.params.sources import inputs_of, reads_base, reads_named
-from palimpsest.workspace import BASE_LM, METRICS, PUBLIC, PUBLIC_LM, UNTOUCHED, ZERO_SHOT
+from palimpsest.workspace import BASE_LM, METRICS, PUBLIC, PUBLIC_LM, UNTOUCHED, WRITTEN, ZERO_SHOT
 
 _HEAD = """\
 # The graph of stages, rendered from palimpsest.graph.stages: which needs what. `dvc repro` and the Prefect flow run it.
@@ -56,6 +56,7 @@ def features(params: Params) -> frozenset[Feature]:
         Feature.NAMED: reads_named(params),
         Feature.UNTOUCHED: params.untouched == UNTOUCHED,
         Feature.PUBLIC_LM: params.writes_alone,
+        Feature.WRITTEN: bool(params.run.write_public),
         Feature.NEXT_TOKEN: NEXT_TOKEN in params.utility.evaluators,
     }
     return frozenset(feature for feature, there in found.items() if there)
@@ -91,7 +92,8 @@ def find_authored(params: Params) -> Authored:
         name: _author_entry(author, BASE_LM if params.authors[author].kind == "base" else _NO_MODEL)
         for name, author in params.run.zero_shot.items()
     }
-    return evolved | begun | {"zero_shot": written, CHOOSE.stage: chosen}
+    public = {name: {"from": author} for name, author in params.run.write_public.items()}
+    return evolved | begun | {"zero_shot": written, "write_public": public, CHOOSE.stage: chosen}
 
 
 def _author_entry(below: str, path: Path) -> dict[str, str]:
@@ -187,7 +189,8 @@ def _entry(stage: Stage, absent: set[str]) -> Iterator[tuple[str, Any]]:
     yield "cmd", stage.command
     yield "always_changed", stage.always
     yield "params", [{RESOLVED: list(stage.params)}] if stage.params else []
-    yield "deps", [path for path in stage.reads if path not in absent]
+    public = PUBLIC_FILE if str(WRITTEN) in absent else str(WRITTEN)  # which a person names in params.yaml, or nobody
+    yield "deps", [public if path == PUBLIC_FILE else path for path in stage.reads if path not in absent]
     kept = [path for path in stage.kept if path not in absent]
     yield "outs", [_output(stage, path, {} if stage.cached else {"cache": False}) for path in kept]
     yield "metrics", [_output(stage, path) for path in map(str, stage.metrics) if path not in absent]

@@ -54,6 +54,7 @@ class Feature(StrEnum):
     NAMED = "named"  # that model is one from elsewhere
     UNTOUCHED = "untouched"  # it is a named one, and a copy of it learns prompts
     PUBLIC_LM = "public_lm"  # that model writes a row of its own
+    WRITTEN = "written"  # an author writes its public file
     NEXT_TOKEN = "next_token"  # rows are measured by what a language model learns of them
 
 

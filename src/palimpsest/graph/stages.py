@@ -72,6 +72,7 @@ from palimpsest.workspace import (
     SYNTHETIC,
     TAUGHT,
     UNTOUCHED,
+    WRITTEN,
     ZERO_SHOT,
     Zone,
 )
@@ -137,6 +138,15 @@ STAGES = (
         "world", "Unpack the invented world of the embedded data set", Zone.PRIVATE, params=("world",),
         outs=(RAW / "private.jsonl", RAW / "test.jsonl", FACTS, RAW / "public.jsonl", RAW / "public_test.jsonl"),
         needs=(Feature.WORLD,),
+    ),
+    _fetches(
+        "write_public", "Let an author write the public file from labels and their descriptions, shown no text",
+        over=Each("run.write_public", authored=True),
+        params=(
+            "seed", "dataset.text", "dataset.label", "dataset.labels", "dataset.written", "models.lm",
+            f"authors.{BELOW}",
+        ),
+        outs=(WRITTEN,), needs=(Feature.WRITTEN,), gpus=1,
     ),
     Stage(
         "preprocess", "Read and check the files, draw the audit subset and its coins, write the splits", Zone.PRIVATE,

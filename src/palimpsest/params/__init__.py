@@ -12,4 +12,6 @@
 * `sources`: the sources that params.yaml names as public, and which public models the stages that run need
 * `sweep`: the points of a sweep: the name of each, and its settings in params.yaml
 * `text`: settings as YAML, and entries put into the text of a params.yaml whose other lines stay as they are
+* `written`: the public file that an author writes: what the author is told, what that costs, and who is named as its
+  writer
 """

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 from palimpsest.audit.next_token_settings import NEXT_TOKEN
 from palimpsest.methods.dp_lm.settings import TUNED, VARIANTS, Kind
 from palimpsest.methods.registry import CHARGED, METHODS, method, stages_that_spend
+from palimpsest.models.words import BARE
 from palimpsest.params.extension import load_extensions
 from palimpsest.privacy.ledger.records import milestone_problem
 from palimpsest.privacy.shown import delta_down
 from palimpsest.records.schema import LEAST_DELTA
+from palimpsest.records.vouched import EMBEDDED
 from palimpsest.records.world.shipped import FILES
 from palimpsest.workspace import RAW
 
@@ -27,7 +29,7 @@ def problems(params: "Params") -> Iterator[str]:
     """Yield each problem with the key, its value and what is allowed."""
     for check in (
         _check_delta, _check_milestones, _check_world, _check_run, _check_task, _check_heads,
-        _check_discriminators, _check_sources, _check_wording, _check_authors, _check_zero_shot,
+        _check_discriminators, _check_sources, _check_wording, _check_authors, _check_zero_shot, _check_written,
         _check_batches, _check_priors, _check_evaluators, _check_extensions, _check_release, _check_ledger,
     ):  # fmt: skip
         yield from check(params)
@@ -218,6 +220,21 @@ def _check_zero_shot(params: "Params") -> Iterator[str]:
         given = params.zero_shot[settings.zero_shot]
         if not given.beside and given.texts < settings.start:
             yield f"variants.{name}.start is {settings.start}; allowed is at most zero_shot texts, {given.texts}"
+
+
+def _check_written(params: "Params") -> Iterator[str]:
+    """Check that the author of the public text needs none to write, and is told in words what to write."""
+    for chosen in params.run.write_public.values():
+        author, key = params.authors[chosen], f"dataset.written.author is {chosen!r}"
+        if author.kind == "corpus" or (author.kind == "base" and params.models.lm == EMBEDDED):
+            yield (
+                f"{key}, which has words from public text alone, and there is none: name a file in dataset.public, a "
+                "language model in models.lm, or an author of kind local or endpoint"
+            )
+        elif author.kind == "base" and author.prompt == BARE:
+            yield f"{key}, which is told nothing in words: name models.words, or give authors.{chosen}.prompt"
+        elif author.kind in _TALKERS and params.dataset.task == "json":
+            yield f"{key}, which answers in words; task json needs base, or a file in dataset.public"
 
 
 def _check_batches(params: "Params") -> Iterator[str]:

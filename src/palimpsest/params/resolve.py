@@ -1,6 +1,7 @@
 """Works out from what a person wrote what runs, and the prompts in words; the schema has all other defaults."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -56,7 +57,8 @@ def work_out(file: File, data: Dataset) -> dict[str, Any]:
             "File", [{"type": "extra_forbidden", "loc": (key,), "input": body[key]} for key in unknown]
         )
     body["run"] = find_runs(file)
-    for name in (*body["run"]["private_evolve"].values(), *body["run"]["zero_shot"].values()):
+    written_by = (body["run"][stage].values() for stage in ("private_evolve", "zero_shot", "write_public"))
+    for name in chain.from_iterable(written_by):
         if name in _AUTHORS:
             body["authors"].setdefault(name, {"kind": name})
     put_into_words(body, bool(data.labels), None if data.json_schema is None else form_of(data.json_schema))
@@ -247,12 +249,23 @@ def find_runs(file: File) -> dict[str, Any]:
             for name, entry in file.zero_shot.items()
             if name in starts
         },
+        "write_public": _find_writer(file),
         "evaluate": names,
         "audit": names if runs.audit is None else list(runs.audit),
     }
     added = [keys.run(runs, run) for keys in load_extensions()]
     require_apart("an entry of the section run,", [*run, *(key for each in added for key in each)])
     return run | {key: names for each in added for key, names in each.items()}
+
+
+def _find_writer(file: File) -> dict[str, str]:
+    """Return the public file that is to be written with its author; nothing where none is."""
+    written = file.dataset.get("written")
+    author = written.get("author") if isinstance(written, Mapping) else None
+    if author is None:
+        return {}
+    _require_known("dataset.written.author", [author], {*file.authors, BASE})
+    return {"public": author}
 
 
 def _source(file: File, name: str, names: Collection[str]) -> str | list[str] | None:

@@ -28,7 +28,7 @@ from palimpsest.records.schema import PublicSchema, default_delta
 from palimpsest.records.structured import WHOLE_ROW
 from palimpsest.records.vouched import EMBEDDED
 from palimpsest.settings import Follows, Settings, Stated
-from palimpsest.workspace import BASE_LM, PUBLIC_LM, PUBLIC_ONLY, REAL, UNTOUCHED
+from palimpsest.workspace import BASE_LM, PUBLIC_LM, PUBLIC_ONLY, REAL, UNTOUCHED, WRITTEN
 
 LEAST_UNITS = 20  # records or persons: with fewer no audit can be made
 NAME = r"^[a-z][a-z0-9_]*$"
@@ -88,6 +88,18 @@ class UnitSettings(Settings):
         return self
 
 
+class Written(Settings):
+    """Public text that an author writes from labels and their descriptions, shown no record and no public text."""
+
+    author: str = Field(min_length=1)
+    """A key of `authors`: kind local or endpoint, or base beside a named `models.lm`."""
+    texts: int = Field(
+        default=2000, ge=LEAST_UNITS, description="How many texts are asked for, evenly over the labels."
+    )
+    about: str | None = Field(default=None, min_length=1)
+    """What the texts are, in public words that the author is told: questions that people ask an encyclopedia."""
+
+
 class Dataset(Settings):
     """The private data set and the public files beside it."""
 
@@ -103,6 +115,8 @@ class Dataset(Settings):
     public: str = Field(min_length=1)
     """A public file with text of the same kind, in the same text column. For task json that may hold records or plain
     text; where the column is *, a line is a record, or has its plain text under `text`."""
+    written: Written | None = None
+    """Instead of `public`: who writes such text; null: nobody."""
     public_license: str | None = None
     """Licence of the public texts, an SPDX identifier or a URL: some methods release them word for word, and cards say
     it; null: not stated."""
@@ -147,6 +161,22 @@ class Dataset(Settings):
     @classmethod
     def _join_labels(cls, body: Any) -> Any:
         return schema.join_columns(body) if isinstance(body, Mapping) else body
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_written(cls, body: Any) -> Any:
+        """Name the file that an author writes, which has the labels of its texts."""
+        if not isinstance(body, Mapping) or body.get("written") is None:
+            return body
+        return {"public": str(WRITTEN), "public_labels": bool(body.get("labels")), **body}
+
+    @model_validator(mode="after")
+    def _has_one_public_file(self) -> "Dataset":
+        if (self.written is None) == (self.public == str(WRITTEN)):
+            raise ValueError(
+                f"public is {self.public!r}: name a file there, or an author under `written`, and not both"
+            )
+        return self
 
     @model_validator(mode="after")
     def _fits_task(self) -> "Dataset":
@@ -541,6 +571,7 @@ class RunSettings(_Makes):
     evaluate: tuple[str, ...]  # every variant above, in the order of the pages
     audit: tuple[str, ...]
     zero_shot: Mapping[str, str]  # each with its author
+    write_public: Mapping[str, str] = {}  # the public file, with its author
 
 
 class Swept(Settings):

@@ -12,6 +12,7 @@ from palimpsest.models.chat.settings import Endpoint, LocalChatSettings
 from palimpsest.models.words import BARE
 from palimpsest.params.extension import load_extensions
 from palimpsest.params.schema import Params
+from palimpsest.params.written import name_writer
 from palimpsest.records.vouched import EMBEDDED, PublicSource
 
 # Keys of `run` that name things made from the public language model, or asked of it.
@@ -46,13 +47,17 @@ def inputs_of(params: Params, variant: str) -> frozenset[Reads]:
 def describe_public_rows(params: Params, variants: Iterable[str]) -> str:
     """Return what a reader must know of those variants whose rows are public texts word for word; "" where none are."""
     shares = {name: _public_share(params, name) for name in variants}
+    written = bool(params.run.write_public)
+    origin = f"that the model {name_writer(params)} wrote," if written else "of the public file"
     told = [
-        f"Rows of {', '.join(named)} {verb} texts of the public file word for word."
+        f"Rows of {', '.join(named)} {verb} texts {origin} word for word."
         for share, verb in ((_ALL, "are"), (_SOME, "can be"))
         if (named := [name for name, own in shares.items() if own == share])
     ]
     licence = params.dataset.public_license or "not stated"
     rest = f"People may have written them, and no epsilon covers these people. Licence of that file: {licence}."
+    if written:
+        rest = f"No record was shown to it. What it learned from no epsilon covers. Licence of its texts: {licence}."
     return " ".join([*told, rest]) if told else ""
 
 
@@ -85,7 +90,8 @@ def _sources(params: Params) -> Iterator[PublicSource]:
     if data.public_test is not None:
         yield PublicSource("dataset.public_test", "text", data.public_test)
     if models.lm != EMBEDDED:
-        yield PublicSource("models.lm", "model", models.lm, reads_base(params))
+        writes = any(params.authors[author].kind == "base" for author in params.run.write_public.values())
+        yield PublicSource("models.lm", "model", models.lm, writes or reads_base(params))
     yield PublicSource("models.encoder", "model", models.encoder)
     if models.classifier is not None:
         yield PublicSource("models.classifier", "model", models.classifier, "finetuned" in params.utility.evaluators)
@@ -111,6 +117,8 @@ def _prompts(params: Params) -> Iterator[PublicSource]:
         yield PublicSource("dataset.labels", "prompts", _dump_json(dict(data.labels)))
     if data.json_schema is not None:
         yield PublicSource("dataset.json_schema", "prompts", _dump_json(data.json_schema))
+    if data.written is not None and data.written.about is not None:
+        yield PublicSource("dataset.written.about", "prompts", data.written.about)
     for name in params.run.dp_train:
         if params.lms[name].train.prompt != BARE:
             yield PublicSource(f"lms.{name}.prompt", "prompts", params.lms[name].train.prompt)
@@ -126,7 +134,8 @@ def _prompts(params: Params) -> Iterator[PublicSource]:
 
 def _writers(params: Params) -> frozenset[str]:
     """Return every author of texts that are used in the run."""
-    return frozenset({*params.run.private_evolve.values(), *params.run.zero_shot.values()})
+    run = params.run
+    return frozenset({*run.private_evolve.values(), *run.zero_shot.values(), *run.write_public.values()})
 
 
 def _dump_json(body: Any) -> str:

@@ -46,11 +46,9 @@ def write_synthetic(
     With the text column "*" a line is the record itself, and a text that is no JSON object has no line; the table holds
     every text as it was drawn, in the column `text`, so that audits see all.
     """
-    rows = list(records)
     lines, table = _add_suffix(base_path, ".jsonl"), _add_suffix(base_path, ".parquet")
-    columns: dict[str, list[Any]] = {_stored_name(text_column): [row.text for row in rows]}
-    apart = [attributes.parts(row.label, label_column) for row in rows]
-    columns |= {name: [one[place] for one in apart] for place, name in enumerate(attributes.names(label_column))}
+    rows = list(records)
+    columns = _columns(rows, text_column, label_column)
     types = dict.fromkeys(columns, pa.string())
     for place, (name, _) in enumerate(rows[0].fields if rows else ()):
         columns[name] = [row.fields[place][1] for row in rows]
@@ -65,6 +63,17 @@ def _type_of(values: Sequence[Any]) -> pa.DataType:
     """Return the type of a column of text, or of numbers."""
     known = {type(value) for value in values} - {type(None)}
     return pa.int64() if known == {int} else pa.float64() if known == {float} else pa.string()
+
+
+def write_lines(path: Path, records: Iterable[Record], text_column: str, label_column: str | None) -> None:
+    """Write rows as JSON lines with the input's column names; with the text column "*" under `text`."""
+    _write_lines(path, _lines(_columns(list(records), text_column, label_column), whole=False))
+
+
+def _columns(rows: Sequence[Record], text_column: str, label_column: str | None) -> dict[str, list[Any]]:
+    apart = [attributes.parts(row.label, label_column) for row in rows]
+    labels = {name: [one[place] for one in apart] for place, name in enumerate(attributes.names(label_column))}
+    return {_stored_name(text_column): [row.text for row in rows], **labels}
 
 
 def _add_suffix(base_path: Path | str, suffix: str) -> Path:

@@ -79,7 +79,8 @@ def check_files(context: Context) -> None:
     params, workspace = context.params, context.workspace
     require_vouched(params, workspace)
     data = params.dataset
-    named = {"dataset.private": data.private, "dataset.test": data.test, "dataset.public": data.public}
+    public = data.public if data.written is None else None  # a stage writes it
+    named = {"dataset.private": data.private, "dataset.test": data.test, "dataset.public": public}
     for key, path in named.items():
         if params.world is None and path is not None and not (workspace / path).is_file():
             raise DataError(
@@ -115,6 +116,7 @@ def _list_precisions(params: Params) -> Iterator[tuple[str, object]]:
     yield from ((f"decoder_pretrain@{name}", own) for name, own in params.decoders.items())
     yield from ((f"dp_train@{name}", own.train) for name, own in params.lms.items())
     yield from ((f"zero_shot@{name}", params.authors[author]) for name, author in params.run.zero_shot.items())
+    yield from ((f"write_public@{name}", params.authors[author]) for name, author in params.run.write_public.items())
     for name in params.run.evaluate:
         variant = params.variants[name]
         if isinstance(variant, DpLmVariant):

@@ -20,6 +20,7 @@ from palimpsest.models.usable import require_usable
 from palimpsest.params.file import FILE, RESOLVED
 from palimpsest.params.load import file_of, loads, read_written
 from palimpsest.params.schema import Params
+from palimpsest.params.written import describe_writing
 from palimpsest.privacy.ledger.rules import preview
 from palimpsest.privacy.ledger.total import propose_milestones
 from palimpsest.records import schema as attributes
@@ -171,6 +172,23 @@ def read_milestones(listed: str | None) -> tuple[float, ...] | None:
         raise ParamsError(f"--milestones is {listed!r}.", "Give numbers with commas between, as 1,3.") from None
 
 
+def read_author(said: str | None) -> dict[str, Any] | None:
+    """Return who writes public text, as params.yaml has an author.
+
+    `said` is base, an endpoint as URL#MODEL, a YAML file with an author's settings, or a chat model's folder or name.
+    """
+    if said is None or said == "base":
+        return said and {"kind": said}
+    if said.startswith(("http://", "https://")):
+        url, _, model = said.partition("#")
+        if not model:
+            raise ParamsError(f"--author is {said!r}, which names no model.", "End it with # and the model's name.")
+        return {"kind": "endpoint", "url": url, "model": model}
+    if Path(said).suffix in (".yaml", ".yml"):
+        return dict(_read_document(Path(said), "safe", "--author", "the path or the YAML"))
+    return {"kind": "local", "model": str(Path(said).resolve()) if Path(said).is_dir() else said}
+
+
 def read_schema(path: Path | None) -> dict[str, Any] | None:
     """Read the JSON schema of the records from a JSON or YAML file.
 
@@ -294,6 +312,8 @@ def _init_copied(workspace: Path, source: DataSource, stays: DataSource, *, lost
         keep(found, workspace)
     if not is_english(source.language):
         print(_FOREIGN.format(language=source.language))
+    if params.run.write_public:
+        print(f"public text: {describe_writing(params)}")
     print("git: dvc.lock is left out by .gitignore, which says how to keep it in a private repository")
     print(f"workspace ready: {workspace.resolve()}")
 
@@ -422,7 +442,7 @@ def _init_dvc(workspace: Path) -> None:
         raise DataError("DVC could not be initialised here.", "Check that the folder can be written.") from None
 
 
-_DECIDED = ("privacy", "models", "lms", "taught", "decoders", "variants")  # beside the data set
+_DECIDED = ("privacy", "models", "lms", "taught", "authors", "decoders", "variants")  # beside the data set
 
 
 def use_copies(source: DataSource, workspace: Path) -> DataSource:

@@ -30,6 +30,7 @@ from palimpsest.records.read import Checked, ColumnNames, Found, check, iter_row
 from palimpsest.records.schema import LEAST_DELTA, PublicSchema
 from palimpsest.records.sources import describe, is_address
 from palimpsest.records.structured import WHOLE_ROW
+from palimpsest.records.vouched import EMBEDDED
 from palimpsest.work.console import owners_terminal, tell_owner
 from palimpsest.work.decisions import DataSource
 from palimpsest.work.lengths import fit_lengths
@@ -40,6 +41,10 @@ _WORDS = get_args(Named)
 _TASKS = ("classify", "span", "text", "json")
 _LEAST_EPSILON, _MOST_EPSILON = 0.05, 20.0
 Problem = tuple[str, str]
+NAME_ONE = (
+    "Name public text of the kind with --public, or who is to write it: --author with an endpoint as URL#MODEL or a "
+    "chat model, or --lm with a base model."
+)
 _APART = {
     "--public": "Name public text that holds none of the private rows.",
     "--test": "Name other rows, or leave --test out: a test part is then cut from the private file.",
@@ -58,8 +63,8 @@ FIRST: dict[str, Method] = {known.name: known for known in METHODS if _may_be_fi
 def find_problems(source: DataSource) -> Iterator[Problem]:
     """Yield each problem with the option, its value and what is allowed, and what to do."""
     return chain(
-        _check_task(source), _check_columns(source), _check_preset(source), _check_method(source), _check_words(source),
-        _check_sizes(source),
+        _check_task(source), _check_public(source), _check_columns(source), _check_preset(source),
+        _check_method(source), _check_words(source), _check_sizes(source),
         _check_budget(source), _check_files(source),
     )  # fmt: skip
 
@@ -85,6 +90,17 @@ def _check_task(source: DataSource) -> Iterator[Problem]:
         yield "--task json has no labels.", "Leave --label and --labels out."
     if task != "json" and source.text == WHOLE_ROW:
         yield f"--text is {WHOLE_ROW!r}.", "Name the text column; only for --task json is a row a record."
+
+
+def _check_public(source: DataSource) -> Iterator[Problem]:
+    """Check that there is a public file, or somebody who writes one and needs none for it."""
+    kind = None if source.writer is None else source.writer.get("kind")
+    if source.public is not None and (source.author or source.about):
+        yield "--public is given beside --author or --about, for texts that an author writes.", "Leave one of them out."
+    elif source.public is None and kind is None:
+        yield "--public is missing, and --lm is embedded, which learns from public text alone.", NAME_ONE
+    elif source.public is None and (kind == "corpus" or (kind == "base" and source.lm == EMBEDDED)):
+        yield f"--author is of kind {kind}, which has words from public text alone, and there is none.", NAME_ONE
 
 
 def _check_columns(source: DataSource) -> Iterator[Problem]:
@@ -285,8 +301,9 @@ def files_of(source: DataSource) -> Iterator[_Named]:
     keys, label = source.keys, source.label
     own = ColumnNames(source.text, label, source.unit, keys, nobody=True, fields=source.fields)
     yield _Named("DATA", Path(source.data), own)
-    public = ColumnNames(source.text, label if source.public_labels else None, keys=keys, plain=True)
-    yield _Named("--public", Path(source.public), public)
+    if source.public is not None:
+        public = ColumnNames(source.text, label if source.public_labels else None, keys=keys, plain=True)
+        yield _Named("--public", Path(source.public), public)
     if source.test is not None:
         yield _Named("--test", Path(source.test), ColumnNames(source.text, label, keys=keys, fields=source.fields))
     if source.public_test is not None:
@@ -408,13 +425,14 @@ def check_all(source: DataSource, schema: PublicSchema, workspace: Path, books: 
         keep(found, workspace)
         raise
     own = found["DATA"][1]
-    if not found["--public"][1].marks:
+    public = found["--public"][1].marks if "--public" in found else None
+    if public is not None and not public:
         raise DataError("--public holds no text with a word.", "Name a file with public text of the same kind.")
     if own.rows and not own.marks:
         tell_owner("note: no text has a word: models may write from such rows, and hardly any audit can read them.")
     if source.unit is not None and own.rows and not own.persons:
         raise nobody_error(source.data, source.unit)
-    for told in _describe_odd(own, schema, found["--public"][1].marks):
+    for told in _describe_odd(own, schema, public or frozenset()):
         tell_owner(f"note: {told}")
     if books is not None and own.likeness is not None and (other := books.same_rows(source.asset, own.likeness)):
         agreed = "palimpsest register --same-rows REASON"
@@ -496,6 +514,8 @@ def tell_of_rows(workspace: Path) -> None:
 
 def fit_to_public(source: DataSource) -> DataSource:
     """Return the source with the limits that its public texts need; the private file is not looked at."""
+    if source.public is None:
+        return source
     fitted = fit_lengths(source, next(one.columns for one in files_of(source) if one.option == "--public"))
     if fitted.text_tokens is not None:
         print(f"limits, from the public texts: {fitted.max_length:,} characters, about {fitted.text_tokens} tokens")

@@ -39,6 +39,8 @@ _PUBLISHED = """\
 """
 _ADAPTERS, _LARGE = {"lora_rank": 16}, 100_000_000  # for a named model of more weights
 _TEXTS = 0.9  # of epsilon, where fields take the rest: a fifth of rho
+_WRITER = "writer"  # the author of public text, in params.yaml
+_BASE = "base"  # an author without settings of its own
 _BEGINS = {"classify": "select", "span": "predict"}  # the method to begin with
 
 
@@ -48,7 +50,7 @@ class DataSource:
 
     data: Path | str
     text: str
-    public: Path | str
+    public: Path | str | None
     n_public: int
     asset: str
     label: str | None = None
@@ -77,11 +79,19 @@ class DataSource:
     language: str = "en"
     rows: int | None = None
     fields: Mapping[str, Declared] = field(default_factory=dict)
+    author: Mapping[str, Any] | None = None  # who writes public text where there is none
+    about: str | None = None
 
     @property
     def method(self) -> str:
         """The method of the first variant's rows: as wanted, else the simplest one that can do the task."""
         return self.wanted or _BEGINS.get(self.task, "dp_lm")
+
+    @property
+    def writer(self) -> Mapping[str, Any] | None:
+        """Who writes public text where there is none: as given, else a named base model."""
+        named = {"kind": _BASE} if self.lm != EMBEDDED else None
+        return None if self.public is not None else self.author or named
 
     @property
     def task(self) -> str:
@@ -151,7 +161,7 @@ def _sections(source: DataSource) -> Iterator[tuple[str, dict[str, Any]]]:
     yield _HEAD, {"version": __version__, "dataset": _dataset(source)}
     yield "", _budget(source)
     yield from _public_models(source)
-    yield from (("", {key: entries}) for key, entries in _models(source).items())
+    yield from (("", {key: entries}) for key, entries in (_models(source) | _authors(source)).items())
     adapters = "".join(f", {key}: {value}" for key, value in _adapters(source).items())
     yield _VARIANTS % adapters, {"variants": {source.row: _variant(source), **_tabulated(source)}}
     yield _RELEASE, _release(source)
@@ -160,6 +170,7 @@ def _sections(source: DataSource) -> Iterator[tuple[str, dict[str, Any]]]:
 def _preset_sections(source: DataSource, preset: Preset) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the sections of params.yaml with the rows, models and evaluators of a preset."""
     body = preset.settings(source.facts)
+    body |= {key: {**body.get(key, {}), **entries} for key, entries in _authors(source).items()}
     said = {"version": __version__, "preset": preset.name, "dataset": _dataset(source) | body.pop("dataset", {})}
     yield _PUBLISHED % preset.name, said
     yield "", _budget(source, body.pop("privacy", {}).get("budget", {}))
@@ -196,6 +207,7 @@ def _dataset(source: DataSource) -> dict[str, Any]:
         "task": source.task,
         "private": _resolve_path(source.data),
         "public": _resolve_path(source.public),
+        "written": _written(source),
         "text": source.text,
         "n_public": source.n_public,
         "max_length": source.max_length or USUAL_LENGTH,
@@ -226,6 +238,19 @@ def _models(source: DataSource) -> dict[str, dict[str, Any]]:
     return {}
 
 
+def _authors(source: DataSource) -> dict[str, dict[str, Any]]:
+    """Return who writes the public text; the base model needs no entry."""
+    talks = source.writer is not None and source.writer != {"kind": _BASE}
+    return {"authors": {_WRITER: dict(source.writer or {})}} if talks else {}
+
+
+def _written(source: DataSource) -> dict[str, Any] | None:
+    if source.writer is None:
+        return None
+    about = {} if source.about is None else {"about": source.about}
+    return {"author": _WRITER if _authors(source) else _BASE, **about}
+
+
 def _adapters(source: DataSource) -> dict[str, Any]:
     """Return adapters for a large model: noise on so few weights is small, and so is the memory for their gradients."""
     return dict(_ADAPTERS) if source.worded and weights_of(source.lm) > _LARGE else {}
@@ -238,7 +263,8 @@ def _variant(source: DataSource) -> dict[str, Any]:
         return {"method": "dp_lm", "from": source.row, "variant": kind} | rows
     own = {"method": source.method, "epsilon": source.text_epsilon} | rows
     reader = "taught/similar" if source.lm == EMBEDDED else "base"  # a named model reads words
-    drawn = {"predict": reader, "evolve": "base", "embed": "small"}.get(source.method)
+    author = _WRITER if _authors(source) else _BASE
+    drawn = {"predict": reader, "evolve": author, "embed": "small"}.get(source.method)
     return own if drawn is None else own | {"from": drawn}
 
 

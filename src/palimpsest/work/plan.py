@@ -27,6 +27,7 @@ from palimpsest.params.resolve import WAYS
 from palimpsest.params.schema import Params
 from palimpsest.params.sweep import Axis, Point, axis, marks, merge_sections, points
 from palimpsest.params.text import insert_entries
+from palimpsest.params.written import describe_writing
 from palimpsest.privacy import accounting
 from palimpsest.privacy.ledger.records import Balance, Charge, Run
 from palimpsest.privacy.ledger.rules import TEAM, Attempt, attempt, committed_charges, describe_new_versions, preview
@@ -43,6 +44,7 @@ from stages.spenders import Prices, Spender, continues, run_of, spender, spender
 from stages.vouching import require_vouched
 
 _FILES = ("private", "test", "public", "public_test")  # keys of `dataset` that are paths
+_WRITES = "write_public@"  # the stage
 MAY_BE_PAID = (
     "0 or: a file is another one now, and only a run reads it. The rows that were charged before, in another order or "
     "format say, cost nothing."
@@ -207,6 +209,7 @@ class PlanSummary:
         others: how many of the stages that spend nothing are cached, restorable, will run.
         minutes: the expected minutes, by name, of each stage that will run and was measured here before.
         unmeasured: how many others will run.
+        writing: what an author will write of public text, and what that costs; empty where nothing is due.
     """
 
     asset: str
@@ -226,6 +229,7 @@ class PlanSummary:
     others: Mapping[str, int]
     minutes: Mapping[str, float]
     unmeasured: int
+    writing: str = ""
 
 
 def price_all(context: Context, *, only_pending: bool = False) -> list[Priced]:
@@ -381,6 +385,7 @@ def summarise_plan(context: Context) -> PlanSummary:
         after.spent, after.fits, costs["states"], after.beside, after.most_beside,
         costs["team"] and TeamBudget(**costs["team"]), (*context.params.flags(), *costs["said"], *told), tuple(lines),
         {str(state): states[str(state)] for state in State}, minutes, len(due) - len(minutes),
+        describe_writing(context.params) if any(name.startswith(_WRITES) for name in due) else "",
     )  # fmt: skip
 
 

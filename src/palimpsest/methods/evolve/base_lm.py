@@ -140,16 +140,26 @@ class BaseAuthor:
         found: dict[str, dict[Record, None]] = {label: {} for label in counts}
         asked = dict.fromkeys(counts, 0)
         for _ in range(_DRAWS):
-            drafts = []
-            for label, count in counts.items():
-                numbers = range(asked[label], asked[label] + count - len(found[label]))
-                asked[label] = numbers.stop
-                drafts += [self._draft_new(label, number) for number in numbers]
-            if not drafts:
+            numbers = {
+                label: range(asked[label], asked[label] + count - len(found[label])) for label, count in counts.items()
+            }
+            asked = {label: own.stop for label, own in numbers.items()}
+            if not any(numbers.values()):
                 break
-            for record in _select_usable(drafts, self._write_drafts(drafts, self._endings)):
+            for record in self.write(numbers):
                 found[record.label or ""][record] = None
         return [record for own in found.values() for record in own]
+
+    def write(self, numbers: Mapping[str, Sequence[int]]) -> list[Record]:
+        """Write the new texts of these numbers of each label, after its prompt; a number's is the same each time.
+
+        Empty ones are dropped, equal ones are not.
+
+        Raises:
+            ModelError: a label leaves no room for a text.
+        """
+        drafts = [self._draft_new(label, number) for label, own in numbers.items() for number in own]
+        return list(_select_usable(drafts, self._write_drafts(drafts, self._endings)))
 
     def _draft_new(self, label: str, number: int) -> _Draft:
         """Return the draft of a new text."""
