@@ -43,6 +43,17 @@ def test_limits_keep_nearly_all_public_texts_whole(tmp_path: Path, public: int, 
     assert params == settings(source(tmp_path, public, private=10))  # whatever the private file holds
 
 
+@pytest.mark.parametrize(("positions", "tokens"), [(100, 64), (256, 192), (300, 200), (1024, 200)])
+def test_limits_leave_a_prompt_room_in_a_named_model(
+    tmp_path: Path, positions: int, tokens: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"n_positions": positions}))
+    params = settings(source(tmp_path, 150, 20, lm=str(tmp_path)))
+    assert params.lms["dp3"].train.max_tokens == tokens
+    assert ("longer texts are cut" in capsys.readouterr().out) == (tokens < 200)
+    assert not any("positions" in line for line in describe_cuts(params, tmp_path))
+
+
 @pytest.mark.parametrize("order", ["short first", "long first", "in turn"])
 def test_limits_follow_the_whole_file_in_whatever_order_it_is(tmp_path: Path, order: str) -> None:
     given = source(tmp_path, 20, 20)
@@ -92,6 +103,25 @@ def test_a_plan_names_limits_that_leave_a_prompt_no_room(tmp_path: Path, positio
     said = [line for line in describe_cuts(params.model_copy(update={"models": models}), tmp_path) if "has 64" in line]
     assert any(line.startswith("lms.dp3.train.max_tokens is 64 tokens") for line in said) is told
     assert not any(line.startswith("utility.") for line in said)
+
+
+@pytest.mark.parametrize(
+    ("author", "positions", "told"),
+    [
+        ({}, 191, "shows 2 texts of up to 64"), ({}, 192, None), ({"examples": 0}, 65, None),
+        ({"examples": 0, "vary": "blanks", "shots": 1}, 255, "shows 3 texts"), ({"vary": "paraphrase"}, 192, None),
+    ],
+)  # fmt: skip
+def test_a_plan_names_an_author_that_shows_more_than_its_model_reads(
+    tmp_path: Path, author: dict[str, object], positions: int, told: str | None
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"n_positions": positions}))
+    text = render_settings(source(tmp_path, 20, 20, wanted="evolve", lm=str(tmp_path)))["params.yaml"]
+    author = {"base": {"kind": "base", **author}}
+    params = loads(text.replace("variants:\n", f"authors: {json.dumps(author)}\nvariants:\n", 1))
+    said = [line for line in describe_cuts(params, tmp_path) if line.startswith("authors.base shows")]
+    assert len(said) == bool(told)
+    assert all(str(told) in line for line in said)
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from palimpsest.records.sources import describe, is_address
 from palimpsest.records.structured import WHOLE_ROW
 from palimpsest.work.console import owners_terminal, tell_owner
 from palimpsest.work.decisions import DataSource
-from palimpsest.work.lengths import fit_lengths
+from palimpsest.work.lengths import find_room, fit_lengths
 from palimpsest.workspace import FAULT, PRIVATE, ROWS_REPORT, Zone
 
 _MODERN = "modern"
@@ -494,6 +494,7 @@ def tell_of_rows(workspace: Path) -> None:
 def fit_to_public(source: DataSource) -> DataSource:
     """Return the source with the limits that its public texts need; the private file is not looked at."""
     fitted = fit_lengths(source, next(one.columns for one in files_of(source) if one.option == "--public"))
-    if fitted.text_tokens is not None:
-        print(f"limits, from the public texts: {fitted.max_length:,} characters, about {fitted.text_tokens} tokens")
+    if (most := fitted.text_tokens) is not None:
+        cut = ", which is what the language model has room for: longer texts are cut" * (most == find_room(source.lm))
+        print(f"limits, from the public texts: {fitted.max_length:,} characters, about {most} tokens{cut}")
     return fitted
