@@ -39,9 +39,13 @@ VARIANTS = {
     "dp3": {"method": "dp_lm", "rows": 200, "max_tokens": TOKENS},
 }
 MORE = {
-    "authors": {"whole": {"kind": "base", "start": "whole"}},
+    "authors": {
+        "base": {"kind": "base", "max_tokens": TOKENS},
+        "whole": {"kind": "base", "start": "whole", "max_tokens": TOKENS},
+    },
     "lms": {"dp3": {"epsilon": 3, "epochs": 3, "max_tokens": TOKENS}},
     "public_only": {"rows": ROWS},
+    "public_lm": {"max_tokens": TOKENS},
 }
 EVALUATORS = ("tfidf_lr", "minilm_lr")
 
