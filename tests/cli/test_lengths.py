@@ -8,7 +8,7 @@ import pytest
 from palimpsest.models.words import Words
 from palimpsest.params.load import loads
 from palimpsest.params.schema import Params
-from palimpsest.work.begin import render_settings
+from palimpsest.work.begin import init_workspace, render_settings
 from palimpsest.work.check import check_all, fit_to_public
 from palimpsest.work.decisions import DataSource
 from palimpsest.work.lengths import describe_cuts
@@ -50,7 +50,7 @@ def test_limits_leave_a_prompt_room_in_a_named_model(
     (tmp_path / "config.json").write_text(json.dumps({"n_positions": positions}))
     params = settings(source(tmp_path, 150, 20, lm=str(tmp_path)))
     assert params.lms["dp3"].train.max_tokens == tokens
-    assert ("longer texts are cut" in capsys.readouterr().out) == (tokens < 200)
+    assert ("has room for" in capsys.readouterr().out) == (tokens < 200)
     assert not any("positions" in line for line in describe_cuts(params, tmp_path))
 
 
@@ -65,6 +65,15 @@ def test_limits_follow_the_whole_file_in_whatever_order_it_is(tmp_path: Path, or
         line for line in describe_cuts(loads(render_settings(given)["params.yaml"]), tmp_path) if "max_l" in line
     ]
     assert float(said.split("cuts ")[1].split("%")[0]) == pytest.approx(50, abs=1)
+
+
+def test_init_names_what_cuts_public_texts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PALIMPSEST_LEDGER", f"sqlite:///{tmp_path}/ledger.db")
+    given = source(tmp_path, 200, 20, max_length=2000, text_tokens=100)
+    init_workspace(tmp_path / "workspace", given, force=False)
+    assert "limits: lms.dp3.train.max_tokens is 100 tokens, about: it cuts 100%" in capsys.readouterr().out
 
 
 def test_a_given_limit_stays(tmp_path: Path) -> None:

@@ -495,6 +495,6 @@ def fit_to_public(source: DataSource) -> DataSource:
     """Return the source with the limits that its public texts need; the private file is not looked at."""
     fitted = fit_lengths(source, next(one.columns for one in files_of(source) if one.option == "--public"))
     if (most := fitted.text_tokens) is not None:
-        cut = ", which is what the language model has room for: longer texts are cut" * (most == find_room(source.lm))
-        print(f"limits, from the public texts: {fitted.max_length:,} characters, about {most} tokens{cut}")
+        full = ", the most that the language model has room for" * (most == find_room(source.lm))
+        print(f"limits, from the public texts: {fitted.max_length:,} characters, about {most} tokens{full}")
     return fitted
