@@ -4,19 +4,22 @@
 
 `--data`: `python -m bench.real_data --from FILES --data DATA --names imdb`, and `public_reviews.jsonl.gz` beside it.
 180: reviews of 180 words or more, cut at the end of a sentence. 230: reviews as they are, 233 words on average. 2,000
-private, 1,000 test and 2,000 public rows. Settings are those of `palimpsest init`, with 400 rows. Run again, and only
-what is missing is done.
+private, 1,000 test and 2,000 public rows. Settings are those of `palimpsest init` but for rows, rounds and epochs, and
+for limits within 256 positions; `whole3` is `evolve` from whole public reviews. Run again, and only what is missing is
+done.
 
 Feeds docs/results/real_data.md.
 """
 
 import argparse
+import json
 import os
 import re
 import subprocess
 import sys
 from itertools import islice
 from pathlib import Path
+from statistics import fmean
 
 from ruamel.yaml import YAML
 
@@ -27,11 +30,22 @@ from palimpsest.params.text import to_yaml
 PARTS = {"private": ("imdb_train", 2_000), "test": ("imdb_test", 1_000), "public": ("public_reviews", 2_000)}
 ENDS = re.compile(r"[.!?][\"')]*(?=\s)")
 WORDS, ROWS, CHARACTERS = 180, 400, 12_000  # the last: of the longest review
+TOKENS = 240  # with a prompt, what 256 positions hold
 VARIANTS = {
     "select3": {"method": "select", "epsilon": 3, "rows": ROWS},
     "predict3": {"method": "predict", "epsilon": 3, "from": "base", "max_tokens": 180, "tokens": 180},
     "evolve3": {"method": "evolve", "epsilon": 3, "from": "base", "rows": 200, "rounds": 2},
-    "dp3": {"method": "dp_lm", "rows": 200},
+    "whole3": {"method": "evolve", "epsilon": 3, "from": "whole", "rows": 200, "rounds": 2},
+    "dp3": {"method": "dp_lm", "rows": 200, "max_tokens": TOKENS},
+}
+MORE = {
+    "authors": {
+        "base": {"kind": "base", "max_tokens": TOKENS},
+        "whole": {"kind": "base", "start": "whole", "max_tokens": TOKENS},
+    },
+    "lms": {"dp3": {"epsilon": 3, "epochs": 3, "max_tokens": TOKENS}},
+    "public_only": {"rows": ROWS},
+    "public_lm": {"max_tokens": TOKENS},
 }
 EVALUATORS = ("tfidf_lr", "minilm_lr")
 
@@ -69,8 +83,7 @@ def make(args: argparse.Namespace) -> None:
                "--max-length", str(CHARACTERS), "-w", str(args.workspace))  # fmt: skip
     path = args.workspace / "params.yaml"
     told = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
-    told |= {"variants": VARIANTS, "lms": {"dp3": {"epsilon": 3, "epochs": 3}}, "public_only": {"rows": ROWS}}
-    path.write_text(to_yaml(told), encoding="utf-8")
+    path.write_text(to_yaml(told | MORE | {"variants": VARIANTS}), encoding="utf-8")
 
 
 def cut(text: str, words: int) -> str:
@@ -88,14 +101,23 @@ def palimpsest(*words: str) -> None:
 
 
 def show(workspace: Path) -> None:
-    """The table so far: rows and accuracy of each."""
-    print(f"| row | rows | {' | '.join(EVALUATORS)} |\n|---|---|{'---|' * len(EVALUATORS)}")
+    """The table so far: rows, their words on average, and accuracy of each."""
+    print(f"| row | rows | words | {' | '.join(EVALUATORS)} |\n|---|---|---|{'---|' * len(EVALUATORS)}")
     for name in ("real", "public_only", "public_lm", *VARIANTS):
         path = workspace / "reports" / "metrics" / name / "utility.json"
         if path.is_file():
             told = read_json(path)
             found = (f"{told['evaluators'][one]['accuracy']:.3f}" for one in EVALUATORS)
-            print(f"| `{name}` | {told['rows']} | {' | '.join(found)} |", flush=True)
+            print(f"| `{name}` | {told['rows']} | {words_of(workspace, name)} | {' | '.join(found)} |", flush=True)
+
+
+def words_of(workspace: Path, name: str) -> str:
+    """Words of a row on average; nothing for real rows, which are no file of their own."""
+    path = workspace / "data" / "synthetic" / f"{name}.jsonl"
+    if not path.is_file():
+        return ""
+    rows = path.read_text(encoding="utf-8").splitlines()
+    return f"{fmean(len(json.loads(row)['text'].split()) for row in rows):.0f}"
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from palimpsest.settings import Follows, Stated
 
 RECORD = 200  # tokens that hold a whole record of JSON
-_SHORT, _LONG = 64, 400  # tokens of a text that are kept by default, and at most
+_SHORT, LONGEST = 64, 400  # tokens of a text that are kept by default, and at most
 _LARGEST_BATCH, _SMALLEST_BATCH = 10, 4  # powers of two
 _REFUSED: tuple[Literal["personal_data"]] = ("personal_data",)  # by a release
 _NO_TEXTS = ("json", "span")  # tasks whose records are no texts
@@ -14,7 +14,7 @@ _NO_TEXTS = ("json", "span")  # tasks whose records are no texts
 
 def text_tokens(stated: Stated) -> int:
     """Return the longest text in tokens: as long as usual, or as the data set says."""
-    return RECORD if stated.task == "json" else min(max(_SHORT, stated.text_tokens or 0), _LONG)
+    return RECORD if stated.task == "json" else min(max(_SHORT, stated.text_tokens or 0), LONGEST)
 
 
 def near_a_twelfth(stated: Stated) -> int:

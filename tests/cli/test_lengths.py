@@ -8,7 +8,7 @@ import pytest
 from palimpsest.models.words import Words
 from palimpsest.params.load import loads
 from palimpsest.params.schema import Params
-from palimpsest.work.begin import render_settings
+from palimpsest.work.begin import init_workspace, render_settings
 from palimpsest.work.check import check_all, fit_to_public
 from palimpsest.work.decisions import DataSource
 from palimpsest.work.lengths import describe_cuts
@@ -43,6 +43,17 @@ def test_limits_keep_nearly_all_public_texts_whole(tmp_path: Path, public: int, 
     assert params == settings(source(tmp_path, public, private=10))  # whatever the private file holds
 
 
+@pytest.mark.parametrize(("positions", "tokens"), [(100, 64), (256, 192), (300, 200), (1024, 200)])
+def test_limits_leave_a_prompt_room_in_a_named_model(
+    tmp_path: Path, positions: int, tokens: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"n_positions": positions}))
+    params = settings(source(tmp_path, 150, 20, lm=str(tmp_path)))
+    assert params.lms["dp3"].train.max_tokens == tokens
+    assert ("has room for" in capsys.readouterr().out) == (tokens < 200)
+    assert not any("positions" in line for line in describe_cuts(params, tmp_path))
+
+
 @pytest.mark.parametrize("order", ["short first", "long first", "in turn"])
 def test_limits_follow_the_whole_file_in_whatever_order_it_is(tmp_path: Path, order: str) -> None:
     given = source(tmp_path, 20, 20)
@@ -54,6 +65,15 @@ def test_limits_follow_the_whole_file_in_whatever_order_it_is(tmp_path: Path, or
         line for line in describe_cuts(loads(render_settings(given)["params.yaml"]), tmp_path) if "max_l" in line
     ]
     assert float(said.split("cuts ")[1].split("%")[0]) == pytest.approx(50, abs=1)
+
+
+def test_init_names_what_cuts_public_texts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PALIMPSEST_LEDGER", f"sqlite:///{tmp_path}/ledger.db")
+    given = source(tmp_path, 200, 20, max_length=2000, text_tokens=100)
+    init_workspace(tmp_path / "workspace", given, force=False)
+    assert "limits: lms.dp3.train.max_tokens is 100 tokens, about: it cuts 100%" in capsys.readouterr().out
 
 
 def test_a_given_limit_stays(tmp_path: Path) -> None:
@@ -92,6 +112,25 @@ def test_a_plan_names_limits_that_leave_a_prompt_no_room(tmp_path: Path, positio
     said = [line for line in describe_cuts(params.model_copy(update={"models": models}), tmp_path) if "has 64" in line]
     assert any(line.startswith("lms.dp3.train.max_tokens is 64 tokens") for line in said) is told
     assert not any(line.startswith("utility.") for line in said)
+
+
+@pytest.mark.parametrize(
+    ("author", "positions", "told"),
+    [
+        ({}, 191, "shows 2 texts of up to 64"), ({}, 192, None), ({"examples": 0}, 65, None),
+        ({"examples": 0, "vary": "blanks", "shots": 1}, 255, "shows 3 texts"), ({"vary": "paraphrase"}, 192, None),
+    ],
+)  # fmt: skip
+def test_a_plan_names_an_author_that_shows_more_than_its_model_reads(
+    tmp_path: Path, author: dict[str, object], positions: int, told: str | None
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"n_positions": positions}))
+    text = render_settings(source(tmp_path, 20, 20, wanted="evolve", lm=str(tmp_path)))["params.yaml"]
+    author = {"base": {"kind": "base", **author}}
+    params = loads(text.replace("variants:\n", f"authors: {json.dumps(author)}\nvariants:\n", 1))
+    said = [line for line in describe_cuts(params, tmp_path) if line.startswith("authors.base shows")]
+    assert len(said) == bool(told)
+    assert all(str(told) in line for line in said)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from palimpsest.settings import Follows, Settings, Stated
 Precision = Literal["float32", "bf16"]
 _WEIGHT_DECAY = 0.01
 _LEAST_CONTEXT, _WHOLE_CONTEXT = 128, 512  # positions of the embedded language model
-_PROMPT = 64  # tokens of a prompt, about
+PROMPT = 64  # tokens of a prompt, about
 Rate = Annotated[
     float | None,
     Field(gt=0, description="Peak learning rate of AdamW; null: as suits a pretrained model of its size."),
@@ -21,7 +21,7 @@ def _context(stated: Stated) -> int:
     """Return the context of the embedded model: a power of two that has room for a prompt too."""
     if stated.task == "json":
         return _WHOLE_CONTEXT
-    room = text_tokens(stated) + _PROMPT
+    room = text_tokens(stated) + PROMPT
     return int(min(_WHOLE_CONTEXT, max(_LEAST_CONTEXT, 1 << (room - 1).bit_length())))
 
 

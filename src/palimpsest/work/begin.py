@@ -42,7 +42,7 @@ from palimpsest.work.check import (
 from palimpsest.work.context import asset_of, contents
 from palimpsest.work.decisions import DataSource, params_text
 from palimpsest.work.ledger import books_of, enter
-from palimpsest.work.lengths import longest_text
+from palimpsest.work.lengths import describe_cuts, longest_text
 from palimpsest.workspace import DVC, GIVEN, GRAPH, ORIGINS
 from stages.inputs import LANGUAGE_MODELS
 from stages.vouching import named_sources, place_of, require_vouched
@@ -310,6 +310,8 @@ def _init_copied(workspace: Path, source: DataSource, stays: DataSource, *, lost
     make_workspace(workspace, made)
     if found is not None:
         keep(found, workspace)
+        for told in describe_cuts(params, workspace):
+            print(f"limits: {told}")
     if not is_english(source.language):
         print(_FOREIGN.format(language=source.language))
     if params.run.write_public:

@@ -33,7 +33,7 @@ from palimpsest.records.structured import WHOLE_ROW
 from palimpsest.records.vouched import EMBEDDED
 from palimpsest.work.console import owners_terminal, tell_owner
 from palimpsest.work.decisions import DataSource
-from palimpsest.work.lengths import fit_lengths
+from palimpsest.work.lengths import find_room, fit_lengths
 from palimpsest.workspace import FAULT, PRIVATE, ROWS_REPORT, Zone
 
 _MODERN = "modern"
@@ -517,6 +517,7 @@ def fit_to_public(source: DataSource) -> DataSource:
     if source.public is None:
         return source
     fitted = fit_lengths(source, next(one.columns for one in files_of(source) if one.option == "--public"))
-    if fitted.text_tokens is not None:
-        print(f"limits, from the public texts: {fitted.max_length:,} characters, about {fitted.text_tokens} tokens")
+    if (most := fitted.text_tokens) is not None:
+        full = ", the most that the language model has room for" * (most == find_room(source.lm))
+        print(f"limits, from the public texts: {fitted.max_length:,} characters, about {most} tokens{full}")
     return fitted

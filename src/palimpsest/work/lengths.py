@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from palimpsest.defaults import LONGEST
 from palimpsest.errors import DataError, ModelError
+from palimpsest.models.settings import PROMPT
 from palimpsest.models.usable import count_positions, find_cut
 from palimpsest.params.schema import USUAL_LENGTH, Params
 from palimpsest.params.shorten import to_plain
@@ -63,15 +65,25 @@ def _spread_evenly(texts: Iterable[str]) -> list[str]:
 
 
 def fit_lengths(source: DataSource, columns: ColumnNames) -> DataSource:
-    """Return the source with limits that keep 95 % of its public texts whole, unless it has limits of its own."""
+    """Return the source with limits that keep 95 % of its public texts whole, unless it has limits of its own.
+
+    No more tokens than its language model has room for.
+    """
     found = measure_lengths(source.public, columns) if source.task != "json" else None
     if found is None:
         return source
     characters, tokens = (np.percentile(lengths, _KEPT) for lengths in (found.characters, found.tokens))
     length = source.max_length or max(USUAL_LENGTH, _round_up(characters))
     tokens *= min(1.0, length / characters)
-    long = source.text_tokens or (_round_up(tokens) if tokens > _USUAL_TOKENS else None)
+    long = source.text_tokens or (min(_round_up(tokens), find_room(source.lm)) if tokens > _USUAL_TOKENS else None)
     return replace(source, max_length=length, text_tokens=long)
+
+
+def find_room(lm: str) -> int:
+    """Return how many tokens of a text a language model writes or reads at most, beside a prompt in its positions."""
+    folder = Path(lm)
+    room = count_positions(folder) - PROMPT if folder.is_dir() else math.inf
+    return int(min(LONGEST, max(_USUAL_TOKENS, room)))
 
 
 def _round_up(length: float) -> int:
@@ -132,6 +144,21 @@ def _describe_positions(params: Params, workspace: Path) -> Iterator[str]:
                 f"{key} is {most} tokens, and models.lm has {positions:.0f} positions, which hold a prompt too. "
                 "Lower it, or name a model with a longer context."
             )
+    for name, author in _running(params)["authors"].items():
+        shown, most = _count_shown(author), author.get("max_tokens", 0)
+        if shown and (1 + shown) * most > positions:
+            yield (
+                f"authors.{name} shows {shown} texts of up to {most} tokens before one that it writes, and models.lm "
+                f"has {positions:.0f} positions: it shows fewer, or cuts them. Lower its max_tokens, or name a model "
+                "with a longer context."
+            )
+
+
+def _count_shown(author: Mapping[str, Any]) -> int:
+    """Return how many texts a public language model is shown before it writes a new one, or another in its place."""
+    if author["kind"] != "base":
+        return 0
+    return max(author["examples"], (author["vary"] in ("paraphrase", "blanks")) + 2 * author["shots"])
 
 
 def longest_text(params: Params) -> int:

@@ -335,6 +335,16 @@ def test_prompts_in_words_show_public_examples_and_the_text_to_vary(base: Path, 
         assert author.vary([Record("The lamp is fine.", "praise")], 30, 0) == [found]
 
 
+@pytest.mark.parametrize(("most", "shown"), [(6, 2), (20, 1), (30, 0), (60, 0)])
+def test_examples_leave_room_for_the_text(base: Path, monkeypatch, most: int, shown: int) -> None:
+    """The model reads 48 tokens."""
+    how = settings(prompt="{description}:\n", ends="line", examples=4, max_tokens=most)
+    author = BaseAuthor(how, base, 3, Given({"praise": ["The lamp is fine."] * 4}), {"praise": "nice"})
+    seen = opened(author, monkeypatch)
+    author.random({"praise": 3})
+    assert {each.count("The lamp is fine.") for each in seen} == {shown}
+
+
 def test_worked_examples_are_public_texts_masked_anew_and_then_whole(base: Path, monkeypatch) -> None:
     known, labels = ["The radio is fine.", "The lamp is fine."], {"praise": "nice"}
     how = {"prompt": "{description}:\n", "blanks": ":{text} ?\n", "ends": "line", "max_tokens": 12}

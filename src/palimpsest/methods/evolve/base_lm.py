@@ -8,8 +8,8 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import cycle, groupby, islice
-from operator import itemgetter
+from itertools import accumulate, cycle, groupby, islice, takewhile
+from operator import add, itemgetter
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -310,11 +310,16 @@ class BaseAuthor:
         return list(heads_of(self._tokenizer, self._settings.prompt, self._describe_label(label))[label])
 
     def _opening(self, label: str, number: int) -> list[int]:
-        """Return the tokens before a label's `number`-th new text: examples, each after its prompt, then the prompt."""
+        """Return the tokens before a label's `number`-th new text: examples, each after its prompt, then the prompt.
+
+        From the first example on that would leave the text less room than `max_tokens`, none is shown.
+        """
         head, pool = self._head(label), self._pool(label) if self._settings.examples else []
         order = coins(self._seed, "examples", label, number).permutation(len(pool))[: self._settings.examples]
-        shown = [token for place in order for token in (*pool[place], *self._between, *head[1:])]  # one BOS is enough
-        return [*head, *shown]
+        shown = ([*pool[place], *self._between, *head[1:]] for place in order)  # one BOS is enough
+        longer = accumulate(shown, add, initial=head)
+        most = self._writer.context - 1 - self._settings.max_tokens
+        return max(takewhile(lambda opening: len(opening) <= most, longer), key=len, default=head)
 
     def _pool(self, label: str) -> list[list[int]]:
         """Tokens of public texts near a label's description, at most `max_tokens` of each."""
