@@ -16,8 +16,10 @@ def run(name: str) -> None:
     rows = written(params, name)
     own = [to_cells(row, schema) for row in rows if row.fields]  # none of a variant whose texts stand alone
     real, test = select_one_each(real_rows(params)), read_one_each("test")
-    sides = [Placed.of(rows, schema) for rows in (own, real, test)]
-    audit = audit_fields(*sides, Columns.of(schema), Bootstrap(resamples=RESAMPLES, seed=params.seed))
+    sides = {"synthetic": own, "real": real, "test": test}
+    placed = {side: Placed.of(some, schema) for side, some in sides.items()}
+    draws = Bootstrap(resamples=RESAMPLES, seed=params.seed)
+    audit = audit_fields(**placed, columns=Columns.of(schema), bootstrap=draws)
     save(name, "fields", audit.to_json(name))
 
 

@@ -124,18 +124,18 @@ def audit_fields(synthetic: Placed, real: Placed, test: Placed, columns: Columns
     Raises:
         DataError: there are no real rows.
     """
-    sizes = [len(side.texts) for side in (synthetic, real, test)]
-    if not (sizes[1] and sizes[2]):
+    written, own, asked = len(synthetic.texts), len(real.texts), len(test.texts)
+    if not (own and asked):
         raise DataError("There are no real rows to compare with.", "Enlarge the file or dataset.test_share.")
-    if not sizes[0]:
-        return FieldsAudit(*sizes, 0, (), ())
-    count = min(sizes[:2])
+    if not written:
+        return FieldsAudit(written, own, asked, 0, (), ())
+    count = min(written, own)
     places = range(len(columns.names))
     axes = [*((place,) for place in places), *combinations(places, 2)]
     rng = np.random.default_rng(bootstrap.seed)
     tables = [_measure_table(synthetic, real, test, columns, own, count, rng) for own in axes]
     learned = [_measure_learned(synthetic, real, test, columns, place, bootstrap) for place in places]
-    return FieldsAudit(*sizes, count, tuple(tables), tuple(learned))
+    return FieldsAudit(written, own, asked, count, tuple(tables), tuple(learned))
 
 
 # --- tables --------------------------------------------------------------------------------------------------------
@@ -182,12 +182,12 @@ def total_variation(one: np.ndarray, other: np.ndarray) -> float:
 def _measure_learned(
     synthetic: Placed, real: Placed, test: Placed, columns: Columns, place: int, bootstrap: Bootstrap
 ) -> Learned:
-    truth = test.cells[:, place]
-    right = [_is_right(side, test, columns.shape, place, bootstrap.seed) for side in (synthetic, real)]
     most = np.bincount(real.cells[:, place], minlength=columns.shape[place]).argmax()
-    majority = float((truth == most).mean())
-    kept = retention(*right, bootstrap)
-    return Learned(columns.names[place], columns.shape[place], majority, *map(_estimate, right), kept)
+    ours, theirs = (_is_right(side, test, columns.shape, place, bootstrap.seed) for side in (synthetic, real))
+    return Learned(
+        columns.names[place], columns.shape[place], float((test.cells[:, place] == most).mean()),
+        _estimate(ours), _estimate(theirs), retention(ours, theirs, bootstrap),
+    )  # fmt: skip
 
 
 def _estimate(right: np.ndarray) -> Estimate:
