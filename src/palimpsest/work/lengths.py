@@ -64,7 +64,7 @@ def _spread_evenly(texts: Iterable[str]) -> list[str]:
 
 def fit_lengths(source: DataSource, columns: ColumnNames) -> DataSource:
     """Return the source with limits that keep 95 % of its public texts whole, unless it has limits of its own."""
-    found = measure_lengths(source.public, columns) if source.task != "json" else None
+    found = None if source.public is None or source.task == "json" else measure_lengths(source.public, columns)
     if found is None:
         return source
     characters, tokens = (np.percentile(lengths, _KEPT) for lengths in (found.characters, found.tokens))
