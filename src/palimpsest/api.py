@@ -253,7 +253,7 @@ def open(folder: Path | str = ".") -> Workspace:
 def create(
     folder: Path | str,
     data: Table,
-    public: Table | None = None,
+    public: "Table | None" = None,
     *,
     check: bool = True,
     force: bool = False,

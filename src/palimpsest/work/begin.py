@@ -178,7 +178,7 @@ def read_author(said: str | None) -> dict[str, Any] | None:
     `said` is base, an endpoint as URL#MODEL, a YAML file with an author's settings, or a chat model's folder or name.
     """
     if said is None or said == "base":
-        return said and {"kind": said}
+        return None if said is None else {"kind": said}
     if said.startswith(("http://", "https://")):
         url, _, model = said.partition("#")
         if not model:

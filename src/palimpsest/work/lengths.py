@@ -69,7 +69,7 @@ def fit_lengths(source: DataSource, columns: ColumnNames) -> DataSource:
 
     No more tokens than its language model has room for.
     """
-    found = measure_lengths(source.public, columns) if source.task != "json" else None
+    found = None if source.public is None or source.task == "json" else measure_lengths(source.public, columns)
     if found is None:
         return source
     characters, tokens = (np.percentile(lengths, _KEPT) for lengths in (found.characters, found.tokens))
