@@ -13,6 +13,7 @@ from transformers.cache_utils import DynamicLayer
 
 from palimpsest.methods.dp_lm.model import ConditionalLm
 from palimpsest.methods.dp_lm.settings import DpLmGenerate
+from palimpsest.models.products import QuickProducts
 from palimpsest.models.tokens import Specials
 from palimpsest.models.writing import draw
 
@@ -132,9 +133,9 @@ def write(walk: Walk, ids: Specials, settings: DpLmGenerate, uniforms: np.ndarra
     alive = going = torch.arange(len(uniforms))  # rows still in memory, and those of them that have not ended
     coins = torch.from_numpy(uniforms)
     for step in range(uniforms.shape[1]):
-        tokens = walk.step(
-            StepDraw(coins[alive, step], _banned_tokens(ids, step == 0), settings.top_k, settings.top_p)
-        ).cpu()
+        rules = StepDraw(coins[alive, step], _banned_tokens(ids, step == 0), settings.top_k, settings.top_p)
+        with QuickProducts():
+            tokens = walk.step(rules).cpu()
         unfinished = torch.isin(alive, going) & (tokens != ids.eos)
         for row, token in zip(alive[unfinished].tolist(), tokens[unfinished].tolist(), strict=True):
             texts[row].append(token)
