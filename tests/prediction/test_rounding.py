@@ -203,6 +203,7 @@ def leaning(strength: float) -> Iterator[None]:
 
 @pytest.mark.parametrize("strength", [1e-6, 1e-5, 3e-5])
 def test_what_is_admitted_is_what_is_charged(strength: float) -> None:
+    give_dtype(model(), torch.float32)
     with leaning(strength):
         found = measure_movement(model(), PROMPTS, [5], SHAPE)
         assert 0.0 < found < 1e-2

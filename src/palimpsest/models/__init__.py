@@ -7,6 +7,7 @@
 * `grammar`: the tokens with which a record that is a JSON object can go on, so that what is drawn parses and conforms
 * `lm`: causal language models: training a small one on public text, and loading any
 * `logits`: computes functions of a causal model's logits, a part of the logits at a time
+* `products`: products of float32 matrices by oneDNN, for models that are only read
 * `prompts`: prompts as data: a template with slots becomes token ids around one text, or before one
 * `settings`: settings of the models that public text makes: the small language model, its prompts, its pairs
 * `sources`: resolves a model's source to a folder, and reads it as data: no code of it runs and no pickle is opened

@@ -20,7 +20,8 @@ from transformers.cache_utils import CacheLayerMixin
 
 from palimpsest import validate
 from palimpsest.errors import ModelError
-from palimpsest.models.attention import cap_logits, cap_of, is_mixture, masks_of
+from palimpsest.models.attention import attend_by_products, cap_logits, cap_of, is_mixture, masks_of
+from palimpsest.models.products import pack_layers
 from palimpsest.shards import Here, Posts, There, posts
 
 _LARGEST_GAP = 5e-4  # nats by which two ways to read one context may differ; no privacy rests on it
@@ -314,9 +315,14 @@ def logits_of(
 
 
 def give_dtype(model: PreTrainedModel, dtype: torch.dtype) -> None:
-    """Give the parameters this type, as if `load_lm` had read them so; what positions are made of keeps its digits."""
+    """Give the parameters this type, as if `load_lm` had read them so; what positions are made of keeps its digits.
+
+    In float32 on a processor the model is from now on only read, by faster products.
+    """
     for weight in model.parameters():
         weight.data = weight.data.to(dtype)
+    pack_layers(model.base_model)
+    attend_by_products(model)
 
 
 @torch.no_grad()

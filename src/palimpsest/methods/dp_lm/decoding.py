@@ -14,6 +14,7 @@ from transformers.cache_utils import DynamicLayer
 from palimpsest.methods.dp_lm.model import ConditionalLm
 from palimpsest.methods.dp_lm.settings import DpLmGenerate
 from palimpsest.models.grammar import Grammar
+from palimpsest.models.products import QuickProducts
 from palimpsest.models.tokens import Specials
 from palimpsest.models.writing import draw
 
@@ -142,11 +143,10 @@ def write(
     coins = torch.from_numpy(uniforms)
     for step in range(uniforms.shape[1]):
         allowed = grammar.allowed([records[row] for row in alive.tolist()]) if grammar else None
-        tokens = walk.step(
-            StepDraw(
-                coins[alive, step], _banned_tokens(ids, step == 0), settings.top_k, settings.top_p, allowed=allowed
-            )
-        ).cpu()
+        banned = _banned_tokens(ids, step == 0)
+        rules = StepDraw(coins[alive, step], banned, settings.top_k, settings.top_p, allowed=allowed)
+        with QuickProducts():
+            tokens = walk.step(rules).cpu()
         unfinished = torch.isin(alive, going) & (tokens != ids.eos)
         for row, token in zip(alive[unfinished].tolist(), tokens[unfinished].tolist(), strict=True):
             texts[row].append(token)

@@ -35,6 +35,7 @@ from palimpsest.methods.dp_lm.decoding import (
 from palimpsest.methods.dp_lm.model import ConditionalLm
 from palimpsest.methods.dp_lm.settings import DpLmGenerate
 from palimpsest.models.logits import block_of
+from palimpsest.models.products import multiply
 
 _TINY = 1e-10
 
@@ -187,7 +188,7 @@ class Expected(torch.autograd.Function):
         probs = gap.exp()
         gap -= plain_log_probs
         ctx.save_for_backward(probs, gap, table)
-        return probs @ table, torch.einsum("bv,bv->b", probs, gap).sum()
+        return multiply(probs, table.T), torch.einsum("bv,bv->b", probs, gap).sum()
 
     @staticmethod
     @once_differentiable
@@ -196,7 +197,7 @@ class Expected(torch.autograd.Function):
         probs, gap, table = ctx.saved_tensors
         size = block_of(embedded, table)
         for columns, rows in zip(gap.split(size, dim=1), table.split(size), strict=True):
-            columns.mul_(apart).add_(embedded @ rows.T)
+            columns.mul_(apart).add_(multiply(embedded, rows))
         mean = torch.einsum("bv,bv->b", probs, gap)
         return gap.sub_(mean[:, None]).mul_(probs), None, None
 

@@ -45,7 +45,7 @@ from palimpsest.privacy.query import View
 from palimpsest.records.schema import PublicSchema
 from palimpsest.shards import Posts, uses_cluster
 
-_ROWS = 64  # contexts that a pass reads on a processor, at most
+_ROWS = 32  # contexts that a pass reads on a processor, at most
 _TRIED = 16  # tokens that a trial goes on with
 _LEAST = 32  # tokens that a prompt is padded to there, at least; or 64, and so on
 _MOST = 10  # tokens of a batch for each private one, unless params.yaml says otherwise

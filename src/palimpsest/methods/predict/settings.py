@@ -92,7 +92,7 @@ class PredictSettings(Settings):
     together: int = Field(default=1024, ge=1)
     """Private contexts, expected at most, whose batches are written side by side."""
     micro_batch: int = Field(default=256, ge=1)
-    """Contexts that one forward pass reads, on a processor 64 of them; fewer are filled up to as many."""
+    """Contexts that one forward pass reads, on a processor 32 of them; fewer are filled up to as many."""
     precision: Precision = "float32"
     """Of the language model that reads private contexts and writes, but for its head. bf16 suits a pretrained model on
     a GPU or AVX512-BF16."""
