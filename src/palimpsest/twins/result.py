@@ -12,9 +12,7 @@ from palimpsest.audit.statistics import one_run_epsilon
 from palimpsest.workspace import PUBLISHABLE
 
 SOUND: Verdict = "not refuted"
-ALPHA = (
-    7.5e-5  # of one correct run: thirteen methods together raise less than one false alarm in a thousand runs of all
-)
+ALPHA = 7.5e-5  # of one correct run: all thirteen methods raise less than one false alarm in a thousand times
 
 
 @dataclass(frozen=True)
