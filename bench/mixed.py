@@ -293,12 +293,13 @@ def mostly(args: Namespace) -> None:
     """One language model of text and table, trained with noise up to the same epsilon; its rows, and its seconds."""
     import pandas as pd
     from mostlyai.engine import LanguageModel
+    from mostlyai.engine.domain import DifferentialPrivacyConfig
 
     rows = pd.DataFrame(lines(args.files / "train.jsonl"))
     rows["released"] = pd.to_datetime(rows["released"])
     kinds = dict.fromkeys(("label", "second", "kind"), "LANGUAGE_CATEGORICAL")
     kinds |= {"cast": "LANGUAGE_NUMERIC", "released": "LANGUAGE_DATETIME", "text": "LANGUAGE_TEXT"}
-    private = {"max_epsilon": EPSILON, "delta": 1.0 / (TRAIN * math.log(TRAIN))}
+    private = DifferentialPrivacyConfig(max_epsilon=EPSILON, delta=1.0 / (TRAIN * math.log(TRAIN)))
     begun = time.perf_counter()
     model = LanguageModel(kinds, max_training_time=args.minutes, differential_privacy=private, device="cpu", verbose=1)
     model.fit(rows[list(kinds)])

@@ -215,18 +215,13 @@ def _filter_again(params: Params, name: str) -> Mapping[str, Sequence[Record]]:
 
 
 def _written_row(
-    row: Record,
-    other: SplitRow | None,
-    cosine: float,
-    unread: float,
-    longest: int,
-    words: int,
+    row: Record, other: SplitRow | None, cosine: float, unread: float, longest: int, words: int,
     fields: Mapping[str, Declared],
-) -> Written:
+) -> Written:  # fmt: skip
     pieces = mark_runs(row.text, "" if other is None else other.text, words)
     near = None if other is None else _near(other, row.text, cosine, words, describe_cells(other.fields, fields))
-    shown = list_fields(row.fields)
-    return Written(pieces, row.label or "", longest, near, None if math.isnan(unread) else unread, shown)
+    seen = None if math.isnan(unread) else unread
+    return Written(pieces, row.label or "", longest, near, seen, list_fields(row.fields))
 
 
 def _near(other: SplitRow, text: str, cosine: float, words: int, fields: str) -> Near:

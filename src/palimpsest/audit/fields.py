@@ -100,16 +100,9 @@ class Placed:
         """Place rows; one without a public label is left out."""
         labels = schema.label_names
         kept = [row for row in rows if not labels or row.label in labels]
-        own = [
-            (*([labels.index(str(row.label))] if labels else []), *decode_cells(row.fields))
-            for row in kept
-        ]  # fmt: skip
+        own = [(*([labels.index(str(row.label))] if labels else []), *decode_cells(row.fields)) for row in kept]
         width = len(Columns.of(schema).names)
         return cls([row.text for row in kept], np.array(own, dtype=np.int64).reshape(len(own), width))
-
-    def take(self, some: np.ndarray) -> np.ndarray:
-        """Return the cells of some rows."""
-        return np.asarray(self.cells[some])
 
 
 def to_cells(row: Record, schema: PublicSchema) -> SplitRow:
@@ -138,9 +131,6 @@ def audit_fields(synthetic: Placed, real: Placed, test: Placed, columns: Columns
     return FieldsAudit(written, own, asked, count, tuple(tables), tuple(learned))
 
 
-# --- tables --------------------------------------------------------------------------------------------------------
-
-
 def _measure_table(
     synthetic: Placed, real: Placed, test: Placed, columns: Columns, axes: tuple[int, ...], count: int,
     rng: np.random.Generator,
@@ -154,9 +144,9 @@ def _measure_table(
 
     return TableDistance(
         tuple(columns.names[axis] for axis in axes), int(np.prod(shape)),
-        synthetic=mean([synthetic.take(some)[:, axes] for some, _ in drawn]),
-        real=mean([real.take(some)[:, axes] for _, some in drawn]),
-        apart=mean([rng.permuted(real.take(some)[:, axes], axis=0) for _, some in drawn]),
+        synthetic=mean([synthetic.cells[some][:, axes] for some, _ in drawn]),
+        real=mean([real.cells[some][:, axes] for _, some in drawn]),
+        apart=mean([rng.permuted(real.cells[some][:, axes], axis=0) for _, some in drawn]),
         uniform=total_variation(np.full(len(wanted), 1.0 / len(wanted)), wanted),
     )  # fmt: skip
 
@@ -174,9 +164,6 @@ def total_variation(one: np.ndarray, other: np.ndarray) -> float:
     0.25
     """
     return float(np.abs(one - other).sum() / 2.0)
-
-
-# --- what a model learns ---------------------------------------------------------------------------------------------
 
 
 def _measure_learned(

@@ -261,17 +261,7 @@ def _linear(
 
 
 def fit_predict(features: _Features, targets: np.ndarray, test: _Features, labels: int, seed: int) -> np.ndarray:
-    """Probabilities of the test rows by the regression that is best on this seed's validation rows.
-
-    Args:
-        features: of n rows, (n, d).
-        targets: their labels' indices, (n,).
-        test: features of the test rows, (k, d).
-        labels: the number of labels.
-
-    Returns:
-        shape (k, labels).
-    """
+    """Probabilities of the test rows by the model that is best on this seed's validation rows; (test rows, labels)."""
     order = np.random.default_rng(seed).permutation(len(targets))
     held = int(_VALIDATION_SHARE * len(targets))
     chosen, train = order[:held], order[held:]

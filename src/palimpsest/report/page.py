@@ -167,13 +167,8 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {
-        "number": number,
-        "at_most": at_most,
-        "at_least": at_least,
-        "percent": percent,
-        "fields": list_fields,
-    }
+    made.filters |= {"number": number, "at_most": at_most, "at_least": at_least, "percent": percent}
+    made.filters["fields"] = list_fields
     return made
 
 

@@ -400,7 +400,7 @@ def _sentences(statement: Mapping[str, Any]) -> Iterator[str]:
 def _check_rows(path: Path, signed: Signed) -> Iterator[str]:
     """Check that both forms of a variant's rows are the same, in the described columns, and as many as stated."""
     statement, croissant = read_json(path / bundle.STATEMENT), read_json(path / bundle.CROISSANT)
-    audit, told = read_json(path / bundle.AUDIT), read_counts((path / bundle.README).read_text(encoding="utf-8"))
+    audit, text = read_json(path / bundle.AUDIT), (path / bundle.README).read_text(encoding="utf-8")
     names = [release["variant"] for release in statement["releases"]]
     files = {f"{bundle.ROWS}/{name}{suffix}" for name in names for suffix in (".jsonl", ".parquet")}
     if files != {name for name in signed.files if name.startswith(f"{bundle.ROWS}/")}:
@@ -413,11 +413,10 @@ def _check_rows(path: Path, signed: Signed) -> Iterator[str]:
     for name in names:
         rows[name], problems = differences(path / bundle.ROWS / name, columns[name], whole)
         yield from problems
-    text = (path / bundle.README).read_text(encoding="utf-8")
     for one in described:
         declared = [field for field in one["field"] if "cells" in field]
         yield from (problem for field in declared for problem in _check_field(path, one["name"], field, text))
-    if told != {count_of(name, counts, whole) for name, counts in rows.items()}:
+    if read_counts(text) != {count_of(name, counts, whole) for name, counts in rows.items()}:
         yield "README.md gives other numbers of rows than the files have"
     if any(one["description"] != records_of(one["name"], rows[one["name"]], whole) for one in described):
         yield f"{bundle.CROISSANT} gives other numbers of rows than the files have"
@@ -433,8 +432,7 @@ def _check_field(path: Path, variant: str, field: Mapping[str, Any], text: str) 
     lines = field_lines(name, cells, [variant])
     if field["description"] != describe_field(name, cells) or any(line not in text.splitlines() for line in lines):
         yield f"{bundle.README} or {bundle.CROISSANT} describes column {name} of {variant} by other cells"
-    domain = parse_domain(name, cells)
-    values = read_values(path / bundle.ROWS / variant, name)
+    domain, values = parse_domain(name, cells), read_values(path / bundle.ROWS / variant, name)
     if not all(value is None or domain.holds(value) for value in values):
         yield f"column {name} of {variant} has a value outside its public cells"
 

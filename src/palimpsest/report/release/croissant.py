@@ -106,10 +106,8 @@ def _field(variant: str, column: str, words: str) -> dict[str, Any]:
 def _declared_field(variant: str, name: str, declared: Declared) -> dict[str, Any]:
     """Describe a column with values of public cells, and the cells as params.yaml has them."""
     domain = parse_domain(name, declared)
-    kind = "sc:Date"
-    if isinstance(domain, Categories):
-        kind = "sc:Text"
-    elif isinstance(domain, Numbers):
+    kind = "sc:Text" if isinstance(domain, Categories) else "sc:Date"
+    if isinstance(domain, Numbers):
         kind = "sc:Integer" if domain.whole else "sc:Float"
     cells = declared if isinstance(declared, str) else list(declared)
     return {**_field(variant, name, describe_field(name, declared)), "dataType": kind, "cells": cells}

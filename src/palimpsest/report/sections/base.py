@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 from markupsafe import Markup
 
 from palimpsest.audit.membership import MembershipAudit, Verdict
+from palimpsest.audit.statistics import Estimate
 from palimpsest.privacy.ledger.summary import LedgerSummary
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.report.drawing import Chart, Rows
@@ -205,6 +206,13 @@ class MembershipKind:
     def __post_init__(self) -> None:
         if not is_attack(self.metric.name):
             raise ValueError(f"the files of a membership attack end with `membership`, got {self.metric.name!r}")
+
+
+def interval_cell(found: Estimate | None) -> Cell:
+    """Return the cell of a share, its interval in small print."""
+    if found is None:
+        return Cell(MISSING)
+    return Cell(percent(found.value), (f"{percent(found.low)} to {percent(found.high)}",))
 
 
 def badge(verdict: str) -> Markup:

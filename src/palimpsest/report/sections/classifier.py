@@ -4,11 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from palimpsest.audit.classifier import ClassifierAudit
-from palimpsest.audit.statistics import Estimate
 from palimpsest.audit.utility import Scored
-from palimpsest.report.formats import MISSING, at_most, percent
+from palimpsest.report.formats import at_most, percent
 from palimpsest.report.results import Metric
-from palimpsest.report.sections.base import Cell, Column, Page, Section, Table
+from palimpsest.report.sections.base import Cell, Column, Page, Section, Table, interval_cell
 from palimpsest.report.sections.utility import UTILITY
 
 _CLASSIFIER = Metric(
@@ -55,18 +54,12 @@ def _tables(page: Page) -> Iterator[Table[Line]]:
             Column("Classifier", lambda line: Cell(line.name)),
             Column("Learned from", lambda line: Cell(line.learned)),
             Column("ε proved", lambda line: Cell(at_most(line.epsilon)), number=True),
-            Column("Accuracy", lambda line: _interval(line.scored.accuracy), number=True),
+            Column("Accuracy", lambda line: interval_cell(line.scored.accuracy), number=True),
             Column("Macro F1", lambda line: Cell(percent(line.scored.macro_f1)), number=True),
-            Column("Retention", lambda line: _interval(line.scored.retention), number=True),
+            Column("Retention", lambda line: interval_cell(line.scored.retention), number=True),
         ),
         lines(page),
     )
-
-
-def _interval(found: Estimate | None) -> Cell:
-    if found is None:
-        return Cell(MISSING)
-    return Cell(percent(found.value), (f"{percent(found.low)} to {percent(found.high)}",))
 
 
 SECTION = Section("classifier", (_CLASSIFIER,), tables=_tables, heading="Utility")

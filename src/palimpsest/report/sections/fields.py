@@ -1,12 +1,10 @@
 """Fields beside texts: distances of their tables, and what a model of texts and fields learns from the rows."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from palimpsest.audit.fields import FieldsAudit
-from palimpsest.audit.statistics import Estimate
 from palimpsest.report.drawing import Rows, fields
-from palimpsest.report.formats import MISSING, percent
 from palimpsest.report.results import Metric, Results
 from palimpsest.report.sections.base import (
     Cell,
@@ -14,10 +12,11 @@ from palimpsest.report.sections.base import (
     Page,
     Section,
     Table,
+    interval_cell,
     number_column,
     share_column,
     word_column,
-)
+)  # fmt: skip
 
 _FIELDS = Metric("fields", FieldsAudit.from_json, lambda params: params.run.evaluate if params.dataset.fields else ())
 
@@ -62,21 +61,15 @@ def _tables(page: Page) -> Iterator[Table[Mapping[str, Any]]]:
         "Intervals of 95% over test rows.",
         (
             word_column("Variant", "variant"), word_column("Names", "target"),
-            Column("Its rows", _shown("synthetic"), number=True), Column("Real rows", _shown("real"), number=True),
-            share_column("Most common", "majority"), Column("Kept", _shown("kept"), number=True),
+            _scored("Its rows", "synthetic"), _scored("Real rows", "real"),
+            share_column("Most common", "majority"), _scored("Kept", "kept"),
         ),
         learned(page.results),
     )  # fmt: skip
 
 
-def _shown(key: str) -> Callable[[Mapping[str, Any]], Cell]:
-    def cell(row: Mapping[str, Any]) -> Cell:
-        found: Estimate | None = row[key]
-        if found is None:
-            return Cell(MISSING)
-        return Cell(percent(found.value), (f"{percent(found.low)} to {percent(found.high)}",))
-
-    return cell
+def _scored(name: str, key: str) -> Column[Mapping[str, Any]]:
+    return Column(name, lambda row: interval_cell(row[key]), number=True)
 
 
 SECTION = Section("fields", (_FIELDS,), tables=_tables, heading="Utility")
