@@ -6,8 +6,6 @@
 abstracts. Both workspaces have the same 2,000 private rows and settings. One lets `--lm` write `--texts` texts from
 labels and their descriptions; the other has as many real ones: sentences of film reviews and encyclopedia openings for
 TREC, encyclopedia openings for the abstracts. Run again, and only what is missing is done.
-
-Feeds docs/results/real_data.md.
 """
 
 import argparse
