@@ -44,7 +44,7 @@ def test_a_layer_that_another_library_has_changed_stays() -> None:
 @pytest.mark.parametrize("rows", [2, 9])
 @pytest.mark.parametrize("kind", [Conv1D, torch.nn.Linear])
 def test_quick_products_are_the_layers_and_reach_inputs(kind: type[torch.nn.Module], rows: int) -> None:
-    layer, inputs = kind(5, 6) if kind is Conv1D else kind(6, 5), torch.randn(rows, 6, requires_grad=True)
+    layer, inputs = kind(5, 6) if kind is Conv1D else kind(6, 5), torch.randn(rows, 1, 6, requires_grad=True)
     wanted = layer(inputs)
     (slope,) = torch.autograd.grad(wanted.square().sum(), inputs)
     with QuickProducts():

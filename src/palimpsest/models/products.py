@@ -60,8 +60,9 @@ class QuickProducts(TorchFunctionMode):
 
 
 def multiply(inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-    """Return inputs (n, k) @ weight (m, k).T + bias (m,); no gradient reaches weight and bias if n is 8 or more."""
-    if inputs.dim() != 2 or len(inputs) < _SEVERAL or inputs.dtype != torch.float32 or not _serves(weight):
+    """Return inputs (..., k) @ weight (m, k).T + bias (m,); no gradient reaches weight and bias from 8 rows on."""
+    several = inputs.numel() >= _SEVERAL * inputs.shape[-1]
+    if not several or inputs.dtype != torch.float32 or not _serves(weight):
         return functional.linear(inputs, weight, bias)
     made: torch.Tensor = _Product.apply(inputs, weight, bias)
     return made
