@@ -36,10 +36,10 @@ from palimpsest.methods.shared.postprocess import perplexity_limit
 from palimpsest.models.decoder.correcting import train_corrector
 from palimpsest.models.decoder.decoding import Decoder
 from palimpsest.models.decoder.measure import reconstruction
-from palimpsest.models.decoder.settings import DecoderSettings, DecodeSettings
 from palimpsest.models.decoder.training import split_sentences, train_decoder
 from palimpsest.models.encoder import Encoder
 from palimpsest.models.lm import load_lm, text_losses
+from palimpsest.models.settings import DecoderSettings, DecodeSettings
 from palimpsest.models.sources import resolve_encoder
 from palimpsest.models.tokens import encode_texts
 from palimpsest.models.vectors import KeptVectors

@@ -28,10 +28,10 @@ from bench.decoder import HELD_DOCUMENTS, SEED
 from palimpsest.files import write_json
 from palimpsest.models.decoder.decoding import Decoder
 from palimpsest.models.decoder.measure import reconstruction
-from palimpsest.models.decoder.settings import DecoderSettings, DecodeSettings
 from palimpsest.models.decoder.training import split_sentences, train_decoder
 from palimpsest.models.encoder import Encoder
 from palimpsest.models.lm import load_lm
+from palimpsest.models.settings import DecoderSettings, DecodeSettings
 from palimpsest.models.sources import resolve_encoder
 from palimpsest.models.tokens import encode_texts
 from palimpsest.models.vectors import KeptVectors

@@ -33,9 +33,9 @@ from bench.evolution_rounds import NONE, SEED, Answering
 from bench.real_data import TASKS
 from palimpsest.audit.rounds import audit_rounds
 from palimpsest.files import write_json
+from palimpsest.methods.embed.declaration import Eda, EmbedMeans, EmbedSettings, GaussianHistogram, Readable
 from palimpsest.methods.embed.fit import Embed, EvolvedEmbeddings
 from palimpsest.methods.embed.plan import plan as plan_embed
-from palimpsest.methods.embed.settings import Eda, EmbedMeans, EmbedSettings, GaussianHistogram, Readable
 from palimpsest.methods.select.declaration import SelectSettings
 from palimpsest.methods.select.fit import Select
 from palimpsest.methods.select.fit import plan as plan_select
@@ -43,9 +43,9 @@ from palimpsest.methods.shared.base import Budget
 from palimpsest.methods.shared.means import Candidates
 from palimpsest.methods.shared.postprocess import perplexity_limit
 from palimpsest.models.decoder.decoding import Decoder
-from palimpsest.models.decoder.settings import DecodeSettings
 from palimpsest.models.encoder import Encoder
 from palimpsest.models.lm import load_lm, text_losses
+from palimpsest.models.settings import DecodeSettings
 from palimpsest.models.sources import resolve_encoder
 from palimpsest.models.vectors import KeptVectors
 from palimpsest.models.word_map import word_map

@@ -23,12 +23,12 @@ import torch
 
 from bench.evolution_rounds import NONE, Counting, Noised
 from bench.evolution_scale import CENTRES, around
+from palimpsest.methods.embed.declaration import Eda, EmbedSettings, GaussianHistogram
 from palimpsest.methods.embed.fit import Embed
 from palimpsest.methods.embed.plan import plan as planned
-from palimpsest.methods.embed.settings import Eda, EmbedSettings, GaussianHistogram
 from palimpsest.methods.shared.base import Budget
 from palimpsest.methods.shared.means import Candidates
-from palimpsest.models.decoder.settings import DecodeSettings
+from palimpsest.models.settings import DecodeSettings
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.nearest import find_nearest
 from palimpsest.privacy.query import Query, is_stepped

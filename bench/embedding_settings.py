@@ -30,14 +30,14 @@ from bench.evolution import records
 from bench.evolution_rounds import NONE, Answering
 from palimpsest.audit.rounds import draw_mixed, measure_rounds
 from palimpsest.files import write_json
+from palimpsest.methods.embed.declaration import Eda, EmbedSettings, GaussianHistogram
 from palimpsest.methods.embed.fit import Embed
 from palimpsest.methods.embed.plan import plan as planned
-from palimpsest.methods.embed.settings import Eda, EmbedSettings, GaussianHistogram
 from palimpsest.methods.shared.base import Budget
 from palimpsest.methods.shared.means import Candidates
 from palimpsest.models.decoder.decoding import Decoded
-from palimpsest.models.decoder.settings import DecodeSettings
 from palimpsest.models.encoder import Encoder
+from palimpsest.models.settings import DecodeSettings
 from palimpsest.models.sources import resolve_encoder
 from palimpsest.models.vectors import KeptVectors
 from palimpsest.privacy.rows import PrivateRow

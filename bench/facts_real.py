@@ -22,7 +22,7 @@ from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 from palimpsest.methods.choose.fit import classifier
 from palimpsest.methods.restate.declaration import RestateSettings
 from palimpsest.methods.restate.fit import Restate
-from palimpsest.methods.restate.plan import plan as plan_restate
+from palimpsest.methods.restate.fit import plan as plan_restate
 from palimpsest.methods.select.declaration import SelectSettings
 from palimpsest.methods.select.fit import Select
 from palimpsest.methods.select.fit import plan as plan_select

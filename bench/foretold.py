@@ -24,7 +24,7 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 from palimpsest.methods.public_only import select_public
-from palimpsest.methods.shared.foretell import foretell_means, foretell_votes
+from palimpsest.methods.shared.base import foretell_means, foretell_votes
 from palimpsest.methods.shared.means import Candidates, ClassSums, choose
 from palimpsest.models.encoder import Encoder
 from palimpsest.models.sources import resolve_encoder

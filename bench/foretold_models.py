@@ -46,9 +46,9 @@ from palimpsest.methods.dp_lm.plan import plan as plan_training
 from palimpsest.methods.dp_lm.plan import plan_discriminator
 from palimpsest.methods.dp_lm.sampling import Sampler
 from palimpsest.methods.dp_lm.settings import DiscriminatorTrain, DpLmGenerate, DpLmTrain
+from palimpsest.methods.predict.declaration import PredictSettings
 from palimpsest.methods.predict.fit import Predict
 from palimpsest.methods.predict.plan import plan as plan_prediction
-from palimpsest.methods.predict.settings import PredictSettings
 from palimpsest.methods.public_only import select_public
 from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.shared.filters import build_filters, refuse_perplexity

@@ -34,10 +34,10 @@ import numpy as np
 import torch
 from transformers import DynamicCache, GPT2Config, GPT2LMHeadModel
 
-from palimpsest.methods.dp_lm import fudge
+from palimpsest.methods.dp_lm import guidance
 from palimpsest.methods.dp_lm.decoding import Past, begin, extend_mask, past_of, uniforms, write
+from palimpsest.methods.dp_lm.guidance import State, next_token, start
 from palimpsest.methods.dp_lm.model import BOTH, ConditionalLm, DiscriminatorHead, HeadShape
-from palimpsest.methods.dp_lm.pplm import State, next_token, start
 from palimpsest.methods.dp_lm.sampling import walk_of
 from palimpsest.methods.dp_lm.settings import DpLmGenerate
 from palimpsest.methods.shared.settings import Filters
@@ -152,7 +152,7 @@ Read = Callable[[ConditionalLm, torch.Tensor, Past, torch.Tensor], tuple[torch.T
 @contextmanager
 def reading(read: Read) -> Iterator[None]:
     """Let `FudgeWalk` read its candidates this way."""
-    module: Any = fudge
+    module: Any = guidance
     usual = module.read_candidates
     module.read_candidates = read
     try:
@@ -305,7 +305,9 @@ def candidate_difference(model: ConditionalLm, batch: int) -> float:
     """Largest difference of hidden states, keys and values between the two ways to read candidates."""
     _, past, mask = begin(model, Job(model, batch, 1).prompts(), PAD)
     tokens = torch.randint(SEP + 1, len(model.embedding), (batch, SETTINGS.candidates), device=DEVICE)
-    (tree, after), (copies, behind) = (read(model, tokens, past, mask) for read in (fudge.read_candidates, read_copied))
+    (tree, after), (copies, behind) = (
+        read(model, tokens, past, mask) for read in (guidance.read_candidates, read_copied)
+    )
     return max(float((tree - copies).abs().max()), distance(after, behind))
 
 

@@ -29,7 +29,7 @@ from bench.real_data import lines, natural
 from palimpsest.audit.statistics import Bootstrap
 from palimpsest.files import write_json
 from palimpsest.models.lm import load_lm
-from palimpsest.models.words import Named, words_of
+from palimpsest.models.settings import Named, words_of
 from palimpsest.records.record import Record
 from palimpsest_lab.audits.incontext import InContextAnswers, audit_in_context
 from palimpsest_lab.audits.incontext_model import local_judge

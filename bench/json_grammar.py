@@ -37,9 +37,9 @@ from palimpsest.methods.dp_lm.fit import DpLm
 from palimpsest.methods.dp_lm.plan import plan as plan_training
 from palimpsest.methods.dp_lm.sampling import Sampler
 from palimpsest.methods.dp_lm.settings import DpLmGenerate, DpLmTrain
+from palimpsest.methods.predict.declaration import PredictSettings
 from palimpsest.methods.predict.fit import Predict
 from palimpsest.methods.predict.plan import plan as plan_prediction
-from palimpsest.methods.predict.settings import PredictSettings
 from palimpsest.methods.shared.base import Budget
 from palimpsest.methods.shared.filters import refuse_perplexity
 from palimpsest.methods.shared.postprocess import FilterChain

@@ -20,7 +20,7 @@ import torch
 from palimpsest.prediction.mechanism import draw
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.limited_domain import LimitedDomain
-from palimpsest.privacy.mechanisms import gumbel_top_k
+from palimpsest.privacy.queries import gumbel_top_k
 from palimpsest.progress import track
 from tools import mechanism_audit as mechanism
 from tools.mechanism_audit import MechanismAudit, Sizing

@@ -63,10 +63,10 @@ from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.means import ClassMeans
 from palimpsest.privacy.query import Query, is_stepped
 from palimpsest.privacy.rows import PrivateRow
+from palimpsest.records.preprocess import cap_rows, person_id
 from palimpsest.records.private import RawRow
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema, default_delta
-from palimpsest.records.split import cap_rows, person_id
 from palimpsest.records.vouched import fingerprint_of
 
 PERSONS, EXPONENT, SEED = 1500, 1.0, 7

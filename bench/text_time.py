@@ -31,9 +31,9 @@ from palimpsest.files import write_json
 from palimpsest.methods.shared.base import Budget
 from palimpsest.methods.shared.filters import refuse_perplexity
 from palimpsest.models.decoder.decoding import Decoder
-from palimpsest.models.decoder.settings import DecodeSettings
 from palimpsest.models.encoder import Encoder
 from palimpsest.models.lm import load_lm
+from palimpsest.models.settings import DecodeSettings
 from palimpsest.models.sources import resolve_encoder
 from palimpsest.models.tokens import encode_texts
 from palimpsest.privacy.rows import PrivateRow

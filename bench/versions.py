@@ -1,7 +1,7 @@
 """`python -m bench.versions`: says what changed in what is asked since `tests/versions.json` was written.
 
 `--write` writes it anew. It refuses where behaviour changed under the same numbers: raise one in
-`palimpsest.privacy.versions` then, so that nobody replays an answer onto what it was not asked about.
+`palimpsest.privacy.planned` then, so that nobody replays an answer onto what it was not asked about.
 """
 
 import argparse

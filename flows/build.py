@@ -24,11 +24,9 @@ from prefect.runtime import flow_run
 from prefect.states import Cancelled, Completed, Failed, State
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.graph import FlowNode, edges, read_graph
-from flows.live import LiveLines, asset_of, tell_failures
+from flows.graph import FlowNode, Stopped, edges, read_graph
 from flows.runner import How, Runner, StageFailed, open_runner
-from flows.slots import Stopped
-from flows.summary import publish
+from flows.summary import LiveLines, asset_of, publish, tell_failures
 from palimpsest.files import close_workspace
 
 _SECONDS_BETWEEN_POLLS = 2.0

@@ -1,13 +1,21 @@
-"""One stage at a time, through DVC: ask whether it is up to date, and if not let DVC reproduce it in a child."""
+"""Stages through DVC, without Prefect: one at a time, or those at once that need nothing of each other.
+
+Each is asked whether it is up to date; if not, DVC reproduces it in a child. Children can all be stopped, with
+everything they started; only their user can open what they make. Stages that run at once share the terminal.
+"""
 
 import os
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
+from io import TextIOWrapper
 from pathlib import Path
 from types import MappingProxyType
 
@@ -15,15 +23,15 @@ from dvc.dvcfile import PROJECT_FILE
 from dvc.lock import LockError
 from dvc.repo import Repo
 
-from flows.children import Children
 from flows.environment import environment
-from flows.graph import DVC, FlowNode
-from flows.slots import Slots, Stopped, share, shared_devices, workers_of
+from flows.graph import DVC, FlowNode, Slots, Stopped, read_graph, share, shared_devices, workers_of
 from palimpsest.devices import CUDA, VARIABLE
 from palimpsest.errors import PalimpsestError
+from palimpsest.files import OWNER_UMASK
 from palimpsest.params.load import device_of
 from palimpsest.work import repro
 from palimpsest.work.context import find_stale
+from palimpsest.work.repro import GRACE_SECONDS, catch_termination, end
 from stages import inputs
 from stages.warm import serve_stages
 
@@ -227,3 +235,112 @@ class _Watch:
             self.how = How.REPRODUCED
         elif line == self._restored:
             self.how = How.RESTORED
+
+
+class Children:
+    """The running children of one flow, each in a process session of its own."""
+
+    def __init__(self, keeps: Sequence[int] = ()) -> None:
+        """`keeps` are descriptors that every child holds open as long as it lives."""
+        self._keeps = keeps
+        self._lock = threading.Lock()
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._stopped = False
+
+    def run(self, command: Sequence[str], cwd: Path, env: Mapping[str, str], on_line: Callable[[str], None]) -> int:
+        """Run a command, hand over each line of its output as it comes, return its exit code. Raises Stopped."""
+        child = self._start(command, cwd, env)
+        try:
+            _read_lines(child, self._silence_after_stop(on_line))
+            return child.wait()
+        except BaseException:
+            end([child])
+            raise
+        finally:
+            with self._lock:
+                self._running.discard(child)
+
+    def stop(self, grace: float = GRACE_SECONDS) -> None:
+        """End every child and start no more; see `processes.end`."""
+        with self._lock:
+            self._stopped = True
+            running = list(self._running)
+        end(running, grace)
+
+    def _silence_after_stop(self, on_line: Callable[[str], None]) -> Callable[[str], None]:
+        """Return `on_line`, silent after a stop: what children print when they are stopped helps nobody."""
+        return lambda line: None if self._stopped else on_line(line)
+
+    def _start(self, command: Sequence[str], cwd: Path, env: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+        with self._lock:  # no child may slip in between the decision to stop and the stopping
+            if self._stopped:
+                raise Stopped
+            child = subprocess.Popen(
+                command, cwd=cwd, env=dict(env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT, start_new_session=True, umask=OWNER_UMASK, pass_fds=self._keeps,
+            )  # fmt: skip
+            self._running.add(child)
+            return child
+
+
+def _read_lines(child: "subprocess.Popen[bytes]", on_line: Callable[[str], None]) -> None:
+    assert child.stdout is not None
+    # A bar redraws itself with carriage returns: only its last drawing is a line.
+    for line in TextIOWrapper(child.stdout, encoding="utf-8", errors="replace", newline="\n"):
+        text = line.rstrip().rpartition("\r")[2]
+        if text:
+            on_line(text)
+
+
+def bring_side_by_side(
+    workspace: Path,
+    targets: Sequence[str] = (),
+    workers: int | None = None,
+    variables: Mapping[str, str] = MappingProxyType({}),
+    keeps: Sequence[int] = (),
+) -> int:
+    """Bring the workspace up to date, as `dvc repro TARGETS` would; 0, or 1 if a stage failed.
+
+    Each line of a stage is printed behind its name. After a failure those that run go on, and no other is started.
+
+    Args:
+        workspace: the folder with dvc.yaml.
+        targets: stage names or matrix groups; all of dvc.yaml by default.
+        workers: stages that may run at once, with the CPU cores divided among them; see `slots.workers_of`.
+        variables: set in the environment of every stage, in addition to what is inherited.
+        keeps: descriptors that every stage holds open as long as it lives.
+
+    Raises:
+        DeviceError: a stage asks for more GPUs than there are. No stage has been started.
+        KeyboardInterrupt: on Ctrl-C, SIGTERM or a closed terminal, once every stage has been ended.
+    """
+    stages = read_graph(workspace, targets)
+    run = partial(open_runner, workspace, stages, workers, variables, keeps)
+    with catch_termination(), ThreadPoolExecutor(len(stages) or 1) as pool, run() as runner:
+        failed = _failures(stages, runner, pool)
+    for failure in failed:
+        print(failure.lines, flush=True)
+    return int(bool(failed))
+
+
+def _failures(stages: Sequence[FlowNode], runner: Runner, pool: ThreadPoolExecutor) -> list[StageFailed]:
+    """Run each stage once all that it needs has ended well, until none is left or one has failed."""
+    waiting, done = list(stages), set[str]()
+    begun: dict[Future[StageOutcome], FlowNode] = {}
+    failed: list[StageFailed] = []
+    while begun or (waiting and not failed):
+        ready = [] if failed else [stage for stage in waiting if done.issuperset(stage.needs)]
+        waiting = [stage for stage in waiting if stage not in ready]
+        begun |= {pool.submit(runner.run, stage, partial(_tell, stage.name)): stage for stage in ready}
+        for future in wait(begun, return_when=FIRST_COMPLETED).done:
+            stage, error = begun.pop(future), future.exception()
+            if isinstance(error, StageFailed):
+                failed.append(error)
+            else:
+                future.result()
+                done.add(stage.name)
+    return failed
+
+
+def _tell(name: str, line: str) -> None:
+    print(f"{name}: {line}", flush=True)

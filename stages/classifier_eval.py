@@ -1,7 +1,7 @@
 """Scores a classifier trained with DP-SGD on the real test rows, to show what private rows teach without any text."""
 
-from palimpsest.audit.classifier import ClassifierAudit, score_classifier
 from palimpsest.audit.next_token_settings import NEXT_TOKEN
+from palimpsest.audit.utility import ClassifierAudit, score_classifier
 from palimpsest.files import write_json
 from palimpsest.methods.dp_lm.likelihood import judge_of
 from palimpsest.methods.dp_lm.model import ENCODER, DpLmArtifact

@@ -7,8 +7,8 @@ from palimpsest.files import write_json
 from palimpsest.models.decoder.correcting import train_corrector
 from palimpsest.models.decoder.decoding import Decoder
 from palimpsest.models.decoder.measure import Reconstruction, reconstruction
-from palimpsest.models.decoder.settings import DecoderSettings, DecodeSettings
 from palimpsest.models.decoder.training import sentences_of, train_decoder
+from palimpsest.models.settings import DecoderSettings, DecodeSettings
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.workspace import BASE_LM, DECODER_METRICS, DECODERS

@@ -8,10 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from palimpsest.audit.finetune import FinetuneSettings, score_finetuned
-from palimpsest.audit.groups import GroupScores, group_scores
-from palimpsest.audit.label_fit import LabelFit
-from palimpsest.audit.next_token import next_token
+from palimpsest.audit.finetune import FinetuneSettings, next_token, score_finetuned
+from palimpsest.audit.groups import GroupScores, LabelFit, group_scores
 from palimpsest.audit.next_token_settings import NEXT_TOKEN
 from palimpsest.audit.statistics import RESAMPLES, Bootstrap
 from palimpsest.audit.utility import (
@@ -27,10 +25,10 @@ from palimpsest.audit.utility import (
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.records import schema
-from palimpsest.records.packed import Chosen, draw_mask
 from palimpsest.records.private import SplitRow
 from palimpsest.records.record import Record
 from palimpsest.records.vouched import EMBEDDED
+from palimpsest.records.write import Chosen, draw_mask
 from palimpsest.workspace import BASELINES, NEXT_TOKEN_LM, PUBLIC_LM, PUBLIC_ONLY, REAL
 from stages.audited import conclude_on_error, metric_of_subject, read_one_each, read_result, real_rows, save, written
 from stages.common import start

@@ -11,8 +11,7 @@ from palimpsest.errors import LedgerError
 from palimpsest.files import write_json
 from palimpsest.graph.closure import digest
 from palimpsest.methods.shared.base import Plan, Saved, Training
-from palimpsest.methods.shared.method import Basis
-from palimpsest.methods.shared.tools import Reads
+from palimpsest.methods.shared.method import Basis, Reads
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import Params
 from palimpsest.privacy.ledger.ledger import Ledger
@@ -22,8 +21,8 @@ from palimpsest.privacy.receipt import Receipt
 from palimpsest.privacy.session import paid_charges, receipt, verify_rows
 from palimpsest.records.vouched import weights
 from palimpsest.training.checkpoint import find_checkpoint, forget_checkpoints, steps_of
+from palimpsest.training.dpsgd import Follower, Leader
 from palimpsest.training.team import Team, join_team
-from palimpsest.training.views import Follower, Leader
 from palimpsest.workspace import CHECKPOINTS, MODEL_RECEIPTS, MODELS
 from stages import resuming
 from stages.common import start_processes
@@ -60,7 +59,7 @@ class Fitting:
         ask: asks the plan's queries and returns the fitted model.
         provenance: distinguishes the public sources of the base model.
         code: digest of the code.
-        assumptions: assumptions of this training about the machine, ids of `privacy.assumptions`.
+        assumptions: assumptions of this training about the machine, ids of `privacy.planned`.
     """
 
     run: Run

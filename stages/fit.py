@@ -7,8 +7,7 @@ from typing import Any
 
 from palimpsest.errors import OtherSubject, ParamsError
 from palimpsest.methods.shared.base import Fit, Made, Plan
-from palimpsest.methods.shared.method import Basis
-from palimpsest.methods.shared.tools import Reads
+from palimpsest.methods.shared.method import Basis, Reads
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import Params
 from palimpsest.privacy.ledger.ledger import Ledger

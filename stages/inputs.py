@@ -17,8 +17,8 @@ from palimpsest.files import atomic_path
 from palimpsest.graph.closure import Look
 from palimpsest.graph.stages import STAGES
 from palimpsest.methods.registry import METHODS, stages_that_spend
-from palimpsest.models.usable import require_usable
-from palimpsest.params.extension import model_keys
+from palimpsest.models.sources import require_usable
+from palimpsest.params.file import model_keys
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.workspace import CODE, INPUTS, SOURCES

@@ -8,11 +8,10 @@ from torch.nn import functional
 from torch.optim.lr_scheduler import LambdaLR
 
 from palimpsest.audit.membership import loss_attack, min_k_attack, record_losses, reference_attack, zlib_attack
-from palimpsest.audit.planted import draw_sides, find_planted
-from palimpsest.audit.units import Scores
+from palimpsest.audit.units import Scores, draw_sides, find_planted
 from palimpsest.devices import device
 from palimpsest.methods.dp_lm import likelihood
-from palimpsest.methods.dp_lm.losses import lm_loss
+from palimpsest.methods.dp_lm.likelihood import lm_loss
 from palimpsest.methods.dp_lm.model import ConditionalLm, DpLmArtifact, new_model
 from palimpsest.methods.dp_lm.serialise import Serialiser
 from palimpsest.models.descent import descend, length_batches

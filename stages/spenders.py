@@ -11,10 +11,9 @@ from dp_accounting.dp_event import DpEvent
 from palimpsest.errors import ParamsError
 from palimpsest.methods.registry import METHODS, method
 from palimpsest.methods.shared.base import Budget, Plan
-from palimpsest.methods.shared.method import Basis, Family, Method, Resumes
-from palimpsest.methods.shared.tools import Reads
+from palimpsest.methods.shared.method import Basis, Family, Method, Reads, Resumes
+from palimpsest.params.resolve import shorten
 from palimpsest.params.schema import Fitted, Params
-from palimpsest.params.shorten import shorten
 from palimpsest.privacy import accounting
 from palimpsest.privacy.events import compose_terms, to_json
 from palimpsest.privacy.ledger.records import Charge, Run, canonical_json, digest_of

@@ -11,7 +11,7 @@ from palimpsest.files import read_json, write_json
 from palimpsest.methods.shared.base import GenerationCounts, Plan
 from palimpsest.params.schema import Params
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.ledger import again
+from palimpsest.privacy.ledger import records
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Charge, Closed, Reservation, Run
 from palimpsest.privacy.ledger.rules import TEAM, resume_never
@@ -42,7 +42,7 @@ def open_charged(
     device()  # a named device that is missing is an error before anything is reserved
     noise, noted = NoiseSource(params.testing.noise_seed), receipt_heads(RECEIPTS, params.dataset.asset)
     asked = ledger, params.schema_of_data, identity, plan.queries
-    words, team, invented = again.read_words(os.environ), os.environ.get(TEAM) or None, params.world is not None
+    words, team, invented = records.read_consents(os.environ), os.environ.get(TEAM) or None, params.world is not None
     whose: dict[str, Any] = {"invented": invented, "provenance": provenance}
     with metered(*asked, private_rows, noise, resumable, noted, words, team, **whose) as session:
         _tell(session.reservation, ledger.balance(params.dataset.asset).left)
@@ -63,7 +63,7 @@ def record(
     Args:
         counts: rows and other numbers that the page shows.
         before: charges behind the variant that it builds on.
-        assumptions: what the run and that variant had to assume of the machine; ids of `privacy.assumptions`.
+        assumptions: what the run and that variant had to assume of the machine; ids of `privacy.planned`.
     """
     name = session.reservation.charges[0].variant
     method, target = params.variants[name].method, params.charged[name].epsilon

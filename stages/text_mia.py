@@ -1,6 +1,5 @@
 """Membership inference from only the released rows of one variant, whatever method wrote them."""
 
-from palimpsest.audit.planted import find_planted, plant
 from palimpsest.audit.text_membership import (
     Phantom,
     TextMembershipAudit,
@@ -8,7 +7,7 @@ from palimpsest.audit.text_membership import (
     phantom_test,
     text_attacks,
 )
-from palimpsest.audit.units import Released, Scores
+from palimpsest.audit.units import Released, Scores, find_planted, plant
 from palimpsest.params.schema import Params
 from palimpsest.records.write import read_split
 from palimpsest.workspace import PRIVATE

@@ -9,8 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from palimpsest.devices import has_bfloat16
-from palimpsest.methods.shared.method import Method
-from palimpsest.methods.shared.tools import Encode, Encoders, Reads, ReadsTexts
+from palimpsest.methods.shared.method import Encode, Encoders, Method, Reads, ReadsTexts
 from palimpsest.models.encoder import Encoder
 from palimpsest.models.vectors import KeptVectors
 from palimpsest.params.load import ledger_url

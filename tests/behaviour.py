@@ -1,6 +1,6 @@
 """What each query does on three fixed data sets: what it costs, the noise it takes, and what it answers without noise.
 
-`versions.json` beside this file holds all of it, each query under its declared versions (`privacy.versions`).
+`versions.json` beside this file holds all of it, each query under its declared versions (`privacy.planned`).
 """
 
 import hashlib
@@ -17,14 +17,14 @@ import torch
 from pydantic import BaseModel
 
 import palimpsest
-from palimpsest.methods.dp_lm.fitting import WEIGHT_DECAY
+from palimpsest.methods.dp_lm.fit import WEIGHT_DECAY
 from palimpsest.methods.dp_lm.settings import DpSgd
 from palimpsest.methods.registry import CHARGED, METHODS
 from palimpsest.methods.shared.method import Method
 from palimpsest.models.encoder import Encoder
 from palimpsest.models.sources import resolve_encoder
+from palimpsest.params.resolve import to_plain
 from palimpsest.params.schema import Dataset, Params, stated
-from palimpsest.params.shorten import to_plain
 from palimpsest.privacy import choice, depth, limited_domain, queries
 from palimpsest.privacy.choice import Choice
 from palimpsest.privacy.depth import DepthPicks
@@ -32,12 +32,11 @@ from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.events import to_json
 from palimpsest.privacy.limited_domain import LimitedDomain
 from palimpsest.privacy.means import ClassMeans
-from palimpsest.privacy.phrases import KeyPhrases
+from palimpsest.privacy.planned import QUERIES, TOOLS, versions_of
 from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.rows import PrivateRow
-from palimpsest.privacy.statements import StatementCounts, StatementPhrases
 from palimpsest.privacy.tables import FieldMeans, FieldTables
-from palimpsest.privacy.versions import QUERIES, TOOLS, versions_of
+from palimpsest.privacy.thresholded import KeyPhrases, StatementCounts, StatementPhrases
 from palimpsest.privacy.votes import Ballot, DomainBallot, Slate, Vote, VoteRounds
 from palimpsest.privacy.words import ReplacedWords, WordSets
 from palimpsest.records.duplicates import SHINGLE

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bench.evolution_rounds import NONE
-from palimpsest.methods.embed.settings import EmbedSettings
+from palimpsest.methods.embed.declaration import EmbedSettings
 from palimpsest.methods.evolve.declaration import EvolveSettings
 from palimpsest.settings import Settings
 from palimpsest_lab.methods.fewshot.declaration import FewShotSettings

@@ -16,9 +16,8 @@ from palimpsest import extensions
 from palimpsest.errors import ParamsError
 from palimpsest.graph import taint
 from palimpsest.methods.registry import method
-from palimpsest.methods.shared.tools import Reads
-from palimpsest.params.extension import Keys
-from palimpsest.params.file import RESOLVED
+from palimpsest.methods.shared.method import Reads
+from palimpsest.params.file import RESOLVED, Keys
 from palimpsest.report.results import Metric
 from palimpsest.report.sections.base import MembershipKind
 from palimpsest.settings import Settings

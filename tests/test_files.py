@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from flows.children import Children
+from flows.runner import Children
 from palimpsest.errors import DataError
 from palimpsest.files import atomic_path, close_workspace, make_folder, remove, restrict_to_owner
 from palimpsest.graph.state import Cache

@@ -21,9 +21,8 @@ from palimpsest.methods.steer.declaration import SteerSettings
 from palimpsest.params.load import LEDGER_VARIABLE, load
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Asset, Charge
-from palimpsest.privacy.planned import PlannedQuery
+from palimpsest.privacy.planned import PlannedQuery, versions_of
 from palimpsest.privacy.queries import LabelHistogram
-from palimpsest.privacy.versions import versions_of
 from palimpsest.records.private import SplitRow
 from palimpsest.records.write import read_split, write_split
 from palimpsest.training.team import Team

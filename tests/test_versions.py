@@ -13,11 +13,10 @@ from dp_accounting.dp_event import DpEvent, GaussianDpEvent
 from bench.versions import alike, asks, changed, raised
 from palimpsest.methods.registry import METHODS
 from palimpsest.params.load import load
-from palimpsest.privacy import versions
+from palimpsest.privacy import planned as versions
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Asset, Run
-from palimpsest.privacy.planned import PlannedQuery
-from palimpsest.privacy.versions import QUERIES, TOOLS, Withdrawn, find_withdrawn, versions_of
+from palimpsest.privacy.planned import QUERIES, TOOLS, PlannedQuery, Withdrawn, find_withdrawn, versions_of
 from stages.spenders import Prices, spenders
 from tests.behaviour import FILE, found
 
@@ -30,7 +29,7 @@ def now() -> dict[str, Any]:
 
 
 def test_nothing_that_is_asked_changed_under_the_same_version(now: dict[str, Any]):
-    """To mend it: raise a number in `palimpsest.privacy.versions`, then `python -m bench.versions --write`."""
+    """To mend it: raise a number in `palimpsest.privacy.planned`, then `python -m bench.versions --write`."""
     assert list(changed(KEPT, now)) == []
     assert raised(KEPT, now) == [], "write the file anew"
     assert KEPT["queries"].keys() == set(QUERIES)

@@ -24,10 +24,9 @@ from palimpsest.privacy.accounting import total_rho
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.limited_domain import LimitedDomain
 from palimpsest.privacy.means import ClassMeans
-from palimpsest.privacy.mechanisms import gumbel_top_k
-from palimpsest.privacy.queries import LabelHistogram
+from palimpsest.privacy.queries import LabelHistogram, gumbel_top_k
 from palimpsest.privacy.rows import PrivateRow
-from palimpsest.privacy.statements import StatementCounts
+from palimpsest.privacy.thresholded import StatementCounts
 from palimpsest.privacy.votes import Ballot, Slate, Vote
 from palimpsest.records.statements import Attribute
 from palimpsest.training.dpsgd import TrainQuery

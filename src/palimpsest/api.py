@@ -26,8 +26,7 @@ from palimpsest.privacy.shown import up
 from palimpsest.records import schema
 from palimpsest.records.conformity import record_problem
 from palimpsest.records.write import read_synthetic
-from palimpsest.report.results import Metric, Results
-from palimpsest.report.row import Row
+from palimpsest.report.results import Metric, Results, Row
 from palimpsest.report.sections import METRICS
 from palimpsest.report.summary import summarise
 from palimpsest.work.begin import init_workspace, read_author, require_free

@@ -7,8 +7,8 @@ from pydantic import Field
 
 from palimpsest.errors import ParamsError
 from palimpsest.models.chat.settings import JudgeEndpoint, LocalJudge
-from palimpsest.models.words import Words
-from palimpsest.params.extension import RUN, RUNS, Keys
+from palimpsest.models.settings import Words
+from palimpsest.params.file import RUN, RUNS, Keys
 from palimpsest.records.vouched import PublicSource
 from palimpsest.settings import Settings
 from palimpsest_lab.audits.incontext_settings import InContext

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score
 
-from palimpsest.audit.classifier import ClassifierAudit, score_classifier
+from palimpsest.audit.utility import ClassifierAudit, score_classifier
 from palimpsest.errors import DataError
 from palimpsest.params.load import load
 from stages.classifier_eval import evaluator_beside

@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from palimpsest.audit.next_token import Reading, read_beginnings
+from palimpsest.audit.finetune import Reading, read_beginnings
 from palimpsest.audit.statistics import Bootstrap
 from palimpsest.errors import DataError
 from palimpsest.models.lm import text_losses

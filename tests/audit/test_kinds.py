@@ -6,10 +6,9 @@ import pytest
 from bench.scripts import GRAMMARS, draw_records
 from palimpsest.audit.membership import bag_of_words_control
 from palimpsest.audit.ngrams import ngram_audit
-from palimpsest.audit.planted import find_planted, finds_copies, plant
 from palimpsest.audit.statistics import Bootstrap
 from palimpsest.audit.text_membership import text_attacks
-from palimpsest.audit.units import Released
+from palimpsest.audit.units import Released, find_planted, finds_copies, plant
 from palimpsest.errors import DataError
 from palimpsest.records.duplicates import find_guessable
 from palimpsest.records.record import Record

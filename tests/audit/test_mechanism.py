@@ -13,7 +13,7 @@ from palimpsest.privacy.choice import Choice
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.events import gumbel_rho
 from palimpsest.privacy.limited_domain import LimitedDomain
-from palimpsest.privacy.mechanisms import gumbel_top_k
+from palimpsest.privacy.queries import gumbel_top_k
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.votes import Ballot
 from tools import mechanism_audit as mechanism

@@ -10,7 +10,7 @@ from tokenizers.pre_tokenizers import Whitespace
 from transformers import PreTrainedTokenizerFast
 
 from bench.scripts import GRAMMARS, draw_records
-from palimpsest.audit.planted import find_planted, finds_copies
+from palimpsest.audit.units import find_planted, finds_copies
 from palimpsest.errors import DataError
 from palimpsest.methods.dp_lm.model import DpLmArtifact, new_model
 from palimpsest.models.lm import load_lm, pretrain_lm, save_lm

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from palimpsest.audit import next_token as audit
-from palimpsest.audit.next_token import Reading, evaluate, next_token, read, token_rows
+from palimpsest.audit import finetune as audit
+from palimpsest.audit.finetune import Reading, evaluate_readings, next_token, read, token_rows
 from palimpsest.audit.next_token_settings import NextToken
 from palimpsest.audit.statistics import Bootstrap
 from palimpsest.audit.utility import Scored, gap_closed, retention
 from palimpsest.errors import DataError
-from palimpsest.models import logits
+from palimpsest.models import attention
 from palimpsest.models.lm import load_lm, pretrain_lm
 from palimpsest.models.settings import EmbeddedLm
 
@@ -45,7 +45,7 @@ def test_a_reading_is_that_of_plain_passes_however_texts_are_batched(
         assert right == sum(int(wanted[at].argmax()) == token for at, token in enumerate(row[1:]))
         assert tokens == len(row) - 1
     monkeypatch.setattr(audit, "_BATCH", 1)
-    monkeypatch.setattr(logits, "MOST", 1000)  # three positions at once
+    monkeypatch.setattr(attention, "MOST_LOGITS", 1000)  # three positions at once
     alone = read(model, rows)
     np.testing.assert_allclose(alone.losses, found.losses, rtol=1e-4)
     assert alone.right.tolist() == found.right.tolist()
@@ -70,7 +70,7 @@ def test_shares_and_perplexity_are_per_token_and_means_over_seeds() -> None:
         Reading(np.array([1.0, 2.0]), np.array([2.0, 8.0]), tokens),
         Reading(np.array([2.0, 5.0]), np.zeros(2), tokens),
     ]
-    found = evaluate(seeds, DRAWS)
+    found = evaluate_readings(seeds, DRAWS)
     assert found.scored.accuracy.value == pytest.approx(0.5)
     assert found.scored.per_seed == pytest.approx((0.3, 0.7))
     assert found.scored.correct == (3, 7)
@@ -84,7 +84,7 @@ def test_shares_and_perplexity_are_per_token_and_means_over_seeds() -> None:
 
 
 def test_what_it_comes_to_is_read_back() -> None:
-    scored = evaluate([Reading(np.array([1.0]), np.array([2.0]), np.array([4.0]))], DRAWS).scored
+    scored = evaluate_readings([Reading(np.array([1.0]), np.array([2.0]), np.array([4.0]))], DRAWS).scored
     for one in (scored, replace(scored, retention=scored.accuracy, compared=True)):
         assert Scored.from_json(one.to_json()) == one
 

@@ -11,10 +11,9 @@ from palimpsest.audit.anonymity import AnonymityAudit, audit_anonymity
 from palimpsest.audit.membership import Control
 from palimpsest.audit.memorisation import LikenessRules, MemorisationAudit, memorisation
 from palimpsest.audit.ngrams import ngram_audit
-from palimpsest.audit.planted import cut, draw_sides, find_planted, finds_copies, plant
 from palimpsest.audit.statistics import Bootstrap, Estimate, Interval
 from palimpsest.audit.text_membership import text_attacks
-from palimpsest.audit.units import Released
+from palimpsest.audit.units import Released, cut, draw_sides, find_planted, finds_copies, plant
 from palimpsest.errors import DataError
 from palimpsest.records.record import Record
 

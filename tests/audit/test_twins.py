@@ -21,16 +21,15 @@ from palimpsest.params.load import LEDGER_VARIABLE
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Reservation
+from palimpsest.privacy.planned import versions_of
 from palimpsest.privacy.rows import PrivateRow
-from palimpsest.privacy.versions import versions_of
 from palimpsest.privacy.view import PrivateView
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
 from palimpsest.records.write import read_split, write_synthetic
 from palimpsest.twins import faults, scenes
-from palimpsest.twins.attacks import Canaries, counterpart, invented_words
+from palimpsest.twins.attacks import Canaries, counterpart, invented_words, save_encoder
 from palimpsest.twins.faults import FAULTS, NO_NOISE, plant_fault
-from palimpsest.twins.models import save_encoder
 from palimpsest.twins.result import ALPHA, Trial, Twin, TwinAudit, judge_scores
 from palimpsest.twins.scenes import COINS, GROUP
 from palimpsest.twins.scenes import SCENES as OWN

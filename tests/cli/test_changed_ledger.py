@@ -20,7 +20,7 @@ from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.params.load import LEDGER_VARIABLE, ledger_url, load
 from palimpsest.params.schema import Params
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.ledger import again
+from palimpsest.privacy.ledger import records
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Balance, Run
 from palimpsest.privacy.ledger.summary import ledger_summary
@@ -280,7 +280,7 @@ def mutations(place: Place) -> list[tuple[str, list[str]]]:
 
 def read(ledger: Ledger) -> list[object]:
     """Everything that commands and stages ask of a ledger."""
-    said = again.consent_word(RUN, ledger.charges("notes"))  # what ran may be charged again
+    said = records.consent_word(RUN, ledger.charges("notes"))  # what ran may be charged again
     reserved = ledger.reserve("notes", RUN, [ASKED], again=(said,))
     return [ledger.asset("notes"), ledger_summary(ledger.books(), "notes"), ledger.charges("notes"), reserved]
 

@@ -41,7 +41,7 @@ from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import Session, metered, receipt
 from palimpsest.privacy.shown import delta_down, up
 from palimpsest.privacy.view import PrivateView
-from palimpsest.report.row import Excess, Fraction, Membership, Row, Score, Summary
+from palimpsest.report.results import Excess, Fraction, Membership, Row, Score, Summary
 from palimpsest.work import look
 from palimpsest.work.console import Rows, show
 from palimpsest.work.context import find_upstream, open_workspace, stage_names

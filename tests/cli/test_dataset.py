@@ -12,7 +12,7 @@ from click.testing import Result
 from pydantic import TypeAdapter
 from ruamel.yaml import YAML
 
-from palimpsest.models.words import Named, Words, words_of
+from palimpsest.models.settings import Named, Words, words_of
 from palimpsest.params.load import loads
 from palimpsest.work.check import check_source
 from palimpsest.work.decisions import DataSource, params_text

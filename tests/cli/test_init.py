@@ -24,7 +24,7 @@ from palimpsest.privacy.ledger.records import Run
 from palimpsest.privacy.ledger.rules import preview
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.records.schema import default_delta
-from palimpsest.twins.models import save_base
+from palimpsest.twins.attacks import save_base
 from palimpsest.work.begin import read_label, read_labels, read_schema, render_settings
 from palimpsest.work.check import check_source
 from palimpsest.work.context import asset_of, environment

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.models.words import Words
+from palimpsest.models.settings import Words
 from palimpsest.params.load import loads
 from palimpsest.params.schema import Params
 from palimpsest.work.begin import init_workspace, render_settings

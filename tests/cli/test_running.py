@@ -18,7 +18,7 @@ from dvc.repo import Repo
 from dvc.utils.serialize import _yaml
 
 from palimpsest.errors import DataError
-from palimpsest.privacy.ledger import again
+from palimpsest.privacy.ledger import records
 from palimpsest.work import before as run_command
 from palimpsest.work.context import find_changed, find_stale
 from palimpsest.work.repro import BUSY, STOPPED, reproduce
@@ -263,10 +263,10 @@ def test_a_word_for_a_second_charge_comes_from_a_person(
     questions: int,
 ) -> None:
     if "fit@a:0" in words:
-        monkeypatch.setenv(again.VARIABLE, "fit@a:0")
+        monkeypatch.setenv(records.CONSENT, "fit@a:0")
     person = Asked(monkeypatch, words, terminal, answer)
     answers = run_command.ask_consent(None, [], releases=True, yes=yes, reason=None)  # type: ignore[arg-type]
     assert (answers.again is None) == (given is None)
     if given is not None:
-        assert answers.variables[again.VARIABLE] == given
+        assert answers.variables[records.CONSENT] == given
     assert len(person.questions) == questions

@@ -20,7 +20,7 @@ from palimpsest.errors import BackendError, ParamsError
 from palimpsest.graph.taint import Flow, Node, nodes, taint
 from palimpsest.methods.evolve.base_lm import BaseAuthor
 from palimpsest.methods.predict.declaration import PREDICT
-from palimpsest.models.words import words_of
+from palimpsest.models.settings import words_of
 from palimpsest.params.load import loads, read
 from palimpsest.params.sources import describe_public_rows, public_sources
 from palimpsest.params.written import describe_writing, writer_of

@@ -207,7 +207,7 @@ def test_a_lock_file_that_a_killed_dvc_left_half_written_does_no_harm(make_works
 
 def test_too_few_devices_is_an_error_at_the_start(make_workspace: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     from flows.build import build
-    from flows.slots import DeviceError
+    from flows.graph import DeviceError
     from stages.common import PROCESSES
 
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "one")

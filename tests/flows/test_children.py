@@ -7,8 +7,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from flows.children import Children
-from flows.slots import Stopped
+from flows.graph import Stopped
+from flows.runner import Children
 
 DEAF = """
 import os, signal, subprocess, sys, time

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from flows.side_by_side import bring
+from flows.runner import bring_side_by_side
 
 Make = Callable[..., Path]
 
@@ -36,13 +36,13 @@ def test_what_needs_nothing_of_each_other_runs_at_once_and_then_not_again(
     make_workspace: Make, capfd: pytest.CaptureFixture[str]
 ) -> None:
     folder = make_workspace(PIPELINE, meet_py=MEET)
-    assert bring(folder, workers=2) == 0
+    assert bring_side_by_side(folder, workers=2) == 0
     lines = capfd.readouterr().out.splitlines()
     assert {"left: met right.txt", "right: met left.txt"} <= set(lines)
     assert lines.index("both: Running stage 'both':") > max(
         lines.index(f"{one}: met {other}.txt") for one, other in SIDES
     )
-    assert bring(folder, workers=2) == 0
+    assert bring_side_by_side(folder, workers=2) == 0
     assert capfd.readouterr().out == ""
 
 
@@ -53,7 +53,7 @@ def test_after_a_failure_what_runs_goes_on_and_nothing_starts(
     make_workspace: Make, capfd: pytest.CaptureFixture[str]
 ) -> None:
     folder = make_workspace(FAILING, meet_py=MEET)
-    assert bring(folder, workers=2) == 1
+    assert bring_side_by_side(folder, workers=2) == 1
     told = capfd.readouterr().out
     assert "right: met left.txt" in told
     assert "error: Stage 'left' failed with exit code" in told
@@ -62,7 +62,7 @@ def test_after_a_failure_what_runs_goes_on_and_nothing_starts(
 
 def test_ctrl_c_leaves_no_process_behind(make_workspace: Make) -> None:
     folder = make_workspace(PIPELINE.replace("meet.py right.txt left.txt", "meet.py right.txt never"), meet_py=MEET)
-    code = "import sys; from pathlib import Path; from flows.side_by_side import bring; bring(Path(), workers=2)"
+    code = "import sys; from pathlib import Path; from flows.runner import bring; bring(Path(), workers=2)"
     child = subprocess.Popen(
         [sys.executable, "-c", code], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT
     )

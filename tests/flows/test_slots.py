@@ -3,8 +3,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from flows.graph import FlowNode
-from flows.slots import DeviceError, Slots, Stopped, visible_devices
+from flows.graph import DeviceError, FlowNode, Slots, Stopped, visible_devices
 
 
 def test_no_device_is_held_twice_and_none_is_lost() -> None:

@@ -164,11 +164,11 @@ def test_a_server_that_is_not_there_is_an_error_in_two_parts(home: Path) -> None
 def test_prefect_yaml_holds_no_secret_and_prefect_reads_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from prefect.cli.deploy._models import PrefectYamlModel
 
-    from flows.team import POOLS, Wanted, text
+    from flows.serve import POOLS, Wanted, team_text
 
     for name in ("PALIMPSEST_LEDGER", "PREFECT_API_KEY", "PREFECT_API_AUTH_STRING", "OPENAI_API_KEY"):
         monkeypatch.setenv(name, f"postgresql://team:{SECRET}@host/ledger")
-    body = text(home / "notes", Wanted(POOLS, (STAGE,), "0 3 * * *", "Europe/Berlin", "palimpsest:worker", None))
+    body = team_text(home / "notes", Wanted(POOLS, (STAGE,), "0 3 * * *", "Europe/Berlin", "palimpsest:worker", None))
     assert SECRET not in body
     assert "anyway: false" in body  # nobody pays for noise unless it is said
     read = PrefectYamlModel.model_validate(YAML(typ="safe").load(body))
@@ -182,7 +182,7 @@ def filled(pool: str, **values: Any) -> dict[str, Any]:
     """The configuration that a worker makes of a job template and of what a deployment says."""
     from prefect.utilities.templating import apply_values
 
-    from flows.team import job_template
+    from flows.serve import job_template
 
     template = job_template(pool)
     defaults = {name: one["default"] for name, one in template["variables"]["properties"].items() if "default" in one}

@@ -14,8 +14,8 @@ from palimpsest.methods.registry import METHODS
 from palimpsest.models.chat.settings import Endpoint, LocalJudge, Price
 from palimpsest.params.file import File
 from palimpsest.params.load import resolve_params
+from palimpsest.params.resolve import to_plain
 from palimpsest.params.schema import Params
-from palimpsest.params.shorten import to_plain
 from palimpsest.params.sources import public_sources
 from palimpsest.workspace import BASE_LM, METRICS, SYNTHETIC
 from stages.spenders import settings_of, spender

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 
 from palimpsest.methods.dp_lm.decoding import StepDraw
-from palimpsest.methods.dp_lm.losses import joint_losses
+from palimpsest.methods.dp_lm.likelihood import joint_losses
 from palimpsest.methods.dp_lm.model import ConditionalLm, new_model
 from palimpsest.methods.dp_lm.serialise import Serialiser, serialiser
 from palimpsest.models.tokens import Specials

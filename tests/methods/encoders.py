@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from palimpsest.methods.shared.tools import Encode
+from palimpsest.methods.shared.method import Encode
 
 
 @dataclass(frozen=True)

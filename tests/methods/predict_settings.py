@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from palimpsest.methods.predict.settings import PredictSettings
+from palimpsest.methods.predict.declaration import PredictSettings
 from palimpsest.methods.shared.base import Plan
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.ledger.ledger import Ledger

@@ -16,11 +16,11 @@ from palimpsest.graph.expand import expand
 from palimpsest.graph.render import document, features, find_authored
 from palimpsest.methods.choose.declaration import ChooseSettings
 from palimpsest.methods.choose.fit import Choose, classifier
-from palimpsest.methods.choose.plan import plan as planned
+from palimpsest.methods.choose.fit import plan as planned
 from palimpsest.methods.shared.base import Budget
 from palimpsest.params.load import loads
+from palimpsest.params.resolve import to_plain
 from palimpsest.params.schema import Params
-from palimpsest.params.shorten import to_plain
 from palimpsest.privacy.accounting import epsilon
 from palimpsest.privacy.choice import Choice
 from palimpsest.privacy.entropy import NoiseSource

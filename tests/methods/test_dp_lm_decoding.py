@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import GenerationConfig
 
-from palimpsest.methods.dp_lm import pplm
+from palimpsest.methods.dp_lm import guidance
 from palimpsest.methods.dp_lm.decoding import Past, PlainWalk, StepDraw, begin, uniforms, write
 from palimpsest.methods.dp_lm.model import ConditionalLm, HeadShape, new_head
 from palimpsest.methods.dp_lm.sampling import walk_of
@@ -93,16 +93,16 @@ def test_every_family_is_steered_by_its_past(kind: str, make_generate) -> None:
     model, how = drawn_from(kind), make_generate(iterations=2, step_size=0.01, kl_scale=0.0, horizon=1)
     still, prompts, tokens = how.model_copy(update={"iterations": 0}), [[0, 9, 10, 2], [0, 2]], [[7, 8, 9], [11, 5, 6]]
 
-    def steered(rows: list[int]) -> tuple[pplm.State, Past]:
-        state = pplm.start(model, [prompts[row] for row in rows], rows, IDS.pad)
+    def steered(rows: list[int]) -> tuple[guidance.State, Past]:
+        state = guidance.start(model, [prompts[row] for row in rows], rows, IDS.pad)
         for step in range(3):
-            state, _ = pplm.next_token(model, state, how if step else still)
+            state, _ = guidance.next_token(model, state, how if step else still)
             state = replace(state, last=torch.tensor([tokens[row][step] for row in rows]))
-        return state, pplm.perturb(model, state, pplm.next_token(model, state, still)[1], how)
+        return state, guidance.perturb(model, state, guidance.next_token(model, state, still)[1], how)
 
     state, moved = steered([0, 1])
     plain = torch.zeros(2, len(model.embedding))
-    before, after = (pplm.look_ahead(model, state, past, plain, how)[0] for past in (state.steered, moved))
+    before, after = (guidance.look_ahead(model, state, past, plain, how)[0] for past in (state.steered, moved))
     assert (after > before)[[0, 1], [0, 1]].all()
     for row in range(2):
         for found, alone in zip(moved, steered([row])[1], strict=True):

@@ -13,7 +13,7 @@ from dp_accounting import ComposedDpEvent, GaussianDpEvent, NonPrivateDpEvent
 from pydantic import ValidationError
 
 from palimpsest.errors import LedgerError, ModelError, ParamsError
-from palimpsest.methods.dp_lm.discriminator import Discriminator, _Features, _losses, _StateReader
+from palimpsest.methods.dp_lm.discriminator import Discriminator, TunedDiscriminator, _Features, _losses, _StateReader
 from palimpsest.methods.dp_lm.fit import DpLm
 from palimpsest.methods.dp_lm.judge_declaration import DISCRIMINATOR
 from palimpsest.methods.dp_lm.model import DiscriminatorHead, DpLmArtifact, HeadShape, new_head, new_model, with_reads
@@ -22,7 +22,6 @@ from palimpsest.methods.dp_lm.plan import plan_discriminator as planned
 from palimpsest.methods.dp_lm.plan import training_plan
 from palimpsest.methods.dp_lm.serialise import serialiser
 from palimpsest.methods.dp_lm.settings import DiscriminatorTrain
-from palimpsest.methods.dp_lm.tuned import TunedDiscriminator
 from palimpsest.methods.shared.base import Budget
 from palimpsest.methods.shared.method import Basis
 from palimpsest.models.vectors import KeptVectors

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from palimpsest.errors import ParamsError
-from palimpsest.methods.dp_lm.fit import DpLm
-from palimpsest.methods.dp_lm.fitting import shapes
+from palimpsest.methods.dp_lm.fit import DpLm, shapes
 from palimpsest.methods.dp_lm.model import DpLmArtifact
 from palimpsest.methods.dp_lm.plan import plan as planned
 from palimpsest.methods.dp_lm.sampling import Sampler

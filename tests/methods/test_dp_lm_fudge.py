@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 
 from palimpsest.methods.dp_lm.decoding import StepDraw, Walk, uniforms, write
-from palimpsest.methods.dp_lm.fudge import FudgeWalk, StateWalk, read_with
+from palimpsest.methods.dp_lm.guidance import FudgeWalk, StateWalk, read_with
 from palimpsest.methods.dp_lm.model import ConditionalLm, HeadShape
 from palimpsest.methods.dp_lm.sampling import walk_of
 from palimpsest.methods.dp_lm.settings import DpLmGenerate

@@ -11,9 +11,8 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
 from palimpsest.errors import ModelError, ParamsError
-from palimpsest.methods.dp_lm import fit, losses
-from palimpsest.methods.dp_lm.fit import DpLm
-from palimpsest.methods.dp_lm.fitting import HEAD, optimiser_of, shapes
+from palimpsest.methods.dp_lm import fit, likelihood
+from palimpsest.methods.dp_lm.fit import HEAD, DpLm, optimiser_of, shapes
 from palimpsest.methods.dp_lm.model import DpLmArtifact, new_model
 from palimpsest.methods.dp_lm.plan import plan as planned
 from palimpsest.methods.dp_lm.plan import training_plan
@@ -28,7 +27,7 @@ from palimpsest.privacy.rows import PrivateRow
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
 from palimpsest.training.engine import EngineError
-from palimpsest.training.rounding import eta
+from palimpsest.training.plan import eta
 from palimpsest.training.team import join_team
 from tests.methods.two_classes import WORDS, two_class_records
 from tests.team import together
@@ -207,8 +206,8 @@ def test_losses_that_mix_the_rows_of_a_batch_are_refused_before_anything_is_char
     def mixed(model, batch, **settings):
         return tuple(loss + loss.mean() for loss in joint(model, batch, **settings))
 
-    joint = losses.joint_losses
-    monkeypatch.setattr(losses, "joint_losses", mixed)
+    joint = likelihood.joint_losses
+    monkeypatch.setattr(likelihood, "joint_losses", mixed)
     generator = DpLm(make_train(), schema, planned(make_train(), schema, BUDGET), base, 5, None)
     with pytest.raises(EngineError, match="depends on another example"):
         generator.assumptions()

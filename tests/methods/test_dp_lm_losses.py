@@ -6,7 +6,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from palimpsest.methods.dp_lm.losses import discriminator_loss, joint_losses, lm_loss, prefix_weights, separate_losses
+from palimpsest.methods.dp_lm.likelihood import (
+    discriminator_loss,
+    joint_losses,
+    lm_loss,
+    prefix_weights,
+    separate_losses,
+)
 from palimpsest.methods.dp_lm.model import ConditionalLm, new_model
 from palimpsest.methods.dp_lm.serialise import serialiser
 from palimpsest.records.record import Record

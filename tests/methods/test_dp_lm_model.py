@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from palimpsest.errors import ModelError
-from palimpsest.methods.dp_lm.losses import discriminator_loss, lm_loss
+from palimpsest.methods.dp_lm.likelihood import discriminator_loss, lm_loss
 from palimpsest.methods.dp_lm.model import (
     ConditionalLm,
     DiscriminatorHead,

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from palimpsest.methods.dp_lm import pplm
+from palimpsest.methods.dp_lm import guidance
 from palimpsest.methods.dp_lm.decoding import Past, begin
 from palimpsest.methods.dp_lm.model import new_model
 from palimpsest.methods.dp_lm.serialise import serialiser
@@ -36,28 +36,28 @@ def _prompts(rows) -> list[list[int]]:
     return four * 2
 
 
-def _state(model, rows, which: list[int], settings: DpLmGenerate, written: int = 2) -> pplm.State:
+def _state(model, rows, which: list[int], settings: DpLmGenerate, written: int = 2) -> guidance.State:
     """Some of the eight texts, steered up to their first tokens."""
     prompts = _prompts(rows)
-    state = pplm.start(model, [prompts[row] for row in which], [TARGETS[row] for row in which], rows.ids.pad)
+    state = guidance.start(model, [prompts[row] for row in which], [TARGETS[row] for row in which], rows.ids.pad)
     for step in range(written):
-        state, _ = pplm.next_token(model, state, settings)
+        state, _ = guidance.next_token(model, state, settings)
         state = replace(state, last=torch.tensor([TEXTS[row][step] for row in which]))
     return state
 
 
-def _perturbed(model, state: pplm.State, settings: DpLmGenerate) -> Past:
-    _, plain = pplm.next_token(model, state, settings.model_copy(update={"iterations": 0}))
-    return pplm.perturb(model, state, plain, settings)
+def _perturbed(model, state: guidance.State, settings: DpLmGenerate) -> Past:
+    _, plain = guidance.next_token(model, state, settings.model_copy(update={"iterations": 0}))
+    return guidance.perturb(model, state, plain, settings)
 
 
-def _likely(model, state: pplm.State, past: Past, settings: DpLmGenerate) -> torch.Tensor:
+def _likely(model, state: guidance.State, past: Past, settings: DpLmGenerate) -> torch.Tensor:
     """Log-probabilities of the labels, (B, labels); how far the next token is from the plain one is not asked."""
     plain = torch.zeros(len(state.last), len(model.embedding))
-    return pplm.look_ahead(model, state, past, plain, settings)[0]
+    return guidance.look_ahead(model, state, past, plain, settings)[0]
 
 
-def _moves(model, state: pplm.State, settings: DpLmGenerate) -> torch.Tensor:
+def _moves(model, state: guidance.State, settings: DpLmGenerate) -> torch.Tensor:
     """How far each position of each text's past was moved, (layers, keys and values, B, heads, time, head width)."""
     moved = _perturbed(model, state, settings)
     pairs = zip(moved, state.steered, strict=True)
@@ -69,9 +69,9 @@ def _moves(model, state: pplm.State, settings: DpLmGenerate) -> torch.Tensor:
 def test_a_row_in_a_batch_equals_the_row_alone(parts, settings, horizon: int) -> None:
     model, rows = parts
     settings = settings.model_copy(update={"horizon": horizon})
-    together = pplm.next_token(model, _state(model, rows, list(range(8)), settings), settings)[1]
+    together = guidance.next_token(model, _state(model, rows, list(range(8)), settings), settings)[1]
     for row in (0, 5, 2, 7):  # of each length
-        alone = pplm.next_token(model, _state(model, rows, [row], settings), settings)[1]
+        alone = guidance.next_token(model, _state(model, rows, [row], settings), settings)[1]
         torch.testing.assert_close(together[row].exp(), alone[0].exp(), **NEAR)
 
 
@@ -96,8 +96,8 @@ def test_a_text_goes_on_the_same_when_others_are_dropped(parts, settings) -> Non
     model, rows = parts
     state = _state(model, rows, list(range(8)), settings)
     kept = [6, 1, 3]
-    fewer = pplm.next_token(model, state.keep(torch.tensor(kept)), settings)
-    later, log_probs = pplm.next_token(model, state, settings)
+    fewer = guidance.next_token(model, state.keep(torch.tensor(kept)), settings)
+    later, log_probs = guidance.next_token(model, state, settings)
     torch.testing.assert_close(fewer[1], log_probs[kept], **NEAR)
     torch.testing.assert_close(fewer[0].steered[1][0], later.steered[1][0][kept], **NEAR)
 
@@ -107,7 +107,7 @@ def test_no_step_means_no_change(parts, settings) -> None:
     model, rows = parts
     still = settings.model_copy(update={"step_size": 1e-12})
     plain = settings.model_copy(update={"iterations": 0})
-    found = [pplm.next_token(model, _state(model, rows, [0, 1], how), how)[1] for how in (still, plain)]
+    found = [guidance.next_token(model, _state(model, rows, [0, 1], how), how)[1] for how in (still, plain)]
     torch.testing.assert_close(found[0], found[1], **NEAR)
 
 
@@ -117,7 +117,7 @@ def test_without_steering_the_distribution_is_the_models_own(parts, settings) ->
     model, rows = parts
     for changes in ({"iterations": 0}, {"gm_scale": 0.0}):
         how = settings.model_copy(update={"temperature": 0.7, "step_size": 0.4, **changes})
-        found = pplm.next_token(model, _state(model, rows, list(range(8)), how), how)[1]
+        found = guidance.next_token(model, _state(model, rows, list(range(8)), how), how)[1]
         for row, prompt in enumerate(_prompts(rows)):
             torch.testing.assert_close(found[row], next_log_probs(model, prompt, TEXTS[row][:2], [], 0.7), **NEAR)
 
@@ -160,25 +160,25 @@ def test_one_perturbation_moves_the_head_towards_the_label(parts, settings) -> N
 def test_the_kl_term_holds_the_distribution_near_the_plain_one(parts, settings) -> None:
     model, rows = parts
     state = _state(model, rows, list(range(8)), settings.model_copy(update={"iterations": 0}))
-    _, plain = pplm.next_token(model, state, settings.model_copy(update={"iterations": 0}))
+    _, plain = guidance.next_token(model, state, settings.model_copy(update={"iterations": 0}))
     apart = []
     for scale in (0.0, 30.0):
         how = settings.model_copy(update={"kl_scale": scale, "step_size": 0.02, "iterations": 10, "gamma": 0.0})
-        moved = pplm.perturb(model, state, plain, how)
-        apart.append(float(pplm.look_ahead(model, state, moved, plain, how)[1]))
+        moved = guidance.perturb(model, state, plain, how)
+        apart.append(float(guidance.look_ahead(model, state, moved, plain, how)[1]))
     assert apart[1] < 0.5 * apart[0], apart
 
 
 @pytest.mark.parametrize("rows", [2, 9])  # few read the table whole, more read it in blocks
 def test_the_gradient_of_what_is_expected_is_the_one_by_the_rules(rows: int, monkeypatch) -> None:
-    monkeypatch.setattr("palimpsest.models.logits._BLOCK", 16)
+    monkeypatch.setattr("palimpsest.models.attention._BLOCK", 16)
     coins = torch.Generator().manual_seed(3)
     logits, plain = (3.0 * torch.randn(rows, 70, generator=coins) for _ in range(2))
     table, of_embedded = torch.randn(70, 8, generator=coins), torch.randn(rows, 8, generator=coins)
     plain, logits = plain.log_softmax(dim=-1), logits.requires_grad_()
     log_probs = logits.log_softmax(dim=-1)
     by_rules = log_probs.exp() @ table, (log_probs.exp() * (log_probs - plain)).sum()
-    both = pplm.Expected.apply(logits, table, plain), by_rules
+    both = guidance.Expected.apply(logits, table, plain), by_rules
     torch.testing.assert_close(*both)
     losses = ((embedded * of_embedded).sum() + 0.7 * apart for embedded, apart in both)
     torch.testing.assert_close(*(torch.autograd.grad(loss, logits)[0] for loss in losses))

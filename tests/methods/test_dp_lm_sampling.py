@@ -12,10 +12,9 @@ import torch
 from palimpsest.errors import ModelError
 from palimpsest.files import read_json, write_json
 from palimpsest.methods.dp_lm.decoding import PlainWalk, uniforms, write
-from palimpsest.methods.dp_lm.fudge import FudgeWalk, StateWalk
+from palimpsest.methods.dp_lm.guidance import FudgeWalk, PplmWalk, StateWalk
 from palimpsest.methods.dp_lm.likelihood import encoder_probabilities, judge_of, state_probabilities
 from palimpsest.methods.dp_lm.model import ENCODER, ConditionalLm, DpLmArtifact, HeadShape, new_head
-from palimpsest.methods.dp_lm.pplm import PplmWalk
 from palimpsest.methods.dp_lm.sampling import Sampler, walk_of
 from palimpsest.methods.dp_lm.serialise import UNLABELLED, serialiser
 from palimpsest.methods.dp_lm.settings import VARIANTS

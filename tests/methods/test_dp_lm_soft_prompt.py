@@ -11,8 +11,7 @@ import torch
 from palimpsest.errors import ModelError
 from palimpsest.methods.dp_lm.decoding import uniforms, write
 from palimpsest.methods.dp_lm.fit import DpLm
-from palimpsest.methods.dp_lm.likelihood import record_losses
-from palimpsest.methods.dp_lm.losses import joint_losses, separate_losses
+from palimpsest.methods.dp_lm.likelihood import joint_losses, record_losses, separate_losses
 from palimpsest.methods.dp_lm.model import (
     ConditionalLm,
     DpLmArtifact,

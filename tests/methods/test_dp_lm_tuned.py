@@ -9,15 +9,13 @@ import torch
 from dp_accounting import ComposedDpEvent, GaussianDpEvent
 
 from palimpsest.errors import ModelError
-from palimpsest.methods.dp_lm.discriminator import Discriminator
+from palimpsest.methods.dp_lm.discriminator import Discriminator, TunedDiscriminator
 from palimpsest.methods.dp_lm.judge_declaration import DISCRIMINATOR
-from palimpsest.methods.dp_lm.likelihood import judge_of
-from palimpsest.methods.dp_lm.losses import WHOLE, discriminator_loss
+from palimpsest.methods.dp_lm.likelihood import WHOLE, discriminator_loss, judge_of
 from palimpsest.methods.dp_lm.model import DpLmArtifact, add_soft_prompt
 from palimpsest.methods.dp_lm.plan import plan_discriminator as planned
 from palimpsest.methods.dp_lm.sampling import Sampler
 from palimpsest.methods.dp_lm.settings import DiscriminatorTrain
-from palimpsest.methods.dp_lm.tuned import TunedDiscriminator
 from palimpsest.methods.shared.base import Budget
 from palimpsest.methods.shared.postprocess import FilterChain, Label
 from palimpsest.privacy.accounting import epsilon

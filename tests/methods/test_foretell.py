@@ -13,11 +13,10 @@ from palimpsest.methods.dp_lm.plan import plan_discriminator
 from palimpsest.methods.dp_lm.settings import DiscriminatorTrain, DpLmTrain
 from palimpsest.methods.evolve.declaration import EvolveMeans
 from palimpsest.methods.evolve.plan import plan as plan_evolve
+from palimpsest.methods.predict.declaration import PredictSettings
 from palimpsest.methods.predict.plan import plan as plan_prediction
-from palimpsest.methods.predict.settings import PredictSettings
 from palimpsest.methods.select.declaration import SelectSettings
-from palimpsest.methods.shared.base import Budget, Plan
-from palimpsest.methods.shared.foretell import foretell_means
+from palimpsest.methods.shared.base import Budget, Plan, foretell_means
 from palimpsest.methods.shared.means import plan_means
 from palimpsest.params.load import loads
 from palimpsest.records.schema import PublicSchema

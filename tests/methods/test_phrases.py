@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from palimpsest.errors import ModelError, ParamsError
 from palimpsest.methods.phrases.declaration import PhrasesSettings
+from palimpsest.methods.phrases.declaration import plan as planned
 from palimpsest.methods.phrases.fit import Phrases, Told, Voice, draw_phrases, weigh_phrases
-from palimpsest.methods.phrases.plan import plan as planned
 from palimpsest.methods.shared.base import Budget, Made, Plan, coins
 from palimpsest.methods.shared.postprocess import PersonalData
 from palimpsest.methods.shared.settings import DELTA_SHARE
@@ -22,7 +22,7 @@ from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.records.phrases import PublicWords
 from palimpsest.records.schema import PublicSchema
-from palimpsest.twins.models import save_base
+from palimpsest.twins.attacks import save_base
 from tests.methods.tickets import SECRET, ledger_of_tickets, opened_by, tickets
 
 DELTA = 1e-3

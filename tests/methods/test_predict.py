@@ -16,6 +16,7 @@ import torch
 from pydantic import ValidationError
 
 from palimpsest.errors import ModelError, ParamsError
+from palimpsest.methods.predict.declaration import PredictSettings
 from palimpsest.methods.predict.fit import Predict, shape_of
 from palimpsest.methods.predict.plan import (
     Spending,
@@ -27,12 +28,11 @@ from palimpsest.methods.predict.plan import (
     spend,
 )
 from palimpsest.methods.predict.plan import plan as planned
-from palimpsest.methods.predict.settings import PredictSettings
 from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.shared.filters import refuse_perplexity
+from palimpsest.methods.shared.method import Encoders
 from palimpsest.methods.shared.predicted import Predicted, allowed_tokens, ends_of
 from palimpsest.methods.shared.settings import Filters
-from palimpsest.methods.shared.tools import Encoders
 from palimpsest.models.lm import load_lm
 from palimpsest.prediction.mechanism import Rounding, token_rho
 from palimpsest.privacy.accounting import epsilon, is_private, total_rho, zcdp_rho

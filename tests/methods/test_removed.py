@@ -5,7 +5,7 @@ from collections import Counter
 
 from palimpsest.methods.shared.postprocess import Candidate, FilterChain, LengthFilter, PersonalData, read_noted
 from palimpsest.records.record import Record
-from palimpsest.report.release.allowed import GENERATION, copy_publishable
+from palimpsest.report.release.bundle import GENERATION_SHAPE, copy_publishable
 
 SHORT, MAIL = "short", "write to me@you.org now"
 
@@ -51,7 +51,7 @@ def test_what_is_written_is_read() -> None:
 
 def test_no_removed_row_leaves_with_a_release() -> None:
     document = {"zone": "dp", "drawn": 9, "rows": 3, "removed": {"length": 3}} | noting(drawn(9)).noted_as_json()
-    assert copy_publishable(document, GENERATION, "generation.json") == {
+    assert copy_publishable(document, GENERATION_SHAPE, "generation.json") == {
         "drawn": 9,
         "rows": 3,
         "removed": {"length": 3},

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.methods.restate.declaration import RestateSettings
 from palimpsest.methods.restate.fit import Quotas, Restate, assign_cells
-from palimpsest.methods.restate.plan import plan as planned
+from palimpsest.methods.restate.fit import plan as planned
 from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.shared.settings import DELTA_SHARE
 from palimpsest.privacy.accounting import epsilon, is_private

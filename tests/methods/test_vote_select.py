@@ -14,8 +14,8 @@ import pytest
 
 from palimpsest.errors import DataError, LedgerError, ParamsError
 from palimpsest.methods.shared.base import Budget, Plan
+from palimpsest.methods.vote_select.declaration import plan as planned
 from palimpsest.methods.vote_select.fit import VoteSelect
-from palimpsest.methods.vote_select.plan import plan as planned
 from palimpsest.privacy.accounting import epsilon, gdp_sigma, is_private
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.events import compose_terms

@@ -13,11 +13,10 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from palimpsest.errors import ModelError
 from palimpsest.models import descent, lm
-from palimpsest.models.decoder.settings import DecoderSettings
 from palimpsest.models.decoder.training import train_decoder
 from palimpsest.models.descent import Kept, descend, key_of, length_batches, rise_and_cosine
 from palimpsest.models.lm import learn_prompts, load_lm, pretrain_lm, train
-from palimpsest.models.settings import EmbeddedLm, PromptWarmUp
+from palimpsest.models.settings import DecoderSettings, EmbeddedLm, PromptWarmUp
 from palimpsest.workspace import CHECKPOINTS
 from stages.public import open_checkpoints
 from tests.models.decoder.toy import encode, sentences

@@ -12,8 +12,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import XLMRobertaConfig, XLMRobertaModel, XLMRobertaTokenizer
 
 from palimpsest.models.encoder import Encoder
-from palimpsest.models.sources import resolve_encoder
-from palimpsest.models.usable import find_cut, require_usable
+from palimpsest.models.sources import find_cut, require_usable, resolve_encoder
 
 TEXTS = ["The printer jams.", "A rather longer sentence about the weather in the hills today.", "Paper is stuck.", "Hi"]
 SCRIPTS = {

@@ -5,8 +5,8 @@ import torch
 from transformers import GraniteConfig, GraniteForCausalLM
 
 from palimpsest.errors import ModelError
-from palimpsest.models import logits
-from palimpsest.models.logits import drawn_logits, logits_of, measure_logits, require_plain_head, states
+from palimpsest.models import attention
+from palimpsest.models.attention import drawn_logits, logits_of, measure_logits, require_plain_head, states
 from tests.families import family
 
 
@@ -18,7 +18,7 @@ def test_parts_give_the_losses_and_gradients_of_the_models_own_logits(kind: str,
     model(input_ids=tokens, labels=tokens).loss.backward()
     wanted = {name: weight.grad for name, weight in model.named_parameters()}
     model.zero_grad()
-    monkeypatch.setattr(logits, "MOST", 5 * 70 + 1)
+    monkeypatch.setattr(attention, "MOST_LOGITS", 5 * 70 + 1)
     model.get_output_embeddings().register_forward_hook(lambda *given: seen.append(len(given[2])))
     losses = measure_logits(model, states(model, tokens)[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
     losses.mean().backward()
@@ -30,7 +30,7 @@ def test_parts_give_the_losses_and_gradients_of_the_models_own_logits(kind: str,
 @pytest.mark.parametrize("kind", ["gemma2", "phi"])  # capped; with a bias
 @pytest.mark.parametrize("rows", [1, 9])
 def test_a_table_in_blocks_gives_what_it_gives_whole(kind: str, rows: int, monkeypatch) -> None:
-    monkeypatch.setattr(logits, "_BLOCK", 16)
+    monkeypatch.setattr(attention, "_BLOCK", 16)
     model, width = family(kind, 70, 8, 32), 8
     if model.get_output_embeddings().bias is not None:
         torch.nn.init.normal_(model.get_output_embeddings().bias)

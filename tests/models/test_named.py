@@ -7,13 +7,13 @@ import pytest
 
 import stages.pretrain
 from palimpsest.files import read_json
-from palimpsest.methods.shared.tools import Reads
+from palimpsest.methods.shared.method import Reads
 from palimpsest.models.lm import suited_rate
 from palimpsest.params.load import load, loads, render_params
 from palimpsest.records.record import Record
 from palimpsest.records.vouched import fingerprint_of, sha256
 from palimpsest.records.write import write_public
-from palimpsest.twins.models import save_base
+from palimpsest.twins.attacks import save_base
 from palimpsest.work.decisions import DataSource, params_text
 from palimpsest.workspace import BASE_LM, EMBEDDINGS, METRICS, PUBLIC, UNTOUCHED
 from stages.spenders import spenders

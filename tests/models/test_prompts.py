@@ -5,9 +5,8 @@ from typing import get_args
 import pytest
 
 from palimpsest.errors import ParamsError
-from palimpsest.models.prompts import Frame, blind_of, frames, heads_of, require_slots
-from palimpsest.models.tokens import specials
-from palimpsest.models.words import BARE, Named, Words, words_of
+from palimpsest.models.settings import BARE, Named, Words, words_of
+from palimpsest.models.tokens import Frame, blind_of, frames, heads_of, require_slots, specials
 from palimpsest.prediction.prompts import prompter
 from tests.prediction.tiny import tokenizer
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from palimpsest.params.load import loads
-from palimpsest.params.shorten import shorten
+from palimpsest.params.resolve import shorten
 from palimpsest.params.text import to_yaml
 from palimpsest.twins.scenes import SCENES
 from palimpsest.twins.settings import invented_params

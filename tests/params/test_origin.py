@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from palimpsest.cli.main import app
 from palimpsest.params.load import file_of, resolve_params
-from palimpsest.params.shorten import Knob, knobs
+from palimpsest.params.resolve import Knob, knobs
 from palimpsest.params.text import to_yaml
 
 ROOT = Path(__file__).parents[2]

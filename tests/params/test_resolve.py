@@ -14,8 +14,8 @@ from palimpsest.errors import ParamsError
 from palimpsest.methods.registry import METHODS
 from palimpsest.params.load import file_of, resolve_params
 from palimpsest.params.reference import settings_by_method
+from palimpsest.params.resolve import shorten, to_plain
 from palimpsest.params.schema import ChargedVariant, DiscriminatorSettings, DpLmVariant, Entry, LanguageModel, Params
-from palimpsest.params.shorten import shorten, to_plain
 from palimpsest.params.text import to_yaml
 
 Body = dict[str, Any]

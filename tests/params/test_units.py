@@ -10,8 +10,8 @@ from palimpsest.errors import ParamsError
 from palimpsest.methods.dp_lm.plan import training_plan
 from palimpsest.params.load import parse
 from palimpsest.params.schema import Params
+from palimpsest.records.preprocess import audit_rate
 from palimpsest.records.schema import default_delta
-from palimpsest.records.split import audit_rate
 from tests.settings_file import demo
 
 CONTENT = demo()

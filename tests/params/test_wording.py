@@ -7,10 +7,10 @@ import pytest
 
 from palimpsest.errors import ParamsError
 from palimpsest.graph.render import document, features
-from palimpsest.models.words import BARE, words_of
+from palimpsest.models.settings import BARE, words_of
 from palimpsest.params.load import file_of, resolve_params
+from palimpsest.params.resolve import shorten, to_plain
 from palimpsest.params.schema import Params
-from palimpsest.params.shorten import shorten, to_plain
 from palimpsest.params.sources import public_sources
 from palimpsest.params.text import to_yaml
 from palimpsest.workspace import BASE_LM, UNTOUCHED

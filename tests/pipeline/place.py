@@ -23,7 +23,7 @@ from dvc.stage import Stage
 from networkx import topological_sort
 
 from palimpsest.params.load import LEDGER_VARIABLE
-from palimpsest.privacy.ledger import again
+from palimpsest.privacy.ledger import records
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Charge
 from palimpsest.work.context import environment
@@ -225,7 +225,7 @@ class Place:
         """The same for a stage that would be charged again, with the word that it asks for."""
         self.noted()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setenv(again.VARIABLE, asked_word(*self.stage(module, *arguments)))
+            patch.setenv(records.CONSENT, asked_word(*self.stage(module, *arguments)))
             return self.stage(module, *arguments)
 
     def noted(self) -> None:
@@ -259,7 +259,7 @@ class Place:
 def asked_word(code: int, output: str) -> str:
     """The word that a stage asked for which refused a second charge."""
     assert code == 1, output
-    return output.partition(f"{again.VARIABLE}=")[2].split()[0]
+    return output.partition(f"{records.CONSENT}=")[2].split()[0]
 
 
 @cache

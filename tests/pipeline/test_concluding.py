@@ -19,7 +19,7 @@ from palimpsest.records.private import SplitRow
 from palimpsest.records.record import Record
 from palimpsest.records.write import write_public, write_split
 from palimpsest.report.release import keys, word
-from palimpsest.report.sections.anonymity import ANONYMITY
+from palimpsest.report.sections.membership import RISKS
 from palimpsest.workspace import METRICS, PAGE, PRIVATE, PUBLIC, PUBLIC_LM, RELEASE, STATEMENT, SUMMARY, Zone
 from stages.report import read_results
 from stages.warm import serve_stages
@@ -244,5 +244,5 @@ def test_no_runner_stops_at_audits_that_fail(
     with place.entered():
         assert (RELEASE / "card.html").is_file()
         found = read_results(load())
-        assert VARIANT in found.find_unsettled(ANONYMITY)
+        assert VARIANT in found.find_unsettled(RISKS)
         assert "ZeroDivisionError" in PAGE.read_text(encoding="utf-8")

@@ -13,7 +13,7 @@ import pytest
 from dvc.repo import Repo
 
 import stages.dp_train
-from palimpsest.privacy.ledger import again
+from palimpsest.privacy.ledger import records
 from palimpsest.work.context import find_stale
 from stages.warm import VARIABLE as WARM
 from tests.pipeline.place import VARIANT, Place, asked_word
@@ -80,7 +80,7 @@ def test_dvc_alone_opens_nothing_private_from_the_first_byte_on(wide: Place) -> 
         command = ("dvc", "repro", "--single-item", f"dp_train@{VARIANT}")
         with wide.entered():  # it was charged with other settings
             own_word = asked_word(*wide.stage(stages.dp_train, VARIANT))
-        wide.stop_in_training(signal.SIGKILL, *command, **{WARM: "", again.VARIABLE: own_word})
+        wide.stop_in_training(signal.SIGKILL, *command, **{WARM: "", records.CONSENT: own_word})
         train.unlink()
         assert wide.start("dvc", "checkout", "preprocess").wait() == 0, wide.output
     assert train.is_file()

@@ -8,7 +8,7 @@ import pytest
 
 from palimpsest.methods.select.fit import Select
 from palimpsest.methods.shared.base import Made
-from palimpsest.privacy import versions
+from palimpsest.privacy import planned
 from palimpsest.workspace import PRIVATE, SYNTHETIC
 from stages import encode_public, fit, inputs, preprocess
 from tests.pipeline.place import Place, asked_word
@@ -103,8 +103,8 @@ def test_votes_are_not_replayed_onto_other_candidates(place: Place, monkeypatch:
 
 def test_a_raised_version_asks_for_a_word(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     charges = place.charges
-    now = versions.TOOLS["encoder"] + 1
-    monkeypatch.setitem(versions.TOOLS, "encoder", now)  # type: ignore[index]
+    now = planned.TOOLS["encoder"] + 1
+    monkeypatch.setitem(planned.TOOLS, "encoder", now)  # type: ignore[index]
     code, output = place.stage(fit, CHOSEN)
     assert asked_word(code, output)
     assert f"encoder is version {now} now and was {now - 1}" in output

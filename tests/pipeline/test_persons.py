@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import stages.fit
-from palimpsest.audit.classifier import ClassifierAudit
+from palimpsest.audit.utility import ClassifierAudit
 from palimpsest.cli.main import app
 from palimpsest.cli.release import verify_workspace
 from palimpsest.files import read_json, write_json

@@ -17,7 +17,7 @@ import stages.pplm_generate
 from palimpsest.cli.release import verify_workspace
 from palimpsest.errors import BudgetExceeded
 from palimpsest.files import read_json
-from palimpsest.privacy.ledger import again
+from palimpsest.privacy.ledger import records
 from palimpsest.privacy.ledger.records import Balance, Charge
 from palimpsest.privacy.shown import up
 from palimpsest.work.run import run_workspace
@@ -92,7 +92,7 @@ def interrupted(place: Place, refused: tuple[str, After]) -> After:
 def finished(place: Place, interrupted: After) -> After:
     """The next run, undisturbed, with the word that it asked for."""
     word = asked_word(*place.stage(stages.dp_train, VARIANT))
-    return after(place, *place.run("dvc", "repro", STAGE, **{again.VARIABLE: word}))
+    return after(place, *place.run("dvc", "repro", STAGE, **{records.CONSENT: word}))
 
 
 def test_what_a_killed_run_began_stays_charged(killed: After):

@@ -14,7 +14,7 @@ import pytest
 
 import stages.dp_train
 from palimpsest.files import read_json
-from palimpsest.privacy.ledger import again
+from palimpsest.privacy.ledger import records
 from palimpsest.privacy.ledger.records import Balance, Charge
 from palimpsest.training import dpsgd
 from palimpsest.training.batches import micro_batches
@@ -84,7 +84,7 @@ def places(ran: Place, copy: Callable[[Place], Place]) -> tuple[Place, Place]:
 def story(places: tuple[Place, Place]) -> list[Attempt]:
     """A follower is lost, then a leader, then nobody."""
     with places[0].entered() as patch:  # it was charged with other settings
-        patch.setenv(again.VARIABLE, asked_word(*places[0].stage(stages.dp_train, VARIANT)))
+        patch.setenv(records.CONSENT, asked_word(*places[0].stage(stages.dp_train, VARIANT)))
         return [attempt(places[0], 1, step=5), attempt(places[0], 0, step=2), attempt(places[0])]
 
 
@@ -120,7 +120,7 @@ def test_two_processes_are_charged_what_one_is(places: tuple[Place, Place], stor
     """All but what the clock, chance and the noise give is equal."""
     place = places[1]
     with place.entered() as patch:
-        patch.setenv(again.VARIABLE, asked_word(*place.stage(stages.dp_train, VARIANT)))
+        patch.setenv(records.CONSENT, asked_word(*place.stage(stages.dp_train, VARIANT)))
         code, output = place.stage(stages.dp_train, VARIANT)
     assert code == 0, output
     together_, alone = (_public(each) for each in places)

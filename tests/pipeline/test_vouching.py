@@ -22,10 +22,10 @@ from palimpsest.cli.main import app
 from palimpsest.errors import DataError, ModelError
 from palimpsest.files import read_json
 from palimpsest.methods.evolve.declaration import EVOLVE
-from palimpsest.methods.shared.tools import Reads
+from palimpsest.methods.shared.method import Reads
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
-from palimpsest.twins.models import save_base, save_encoder
+from palimpsest.twins.attacks import save_base, save_encoder
 from palimpsest_lab.audits.incontext_settings import InContext
 from stages.resuming import note_fitted
 from stages.spenders import Spender

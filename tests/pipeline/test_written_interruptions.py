@@ -7,7 +7,7 @@ import pytest
 
 from palimpsest.cli.release import verify_workspace
 from palimpsest.files import read_json
-from palimpsest.privacy.ledger import again
+from palimpsest.privacy.ledger import records
 from palimpsest.privacy.ledger.records import Charge
 from stages import fit
 from tests.pipeline.place import MARKER, WRITTEN, Place, asked_word
@@ -25,7 +25,7 @@ def place(ran: Place, copy: Callable[[Place], Place]) -> Iterator[Place]:
     place = copy(ran)
     place.edit("variants", WRITTEN, together=80, tokens=TOKENS, checkpoint_tokens=2, micro_batch=4)
     with place.entered() as patch:  # it was charged with other settings
-        patch.setenv(again.VARIABLE, asked_word(*place.stage(fit, WRITTEN, "taught/similar")))
+        patch.setenv(records.CONSENT, asked_word(*place.stage(fit, WRITTEN, "taught/similar")))
         yield place
 
 

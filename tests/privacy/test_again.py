@@ -8,7 +8,7 @@ import pytest
 
 from palimpsest.errors import BudgetExceeded, ConsentNeeded
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.ledger import again
+from palimpsest.privacy.ledger import records
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Charge, Reservation, Run
 from palimpsest.privacy.ledger.rules import resume_never
@@ -40,7 +40,7 @@ def left(ledger: Ledger, run: Run, states: tuple[str, str]) -> None:
 
 
 def word_of(ledger: Ledger, run: Run) -> str:
-    return again.consent_word(run, ledger.charges("tickets"))
+    return records.consent_word(run, ledger.charges("tickets"))
 
 
 STATES = ("reserved", "refunded", "begun", "answered")
@@ -131,7 +131,7 @@ def test_the_error_says_what_it_costs_and_which_word_to_give(small, run):
     finished(
         small,
         run(),
-        again.read_words({again.VARIABLE: told.value.remedy.partition(f"{again.VARIABLE}=")[2].split()[0]}),
+        records.read_consents({records.CONSENT: told.value.remedy.partition(f"{records.CONSENT}=")[2].split()[0]}),
     )
     twice = small.balance("tickets").spent
     assert f"from epsilon {up(once)} to {up(twice)} of 4" in told.value.problem
@@ -166,5 +166,5 @@ def test_a_reference_is_outside_the_total_and_asks_nobody(small, run):
 
 @pytest.mark.parametrize("text", ["a@b:1 c@d:2", "a@b:1,c@d:2", " a@b:1,\n c@d:2,"])
 def test_words_are_divided_by_commas_or_spaces(text):
-    assert again.read_words({again.VARIABLE: text}) == {"a@b:1", "c@d:2"}
-    assert again.read_words({}) == again.read_words({again.VARIABLE: " "}) == frozenset()
+    assert records.read_consents({records.CONSENT: text}) == {"a@b:1", "c@d:2"}
+    assert records.read_consents({}) == records.read_consents({records.CONSENT: " "}) == frozenset()

@@ -10,7 +10,7 @@ from scipy import stats
 
 from palimpsest.privacy import accounting
 from palimpsest.privacy.events import DiscreteGaussianDpEvent
-from palimpsest.privacy.mechanisms import discrete_gaussian, gumbel_top_k
+from palimpsest.privacy.queries import discrete_gaussian, gumbel_top_k
 
 RARE = 1e-6
 

@@ -11,9 +11,9 @@ import pytest
 from scipy import stats
 
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.phrases import KeyPhrases
 from palimpsest.privacy.query import is_for_persons, is_registered
 from palimpsest.privacy.rows import PrivateRow
+from palimpsest.privacy.thresholded import KeyPhrases
 from palimpsest.records.phrases import PublicWords
 from tests.privacy.persons import Noted, data_sets, pairs, rows_in
 

@@ -13,7 +13,7 @@ from scipy import stats
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.query import is_for_persons, is_registered
 from palimpsest.privacy.rows import PrivateRow
-from palimpsest.privacy.statements import StatementCounts, StatementPhrases
+from palimpsest.privacy.thresholded import StatementCounts, StatementPhrases
 from palimpsest.records.statements import Attribute
 from tests.privacy.persons import Noted, data_sets, pairs, rows_in
 

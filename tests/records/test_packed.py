@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palimpsest.privacy.rows import PrivateRow
-from palimpsest.records import packed
-from palimpsest.records.packed import Chosen, Mapped, Packed
+from palimpsest.records import write
 from palimpsest.records.private import RawRow, SplitRow
+from palimpsest.records.write import Chosen, Mapped, Packed
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 ROWS = st.lists(st.builds(RawRow, TEXT, TEXT | st.none(), TEXT | st.none(), st.booleans()))
@@ -29,7 +29,7 @@ def same(made: Sequence[RawRow], rows: list[RawRow]) -> None:
 @given(rows=ROWS, at_once=st.integers(1, 5), data=st.data())
 def test_rows_are_those_of_the_list(rows: list[RawRow], at_once: int, data: st.DataObject) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packed, "_AT_ONCE", at_once)
+        patch.setattr(write, "_PACKED_AT_ONCE", at_once)
         made = Packed.of(RawRow, iter(rows))
         same(made, rows)
         mask = np.array(data.draw(st.lists(st.booleans(), min_size=len(rows), max_size=len(rows))), dtype=bool)

@@ -15,11 +15,10 @@ from scipy.stats import binomtest, chisquare
 
 from palimpsest.errors import DataError
 from palimpsest.records.duplicates import find_guessable
-from palimpsest.records.preprocess import Preprocessed, preprocess
+from palimpsest.records.preprocess import Preprocessed, assign, cap_rows, person_id, preprocess, split_rows
 from palimpsest.records.private import RawRow, SplitRow
 from palimpsest.records.read import ColumnNames, read_rows
 from palimpsest.records.schema import PublicSchema
-from palimpsest.records.split import assign, cap_rows, person_id, split_rows
 
 KEY = bytes(range(32))
 PEOPLE = ("ann", "bob", "cyd", "dan")

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest, chisquare
 
+from palimpsest.records.preprocess import Split, assign, audit_rate, split_rows
 from palimpsest.records.private import RawRow, SplitRow
-from palimpsest.records.split import Split, assign, audit_rate, split_rows
 
 KEY = bytes(range(32))
 RATE = st.floats(0, 1)

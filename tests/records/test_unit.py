@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from palimpsest.records.preprocess import cap_rows
 from palimpsest.records.private import RawRow
-from palimpsest.records.split import cap_rows
 
 KEY = bytes(range(32))
 PEOPLE = ("ann", "bob", "cyd")

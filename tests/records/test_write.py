@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from palimpsest.errors import DataError
 from palimpsest.records import write
-from palimpsest.records.packed import draw_mask
 from palimpsest.records.private import SplitRow
 from palimpsest.records.read import ColumnNames, read_rows
 from palimpsest.records.record import Record
@@ -19,6 +18,7 @@ from palimpsest.records.write import (
     Counts,
     counts_of,
     differences,
+    draw_mask,
     read_drawn,
     read_guessed,
     read_public,

@@ -11,11 +11,10 @@ from scipy.stats import norm
 
 from palimpsest.audit import ngrams as ngrams_audit
 from palimpsest.audit.anonymity import AnonymityAudit, Evidence
-from palimpsest.audit.classifier import ClassifierAudit
 from palimpsest.audit.facts import FactAudit, PopulationFactAudit, support_bins
 from palimpsest.audit.fidelity import FidelityAudit, Measured, diversities, length_bins
 from palimpsest.audit.fields import FieldsAudit, Learned, TableDistance
-from palimpsest.audit.label_fit import LabelFit
+from palimpsest.audit.groups import LabelFit
 from palimpsest.audit.membership import Attack, Control, EpsilonLower, MembershipAudit
 from palimpsest.audit.memorisation import Contrast, Extraction, MemorisationAudit, Repeats
 from palimpsest.audit.ngrams import NgramAudit, OrderOverlap, PerReference
@@ -24,15 +23,14 @@ from palimpsest.audit.rounds import Distance, EvolutionAudit, Turnout
 from palimpsest.audit.statistics import Estimate, Interval, Rate
 from palimpsest.audit.structure import StructureAudit
 from palimpsest.audit.text_membership import Phantom, PhantomOrder, TextMembershipAudit
-from palimpsest.audit.utility import LabelScores, Scored, UtilityScores
+from palimpsest.audit.utility import ClassifierAudit, LabelScores, Scored, UtilityScores
 from palimpsest.methods.shared.base import GenerationCounts, ScoredText
 from palimpsest.privacy.ledger.records import Cap
 from palimpsest.privacy.ledger.summary import ChargeLine, LedgerSummary, UsedOrder
 from palimpsest.privacy.ledger.total import Total
 from palimpsest.privacy.receipt import Curve, Group, QueryLine, Receipt
 from palimpsest.report.drawing import Chart
-from palimpsest.report.results import Results
-from palimpsest.report.row import BASELINES
+from palimpsest.report.results import BASELINES, Results
 from palimpsest.report.sections.base import Page
 from palimpsest.report.summary import summarise
 from palimpsest_lab.audits.clipping import ClippingAudit

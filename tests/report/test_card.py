@@ -20,7 +20,7 @@ from selenium.webdriver.common.by import By
 from palimpsest.errors import DataError
 from palimpsest.records.record import Record
 from palimpsest.report.card import gates, render_card
-from palimpsest.report.claims import public_claims
+from palimpsest.report.page import public_claims
 from palimpsest.report.samples import select_few
 from palimpsest.report.statement import statement
 

@@ -2,7 +2,7 @@
 
 from report_world import classifier, page_of, results, utility, world_metrics, world_receipts
 
-from palimpsest.report.sections import classifier as section
+from palimpsest.report.sections import utility as section
 from palimpsest.report.sections.base import Page
 
 
@@ -28,7 +28,7 @@ def test_without_an_evaluator_of_labels_it_stands_alone() -> None:
 
 
 def test_the_table_says_epsilon_accuracy_and_macro_f1() -> None:
-    (table,) = section.SECTION.tables(page())
+    (table,) = section.CLASSIFIERS.tables(page())
     cells = [column.shown(table.lines[0])[0].text for column in table.columns]
     assert cells[:4] == ["judge3", "private rows, with noise", "2.97", "74.0%"]
     assert cells[4].endswith("%")
@@ -36,5 +36,5 @@ def test_the_table_says_epsilon_accuracy_and_macro_f1() -> None:
 
 
 def test_nothing_is_shown_where_none_was_scored() -> None:
-    assert not list(section.SECTION.tables(page_of(world_metrics(), world_receipts())))
+    assert not list(section.CLASSIFIERS.tables(page_of(world_metrics(), world_receipts())))
     assert section.lines(Page(page().summary, results(world_metrics()), {}, page().ledger)) == []

@@ -5,7 +5,7 @@ import pytest
 from report_world import results, world_ledger, world_metrics, world_receipts
 
 from palimpsest.audit.statistics import Estimate
-from palimpsest.report.row import Membership, Row, Score, overall_verdict
+from palimpsest.report.results import Membership, Row, Score, overall_verdict
 from palimpsest.report.summary import conclusions, public_conclusions, summarise
 
 

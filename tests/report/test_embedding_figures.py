@@ -17,8 +17,8 @@ from report_world import (
     world_receipts,
 )
 
-from palimpsest.report.sections import decoder as of_decoder
-from palimpsest.report.sections import evolution, gallery, generation, utility
+from palimpsest.report.sections import gallery, generation, utility
+from palimpsest.report.sections import generation as of_decoder
 from palimpsest.report.sections.base import Figure
 from palimpsest_lab.sections import incontext
 
@@ -62,7 +62,7 @@ def test_a_method_without_parents_says_nothing_of_them() -> None:
 
 def test_the_spread_of_votes_is_drawn_for_all_labels_and_for_each() -> None:
     figure = FIGURES["How votes spread, round by round"]
-    assert [(row["round"], row["variance"]) for row in figure.rows if row["label"] == evolution.ALL] == [
+    assert [(row["round"], row["variance"]) for row in figure.rows if row["label"] == generation.ALL_LABELS] == [
         (1, 12.0), (2, 6.0), (3, 2.0),
     ]  # fmt: skip
     assert len(figure.rows) == 9
@@ -74,8 +74,8 @@ def test_the_spread_of_votes_is_drawn_for_all_labels_and_for_each() -> None:
 
 
 def test_votes_of_a_task_without_labels_are_one_line() -> None:
-    rows = [row for row in evolution.votes(RESULTS) if row["label"] == evolution.ALL]
-    assert svg(evolution.votes_chart(rows)).count('aria-roledescription="line mark"') == 1
+    rows = [row for row in generation.votes(RESULTS) if row["label"] == generation.ALL_LABELS]
+    assert svg(generation.votes_chart(rows)).count('aria-roledescription="line mark"') == 1
 
 
 def test_parents_are_counted_before_and_after_the_check() -> None:
@@ -92,7 +92,7 @@ def test_parents_are_counted_before_and_after_the_check() -> None:
 
 def test_rounds_of_texts_have_no_votes_to_show() -> None:
     found = results(world_of_choosing()["metrics"])
-    assert evolution.votes(found) == evolution.parents(found) == []
+    assert generation.votes(found) == generation.parents(found) == []
     assert "Parents, round by round" not in shown(world_of_choosing())
 
 

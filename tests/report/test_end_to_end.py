@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from palimpsest.privacy.planned import TOOLS, versions_of
 from palimpsest.privacy.receipt import Receipt
-from palimpsest.privacy.versions import TOOLS, versions_of
-from palimpsest.report.end_to_end import end_to_end_verdicts
+from palimpsest.report.statement import end_to_end_verdicts
 from palimpsest.twins.shipped import read_shipped
 from tests.receipts import a_line, a_receipt
 

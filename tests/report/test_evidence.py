@@ -5,7 +5,7 @@ from report_world import membership as attacks
 from report_world import page_of, results, svg, text_membership, world_of_audits, world_receipts
 
 from palimpsest.audit.inconclusive import Inconclusive
-from palimpsest.report.sections import anonymity, bracket, fidelity, membership, memorisation
+from palimpsest.report.sections import fidelity, membership, memorisation, utility
 from palimpsest.report.summary import uncovered_claims
 
 RESULTS = results(world_of_audits()["metrics"])
@@ -25,7 +25,7 @@ def test_kinds_of_personal_data_that_occur_nowhere_are_left_out() -> None:
 
 
 def test_risks_carry_their_cap_and_whether_they_say_anything() -> None:
-    rows = [row for row in anonymity.risks(RESULTS) if row["variant"] == "dp3"]
+    rows = [row for row in membership.risks(RESULTS) if row["variant"] == "dp3"]
     assert [(row["attack"], row["risk"], row["cap"], row["informed"]) for row in rows] == [
         ("singling out: singling_out", 0.1, 0.9, True), ("linkability: linkability", 0.1, 0.9, False),
     ]  # fmt: skip
@@ -52,9 +52,9 @@ def test_measures_that_tell_nothing_apart_keep_their_lines() -> None:
 def test_the_bracket_shows_the_stronger_of_the_attacks() -> None:
     metrics = world_of_audits()["metrics"]
     metrics["dp3"]["text_membership"] = text_membership("dp3", 0.1, 2.98, 9, right=190)
-    rows = bracket.bracket(page_of(metrics, world_receipts()).summary)
+    rows = utility.bracket(page_of(metrics, world_receipts()).summary)
     shown = {row["kind"]: row["epsilon"] for row in rows if row["variant"] == "dp3"}
-    assert shown[bracket.ATTACKED] == pytest.approx(2.208, abs=1e-3)  # of two audits
+    assert shown[utility.ATTACKED] == pytest.approx(2.208, abs=1e-3)  # of two audits
 
 
 def test_every_audit_that_is_called_conclusive_could_refute_beside_all_others_of_its_claim() -> None:
@@ -91,11 +91,11 @@ def test_an_attack_that_succeeds_on_everybody_is_in_no_figure_and_has_its_line()
     one = metrics["dp3"]["anonymity"]["attacks"]["linkability"]
     one |= {"risk": None, "control": one["control"] | {"rate": 1.0}}
     page = page_of(metrics, world_receipts())
-    assert [row["attack"] for row in anonymity.risks(page.results) if row["variant"] == "dp3"] == [
+    assert [row["attack"] for row in membership.risks(page.results) if row["variant"] == "dp3"] == [
         "singling out: singling_out"
     ]
-    (row,) = anonymity.undefined_risks(page.results)
+    (row,) = membership.undefined_risks(page.results)
     assert (row["variant"], row["attack"], row["verdict"]) == ("dp3", "linkability: linkability", "inconclusive")
-    (table,) = anonymity.SECTION.tables(page)
+    (table,) = membership.ANONYMITY.tables(page)
     assert "because the attack succeeds on all that were never read too" in str(table.columns[-1].cell(row))
-    assert list(anonymity.SECTION.figures(page))
+    assert list(membership.ANONYMITY.figures(page))

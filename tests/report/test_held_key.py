@@ -10,8 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 import stages.release
 from palimpsest.errors import DataError
 from palimpsest.report.release.bundle import ENVELOPE
-from palimpsest.report.release.envelope import unseal
-from palimpsest.report.release.keys import PUBLIC_VARIABLE, VARIABLE, load_key, new_key, public_pem, signing_key
+from palimpsest.report.release.keys import PUBLIC_VARIABLE, VARIABLE, load_key, new_key, public_pem, signing_key, unseal
 from tests.report.release_world import copied, inside, released
 
 KEYS = {"own": Ed25519PrivateKey.generate(), "other": Ed25519PrivateKey.generate()}

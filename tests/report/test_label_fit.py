@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from report_world import page_of, world_metrics, world_receipts
 
-from palimpsest.audit.label_fit import LabelFit
+from palimpsest.audit.groups import LabelFit
 from palimpsest.audit.statistics import Estimate, wilson
 from palimpsest.audit.utility import UtilityScores
 from palimpsest.cli.look import fit_of_labels

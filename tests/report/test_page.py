@@ -49,8 +49,7 @@ from selenium.webdriver.common.by import By
 from palimpsest.files import write_json
 from palimpsest.privacy.ledger.summary import LedgerSummary
 from palimpsest.privacy.receipt import Receipt
-from palimpsest.report.claims import claims
-from palimpsest.report.page import render_internal
+from palimpsest.report.page import claims, render_internal
 from palimpsest.report.sections.base import digest
 from palimpsest.report.statement import statement
 from palimpsest.report.summary import summarise

@@ -37,7 +37,7 @@ from palimpsest.records.record import Record
 from palimpsest.records.vouched import sha256
 from palimpsest.records.world.facts import load_facts
 from palimpsest.records.write import read_synthetic, write_synthetic
-from palimpsest.report.release import allowed, gates, word
+from palimpsest.report.release import bundle, gates, word
 from palimpsest.report.release.bundle import (
     ENVELOPE,
     PREDICATE,
@@ -46,12 +46,10 @@ from palimpsest.report.release.bundle import (
     digests,
     replace_folder,
 )
-from palimpsest.report.release.card import read_epsilons
+from palimpsest.report.release.card import CONTEXT, read_epsilons
 from palimpsest.report.release.check import verify_release
-from palimpsest.report.release.croissant import CONTEXT
-from palimpsest.report.release.envelope import unseal
 from palimpsest.report.release.extract import asset_of, caps_of, charges_of, extract, renumber_run, run_numbers
-from palimpsest.report.release.keys import load_key
+from palimpsest.report.release.keys import load_key, unseal
 from palimpsest.report.release.prov import Inputs, provenance
 from palimpsest.twins.shipped import read_shipped
 from palimpsest.workspace import RELEASES, Zone
@@ -688,8 +686,8 @@ def test_a_document_of_the_private_zone_contributes_no_number(document: dict[str
 def test_a_part_that_says_it_is_internal_contributes_no_number(part: dict[str, Any]):
     inner = part | {"zone": "internal"}
     outer = {"zone": "publishable", "variants": {VARIANT: inner}, "rows": inner, "twins": [inner], "removed": inner}
-    for shape in (allowed.SCORES, allowed.TWINS, allowed.GENERATION):
-        assert ".5" not in json.dumps(allowed.copy_publishable(outer | {"twins": []}, shape, "it"))
+    for shape in (bundle.SCORES_SHAPE, bundle.TWINS_SHAPE, bundle.GENERATION_SHAPE):
+        assert ".5" not in json.dumps(bundle.copy_publishable(outer | {"twins": []}, shape, "it"))
 
 
 def test_a_receipt_with_what_it_may_not_have_never_leaves(own: Workspace):
@@ -707,19 +705,19 @@ def test_a_receipt_whose_words_are_long_never_leaves(own: Workspace):
 
 def test_a_field_that_is_not_named_stays():
     document = {"zone": "dp", "drawn": 3, "rows": 2, "kept_samples": [{"text": "a row"}], "seconds": 1.5}
-    assert allowed.copy_publishable(document, allowed.GENERATION, "it") == {"drawn": 3, "rows": 2}
+    assert bundle.copy_publishable(document, bundle.GENERATION_SHAPE, "it") == {"drawn": 3, "rows": 2}
 
 
 @pytest.mark.parametrize("value", ["a row's text", ["x"], {"a": 1}, float("nan")])
 def test_a_number_is_a_number(value: Any):
     with pytest.raises(DataError, match=r"it\.drawn has not the form"):
-        allowed.copy_publishable({"zone": "dp", "drawn": value}, allowed.GENERATION, "it")
+        bundle.copy_publishable({"zone": "dp", "drawn": value}, bundle.GENERATION_SHAPE, "it")
 
 
 @pytest.mark.parametrize("value", ["x" * 121, "two\nlines", 3, ["x"]])
 def test_a_word_is_a_word(value: Any):
     with pytest.raises(DataError, match="has not the form"):
-        allowed.copy_fields({"method": value}, allowed.TWINS, "it")
+        bundle.copy_fields({"method": value}, bundle.TWINS_SHAPE, "it")
 
 
 def test_scores_are_those_of_what_leaves(own: Workspace):

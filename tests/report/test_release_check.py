@@ -20,7 +20,7 @@ from palimpsest.privacy.ledger.total import Total
 from palimpsest.privacy.shown import up
 from palimpsest.records.record import Record
 from palimpsest.records.write import counts_of, write_synthetic
-from palimpsest.report.formats import at_most, number
+from palimpsest.report.formats import JSON_ROW, at_most, number
 from palimpsest.report.release.bundle import (
     AUDIT,
     CARD,
@@ -33,13 +33,21 @@ from palimpsest.report.release.bundle import (
     TRADEOFF,
     digests,
 )
-from palimpsest.report.release.card import Described, readme
+from palimpsest.report.release.card import PROMISE, Described, croissant, readme
 from palimpsest.report.release.check import Checked, total_check, verify_release
-from palimpsest.report.release.croissant import PROMISE, croissant
-from palimpsest.report.release.envelope import PAYLOAD_TYPE, Signed, pae, seal, unseal
-from palimpsest.report.release.keys import fingerprint, load_key, load_public, new_key, public_pem
+from palimpsest.report.release.keys import (
+    PAYLOAD_TYPE,
+    Signed,
+    fingerprint,
+    load_key,
+    load_public,
+    new_key,
+    pae,
+    public_pem,
+    seal,
+    unseal,
+)
 from palimpsest.report.statement import STATEMENT_VERSION, read_total
-from palimpsest.report.unit import JSON_ROW
 from tests.report.release_world import FILES, VARIANT, Workspace, released, settings
 
 NAMES = (*FILES, f"data/{VARIANT}.jsonl", f"data/{VARIANT}.parquet")

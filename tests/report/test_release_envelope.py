@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palimpsest.errors import DataError
-from palimpsest.report.release.envelope import PAYLOAD_TYPE, Signed, pae, seal, unseal
-from palimpsest.report.release.keys import fingerprint
+from palimpsest.report.release.keys import PAYLOAD_TYPE, Signed, fingerprint, pae, seal, unseal
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 OTHER = Ed25519PrivateKey.from_private_bytes(bytes(32))

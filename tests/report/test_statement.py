@@ -9,15 +9,15 @@ import pytest
 from jsonschema import Draft202012Validator
 from report_world import charge, query, receipt, world_ledger, world_receipts, world_schema, world_stages
 
-from palimpsest.privacy.assumptions import KNOWN
 from palimpsest.privacy.fourier import Bracket
 from palimpsest.privacy.ledger.total import Total
+from palimpsest.privacy.planned import ASSUMPTIONS
 from palimpsest.privacy.receipt import Curve, Receipt
-from palimpsest.report.claims import public_claims
+from palimpsest.report.formats import Unit
+from palimpsest.report.page import public_claims
 from palimpsest.report.release.card import privacy
 from palimpsest.report.sections.base import digest
 from palimpsest.report.statement import NOT_COVERED, STATEMENT_VERSION, SWEPT, layers, schema, statement
-from palimpsest.report.unit import Unit
 
 CHECK = Draft202012Validator(schema())
 TESTS = Path(__file__).parents[1]
@@ -31,12 +31,12 @@ def test_the_statement_lists_what_released_receipts_assume_of_the_machine() -> N
     def listed(**receipts: Receipt) -> dict[str, str]:
         found = made(**receipts)
         CHECK.validate(json.loads(json.dumps(found)))
-        return {item["id"]: item["holds"] for item in found["assumptions"] if item["id"] in KNOWN}
+        return {item["id"]: item["holds"] for item in found["assumptions"] if item["id"] in ASSUMPTIONS}
 
     assert listed() == {}
-    assert listed(inf=receipt("inf", None, 2, assumptions=KNOWN)) == {}
-    assert listed(dp3=receipt("dp3", 2.98, 1, assumptions=KNOWN[:1])) == {KNOWN[0]: "assumed"}
-    assert listed(dp3=receipt("dp3", 2.98, 1, assumptions=KNOWN)) == dict.fromkeys(KNOWN, "assumed")
+    assert listed(inf=receipt("inf", None, 2, assumptions=ASSUMPTIONS)) == {}
+    assert listed(dp3=receipt("dp3", 2.98, 1, assumptions=ASSUMPTIONS[:1])) == {ASSUMPTIONS[0]: "assumed"}
+    assert listed(dp3=receipt("dp3", 2.98, 1, assumptions=ASSUMPTIONS)) == dict.fromkeys(ASSUMPTIONS, "assumed")
 
 
 def test_the_schema_is_a_schema() -> None:
@@ -471,11 +471,11 @@ def test_whether_to_release_is_named_as_part_of_the_choice() -> None:
     assert "of whether to release" in choice
 
 
-@pytest.mark.parametrize(("named", "status"), [((), "tested"), (KNOWN[:1], "assumed"), (KNOWN, "assumed")])
+@pytest.mark.parametrize(("named", "status"), [((), "tested"), (ASSUMPTIONS[:1], "assumed"), (ASSUMPTIONS, "assumed")])
 def test_rounding_is_charged_or_its_assumptions_are_named(named: tuple[str, ...], status: str) -> None:
     found = {one["name"]: one for one in made(dp3=receipt("dp3", 2.98, assumptions=named))["layers"]}["Floating point"]
     assert found["status"] == status
-    assert [name for name in KNOWN if name in found["sentence"]] == list(named)
+    assert [name for name in ASSUMPTIONS if name in found["sentence"]] == list(named)
 
 
 def test_noise_that_is_not_exact_is_assumed_and_not_tested() -> None:

@@ -6,7 +6,7 @@ from report_world import results, utility, world_ledger, world_metrics, world_re
 
 from palimpsest.audit.statistics import Estimate
 from palimpsest.errors import DataError
-from palimpsest.report.row import FinalTable, Fraction, Score
+from palimpsest.report.results import FinalTable, Fraction, Score
 from palimpsest.report.summary import summarise
 
 

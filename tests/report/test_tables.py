@@ -17,7 +17,7 @@ from report_world import (
 
 from palimpsest.audit.facts import PopulationFactAudit
 from palimpsest.audit.membership import MembershipAudit
-from palimpsest.report.sections import bracket, budget, facts, fidelity, membership, pipeline, utility
+from palimpsest.report.sections import budget, fidelity, membership, pipeline, utility
 
 
 def test_the_band_of_chance_is_that_of_all_orders() -> None:
@@ -40,7 +40,7 @@ def test_the_band_of_chance_is_that_of_all_orders() -> None:
 def test_wilson_bands_of_facts() -> None:
     """0 of 10: 0 to 0.278; 5 of 10: 0.237 to 0.763 (Wilson 1927; Brown, Cai and DasGupta 2001)."""
     found = [PopulationFactAudit("few", 5, 0)] * 10 + [PopulationFactAudit("many", 40, i % 2) for i in range(10)]
-    none, half = facts.carried_shares(results({"dp3": {"facts": stated(tuple(found)).to_json("dp3")}}))
+    none, half = fidelity.carried_shares(results({"dp3": {"facts": stated(tuple(found)).to_json("dp3")}}))
     assert (none["support"], none["share"], none["low"]) == (pytest.approx(5), 0, 0)
     assert none["high"] == pytest.approx(0.2775, abs=1e-4)
     assert (half["low"], half["high"]) == (pytest.approx(0.2366, abs=1e-4), pytest.approx(0.7634, abs=1e-4))
@@ -61,9 +61,9 @@ def test_a_single_charge_is_the_total() -> None:
 
 def test_a_reference_has_no_cap_and_no_place_on_the_epsilon_axis() -> None:
     summary = page_of(world_metrics(), world_receipts()).summary
-    assert [row["kind"] for row in bracket.bracket(summary) if row["variant"] == "inf"] == [
-        bracket.ATTACKED,
-        bracket.DETECTABLE,
+    assert [row["kind"] for row in utility.bracket(summary) if row["variant"] == "inf"] == [
+        utility.ATTACKED,
+        utility.DETECTABLE,
     ]
     assert [row["epsilon"] for row in utility.frontier(summary, "tfidf_lr")] == [2.98, None, None, None]
 

@@ -22,12 +22,11 @@ from palimpsest.params.schema import ReleaseSettings
 from palimpsest.records.schema import PublicSchema
 from palimpsest.records.write import Counts
 from palimpsest.report.card import render_card
+from palimpsest.report.formats import Unit
 from palimpsest.report.page import render_internal
-from palimpsest.report.release.card import Described, read_epsilons, readme
-from palimpsest.report.release.croissant import croissant
+from palimpsest.report.release.card import Described, croissant, read_epsilons, readme
 from palimpsest.report.statement import statement
 from palimpsest.report.summary import summarise
-from palimpsest.report.unit import Unit
 
 # Where a text about persons may say "record": what is attacked end to end is invented, and a record set is a format's.
 ALLOWED = ("invented records", "recordSet", "RecordSet")

@@ -20,9 +20,9 @@ from report_world import (
 )
 
 from palimpsest.report.results import Results
+from palimpsest.report.sections import fidelity as of_structure
 from palimpsest.report.sections import gallery
 from palimpsest.report.sections import generation as written
-from palimpsest.report.sections import structure as of_structure
 from palimpsest.report.sections.base import Figure
 from palimpsest_lab.sections import incontext
 

@@ -18,7 +18,7 @@ from transformers import (
     MixtralForCausalLM,
 )
 
-from palimpsest.privacy.assumptions import BATCH_BITS
+from palimpsest.privacy.planned import BATCH_BITS
 from palimpsest.privacy.rows import PrivateRow, group_by_person
 from palimpsest.records.record import Record
 from palimpsest.training import bookkeeping, dpsgd, ghost, integers
@@ -30,7 +30,7 @@ from palimpsest.training.engine import EngineError
 from palimpsest.training.ghost import Ghost, KeptGradients, WeightUse
 from palimpsest.training.integers import IntegerEngine
 from palimpsest.training.losses import lm_head_loss
-from palimpsest.training.rounding import eta
+from palimpsest.training.plan import eta
 from tests.training.lm_loss import per_example_lm_loss
 from tests.training.test_dpsgd import PLAIN, Replay, make_plan
 
@@ -355,7 +355,7 @@ def test_rows_of_one_place_are_added_to_each_other_first(monkeypatch):
 
 
 def test_an_assumption_is_named_where_bits_do_not_hold(monkeypatch):
-    from palimpsest.methods.dp_lm.fitting import list_assumptions
+    from palimpsest.methods.dp_lm.fit import list_assumptions
 
     assert list_assumptions(query()) == ()
     monkeypatch.setattr(TrainQuery, "batch_bits", lambda self: False)
@@ -363,7 +363,7 @@ def test_an_assumption_is_named_where_bits_do_not_hold(monkeypatch):
 
 
 def test_no_trial_vouches_for_the_bits_of_a_mixture_of_experts(monkeypatch):
-    from palimpsest.methods.dp_lm.fitting import engine_of, list_assumptions
+    from palimpsest.methods.dp_lm.fit import engine_of, list_assumptions
 
     monkeypatch.setattr(TrainQuery, "check", lambda self: None)
     monkeypatch.setattr(TrainQuery, "batch_bits", lambda self: True)

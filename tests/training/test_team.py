@@ -12,12 +12,11 @@ from palimpsest.errors import LedgerError
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.training import dpsgd
-from palimpsest.training.dpsgd import TrainQuery
+from palimpsest.training.dpsgd import Follower, Leader, TrainQuery
 from palimpsest.training.engine import EngineError
 from palimpsest.training.optimiser import Optimiser
 from palimpsest.training.plan import TrainingPlan
 from palimpsest.training.team import Team, join_team
-from palimpsest.training.views import Follower, Leader
 from tests.team import together
 
 pytestmark = pytest.mark.xdist_group("processes")

@@ -24,9 +24,8 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from palimpsest import validate
 from palimpsest.audit.membership import Control
-from palimpsest.audit.planted import cut, plant
 from palimpsest.audit.statistics import Estimate, Rate
-from palimpsest.audit.units import Released, Units
+from palimpsest.audit.units import Released, Units, cut, plant
 from palimpsest.errors import DataError
 from palimpsest.plain import At, Plain, PlainFile
 from palimpsest.records.segment import words

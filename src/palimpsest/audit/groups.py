@@ -1,8 +1,10 @@
-"""Groups of rows defined by public patterns: their share of the written rows, and the accuracy of classifiers on them.
+"""Groups of rows defined by public patterns, and texts that fit their labels: shares, with classifiers to judge both.
 
-Noise and clipping cost small groups most (Bagdasaryan, Poursaeed & Shmatikov 2019), and an accuracy over all rows hides
-it. The audit compares the gap between a group and all other rows: the gap of real rows and of public ones shows how
-large it was before any noise.
+A group has a share of the written rows, and classifiers an accuracy on it. Noise and clipping cost small groups most
+(Bagdasaryan, Poursaeed & Shmatikov 2019), and an accuracy over all rows hides it. The audit compares the gap between a
+group and all other rows: the gap of real rows and of public ones shows how large it was before any noise.
+
+Whether texts fit the labels that they were written for is told by a classifier that learned from real rows.
 """
 
 import re
@@ -78,3 +80,24 @@ def _accuracy(correct: np.ndarray, members: np.ndarray) -> GroupAccuracy:
 def _mean(correct: np.ndarray) -> Estimate:
     """Return the mean with Wilson's interval over rows, which is conservative for shares of seeds."""
     return Estimate(float(correct.mean()), *wilson(float(correct.sum()), len(correct)))
+
+
+@dataclass(frozen=True)
+class LabelFit(Plain):
+    """Private zone: the share of rows to which the classifier gives the rows' own label.
+
+    The classifier is not perfect, so synthetic rows can be expected to reach the share of real test rows. A share above
+    it says that rows are more typical of their label than real ones are.
+
+    Attributes:
+        synthetic: the share of a variant's rows.
+        real: the share of real test rows, none of which the classifier has read.
+    """
+
+    synthetic: Estimate
+    real: Estimate
+
+    @classmethod
+    def of(cls, agreed: np.ndarray, synthetic: int) -> "LabelFit":
+        """Compute both from the share of seeds that gave each row its own label, (rows,), synthetic rows first."""
+        return cls(_mean(agreed[:synthetic]), _mean(agreed[synthetic:]))

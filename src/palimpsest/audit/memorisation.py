@@ -20,9 +20,8 @@ from scipy.stats import hypergeom
 
 from palimpsest import validate
 from palimpsest.audit.personal import KINDS, finds_planted, personal_values
-from palimpsest.audit.planted import cut, plant
 from palimpsest.audit.statistics import Estimate, Rate
-from palimpsest.audit.units import Released, Units
+from palimpsest.audit.units import Released, Units, cut, plant
 from palimpsest.errors import DataError
 from palimpsest.plain import At, Plain, PlainFile
 from palimpsest.progress import track

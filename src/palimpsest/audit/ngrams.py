@@ -18,10 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from palimpsest import validate
-from palimpsest.audit.planted import plant
 from palimpsest.audit.runs import Places, match_lengths
 from palimpsest.audit.statistics import Bootstrap, Estimate, bootstrap_ratio, permutation_p
-from palimpsest.audit.units import Released, Units
+from palimpsest.audit.units import Released, Units, plant
 from palimpsest.plain import At, Plain, PlainFile
 from palimpsest.progress import track
 from palimpsest.records.segment import wording

@@ -1,6 +1,9 @@
 """Utility: train on synthetic rows, test on real ones.
 
 Every choice (regularisation, vocabulary) is made only on synthetic rows; the test rows are only scored.
+
+A classifier that was itself trained with DP-SGD is scored on the same rows, without synthetic text in between: the
+baseline DP-FT-Downstream of "Differentially Private Synthetic Data via Foundation Model APIs 2: Text".
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,11 +17,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import precision_recall_fscore_support
 
 from palimpsest import validate
-from palimpsest.audit.groups import GroupScores
-from palimpsest.audit.label_fit import LabelFit
+from palimpsest.audit.groups import GroupScores, LabelFit
 from palimpsest.audit.statistics import Bootstrap, Estimate, bootstrap_ratio, wilson
 from palimpsest.errors import DataError
 from palimpsest.plain import At, Plain, PlainFile
+from palimpsest.progress import track
 from palimpsest.records.segment import words
 
 _Features: TypeAlias = np.ndarray | csr_matrix
@@ -27,6 +30,7 @@ _PENALTIES = (0.1, 1.0, 10.0, 100.0)  # candidate values of C, the inverse stren
 _CALIBRATION_BINS = 15  # Guo et al. 2017
 _ITERATIONS = 500
 _VALIDATION_SHARE = 0.2  # of the synthetic rows: these choose the penalty and do not train
+_BATCH = 100  # texts
 
 
 @dataclass(frozen=True)
@@ -277,3 +281,38 @@ def fit_predict(features: _Features, targets: np.ndarray, test: _Features, label
     best = max((one.fit(features[train], targets[train]) for one in regressions), key=accuracy)
     probabilities[:, best.classes_] = best.predict_proba(test)
     return probabilities
+
+
+@dataclass(frozen=True)
+class ClassifierAudit(PlainFile):
+    """Private zone: the scores of one classifier.
+
+    Attributes:
+        epsilon: proven epsilon of the classifier and the language model charged before it together; None without noise.
+        beside: the evaluator with whose baselines it is compared; None where no evaluator predicts labels.
+    """
+
+    test_rows: int
+    epsilon: float | None
+    beside: str | None
+    scored: Scored
+
+
+def score_classifier(
+    judge: Callable[[Sequence[str]], np.ndarray], texts: Sequence[str], targets: Sequence[str], labels: Sequence[str]
+) -> Evaluation:
+    """Score a classifier on test rows.
+
+    Args:
+        judge: texts -> probabilities of the labels, (texts, labels).
+        texts, targets: the test rows and their labels.
+        labels: the labels in the order of the probabilities.
+
+    Raises:
+        DataError: there are no test rows, or one has a label that is not in `labels`.
+    """
+    truth = label_indices(targets, labels)
+    starts = range(0, len(texts), _BATCH)
+    shown = track(starts, name="classifier", total=len(starts), private=True)
+    found = np.concatenate([judge(texts[start : start + _BATCH]) for start in shown])
+    return evaluate(found[None], truth, labels)

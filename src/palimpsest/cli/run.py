@@ -114,23 +114,23 @@ def deploy(
         from flows.environment import apply_environment
 
         apply_environment(workspace)
-        from flows import team
+        from flows import serve
         from flows.ui import require_answer
     except ModuleNotFoundError:
         raise ParamsError("Prefect is not installed.", "Install the extra: pip install palimpsest[prefect].") from None
     pools = _check_pools(on or [])
-    wanted = team.Wanted(pools, tuple(targets or ()), cron, timezone, image, notify, anyway)
+    wanted = serve.Wanted(pools, tuple(targets or ()), cron, timezone, image, notify, anyway)
     asked = any((targets, on, cron, notify, anyway, image != _IMAGE))
-    _write(workspace / team.FILE, team.text(workspace, wanted), asked=asked)
+    _write(workspace / serve.TEAM_FILE, serve.team_text(workspace, wanted), asked=asked)
     if not apply:
         return
     if _SERVER not in os.environ:
         raise ParamsError(
-            f"{_SERVER} names no server, so {team.FILE} was applied nowhere.",
+            f"{_SERVER} names no server, so {serve.TEAM_FILE} was applied nowhere.",
             f"Start one with `prefect server start`, set {_SERVER} to its address with /api, and run this again.",
         )
     require_answer(os.environ[_SERVER])
-    for line in team.apply(workspace):
+    for line in serve.apply_team(workspace):
         print(line)
     print(f"Applied. Start a worker: `prefect worker start --pool palimpsest-{pools[0]}`.")
 

@@ -33,7 +33,7 @@ def show_values(
 
         return print(reference())
     from palimpsest.params.load import read_written, resolve_params
-    from palimpsest.params.shorten import knobs
+    from palimpsest.params.resolve import knobs
 
     file = read_written(workspace)
     shown = [knob for knob in knobs(file, resolve_params(file)) if every or knob.changed]

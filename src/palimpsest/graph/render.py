@@ -15,7 +15,7 @@ from palimpsest.graph.stage import FIRST, PUBLIC_FILE, PUBLIC_TEST_FILE, TEST_FI
 from palimpsest.graph.stages import STAGES
 from palimpsest.methods.choose.declaration import CHOOSE
 from palimpsest.methods.registry import METHODS
-from palimpsest.methods.shared.tools import Reads
+from palimpsest.methods.shared.method import Reads
 from palimpsest.params.file import RESOLVED
 from palimpsest.params.schema import Params
 from palimpsest.params.sources import inputs_of, reads_base, reads_named

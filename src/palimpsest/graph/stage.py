@@ -5,7 +5,7 @@ from enum import StrEnum
 from functools import partial
 from pathlib import Path
 
-from palimpsest.params.extension import model_keys
+from palimpsest.params.file import model_keys
 from palimpsest.workspace import (
     CODE,
     METRICS,

@@ -39,7 +39,7 @@ from palimpsest.graph.stage import (
     metric_files,
 )
 from palimpsest.methods.registry import CHARGED
-from palimpsest.methods.shared.tools import Reads
+from palimpsest.methods.shared.method import Reads
 from palimpsest.workspace import (
     BASE_LM,
     BASELINES,

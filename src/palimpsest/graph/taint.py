@@ -15,8 +15,7 @@ from typing import Any
 
 from palimpsest.errors import DataError
 from palimpsest.graph.expand import MADE, Repetition, expand, fill_names, params_keys
-from palimpsest.params.extension import model_keys
-from palimpsest.params.file import RESOLVED
+from palimpsest.params.file import RESOLVED, model_keys
 from palimpsest.records.vouched import EMBEDDED
 from palimpsest.workspace import FACTS, INPUTS, MANIFEST, PUBLIC_FILES, Zone
 from palimpsest.workspace import PRIVATE as SPLITS

@@ -8,8 +8,7 @@ from importlib import import_module
 
 from palimpsest import extensions
 from palimpsest.errors import ParamsError
-from palimpsest.methods.shared.method import Family, Method
-from palimpsest.methods.shared.tools import Reads
+from palimpsest.methods.shared.method import Family, Method, Reads
 
 _DECLARED = (
     ("dp_lm.declaration", "DP_LM"),

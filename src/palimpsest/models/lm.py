@@ -22,8 +22,8 @@ from transformers.utils import logging as transformers_logging
 from palimpsest.devices import device
 from palimpsest.errors import ModelError
 from palimpsest.files import atomic_path
+from palimpsest.models.attention import measure_logits, require_plain_head, states
 from palimpsest.models.descent import Kept, descend, key_of, length_batches, recent_mean, rise_and_cosine
-from palimpsest.models.logits import measure_logits, require_plain_head, states
 from palimpsest.models.settings import EmbeddedLm, PromptWarmUp, Schooling, Similar
 from palimpsest.models.sources import guard_loading
 from palimpsest.models.tokens import Specials, encode_texts, pad_right, specials, train_tokenizer

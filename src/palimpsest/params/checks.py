@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from palimpsest.audit.next_token_settings import NEXT_TOKEN
 from palimpsest.methods.dp_lm.settings import TUNED, VARIANTS, Kind
 from palimpsest.methods.registry import CHARGED, METHODS, method, stages_that_spend
-from palimpsest.models.words import BARE
-from palimpsest.params.extension import load_extensions
+from palimpsest.models.settings import BARE
+from palimpsest.params.file import load_extensions
 from palimpsest.privacy.ledger.records import milestone_problem
 from palimpsest.privacy.shown import delta_down
 from palimpsest.records.schema import LEAST_DELTA

@@ -17,9 +17,8 @@ from palimpsest.devices import AUTO, VARIABLE
 from palimpsest.errors import ParamsError
 from palimpsest.files import workspace_of
 from palimpsest.params.file import FILE, RESOLVED, File
-from palimpsest.params.resolve import Parts, resolve, to_file_key
+from palimpsest.params.resolve import Parts, resolve, shorten, to_file_key, to_plain
 from palimpsest.params.schema import Dataset, Params
-from palimpsest.params.shorten import shorten, to_plain
 from palimpsest.params.text import WIDTH, flow, to_yaml
 from palimpsest.privacy.ledger.database import sqlite_path
 from palimpsest.shards import DASK, PROCESSES, RUNNER

@@ -10,24 +10,21 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Discriminator, Field, SerializeAsAny, Tag, ValidationInfo, field_validator, model_validator
 
 from palimpsest.audit.next_token_settings import NEXT_TOKEN, NextToken
-from palimpsest.defaults import TEXT, by_labels, by_model
 from palimpsest.devices import AUTO, NAMES
 from palimpsest.methods.dp_lm.settings import VARIANTS, DiscriminatorTrain, DpLmGenerate, DpLmTrain
 from palimpsest.methods.evolve.authors import Author
 from palimpsest.methods.registry import METHODS, method
 from palimpsest.methods.shared.settings import Ends, Filters, UnjudgedFilters, WritesIn
-from palimpsest.models.decoder.settings import DecoderSettings
-from palimpsest.models.settings import EmbeddedLm, Precision, PromptWarmUp, Similar
-from palimpsest.models.words import BARE, Named, Words
+from palimpsest.models.settings import BARE, DecoderSettings, EmbeddedLm, Named, Precision, PromptWarmUp, Similar, Words
 from palimpsest.params.checks import problems
-from palimpsest.params.extension import RUN, extended, load_extensions, with_keys
+from palimpsest.params.file import RUN, extended, load_extensions, with_keys
 from palimpsest.params.preset import presets
 from palimpsest.records import schema
 from palimpsest.records.fields import domains_of
 from palimpsest.records.schema import PublicSchema, default_delta
 from palimpsest.records.structured import WHOLE_ROW
 from palimpsest.records.vouched import EMBEDDED
-from palimpsest.settings import Follows, Settings, Stated
+from palimpsest.settings import TEXT, Follows, Settings, Stated, by_labels, by_model
 from palimpsest.workspace import BASE_LM, PUBLIC_LM, PUBLIC_ONLY, REAL, UNTOUCHED, WRITTEN
 
 LEAST_UNITS = 20  # records or persons: with fewer no audit can be made

@@ -6,11 +6,10 @@ from typing import Any
 
 from palimpsest.audit.next_token_settings import NEXT_TOKEN
 from palimpsest.methods.registry import METHODS, method
-from palimpsest.methods.shared.method import Family
-from palimpsest.methods.shared.tools import Reads
+from palimpsest.methods.shared.method import Family, Reads
 from palimpsest.models.chat.settings import Endpoint, LocalChatSettings
-from palimpsest.models.words import BARE
-from palimpsest.params.extension import load_extensions
+from palimpsest.models.settings import BARE
+from palimpsest.params.file import load_extensions
 from palimpsest.params.schema import Params
 from palimpsest.params.written import name_writer
 from palimpsest.records.vouched import EMBEDDED, PublicSource

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from transformers import PreTrainedTokenizerBase
 
 from palimpsest.errors import ModelError, ParamsError
-from palimpsest.models.prompts import Frame, frames, heads_of, require_slots
-from palimpsest.models.tokens import encode_texts
+from palimpsest.models.tokens import Frame, encode_texts, frames, heads_of, require_slots
 
 
 @dataclass(frozen=True)

@@ -299,10 +299,10 @@ def rdp(event: dpa.DpEvent, orders: tuple[float, ...] = ORDERS) -> np.ndarray:
     never falls as the order grows, so that is an upper bound.
     """
     wanted = tuple(sorted({*orders, *ORDERS}))
-    return rdp_at(event, wanted)[[wanted.index(order) for order in orders]]
+    return _rdp_at(event, wanted)[[wanted.index(order) for order in orders]]
 
 
-def rdp_at(event: dpa.DpEvent, orders: tuple[float, ...]) -> np.ndarray:
+def _rdp_at(event: dpa.DpEvent, orders: tuple[float, ...]) -> np.ndarray:
     """The same at these orders alone, ascending, of which the last may be infinite."""
     parts = [(json.dumps(events.to_json(leaf)), count) for leaf, count in leaves(event)]
     values = sum((count * _leaf_rdp(body, orders) for body, count in parts), np.zeros(len(orders)))
@@ -414,7 +414,7 @@ def _bound(event: dpa.DpEvent, at_delta: float) -> float:
     """An epsilon that holds, by Renyi divergences at a few orders that are quick to compute."""
     from dp_accounting.rdp import compute_epsilon
 
-    return float(compute_epsilon(_FEW_ORDERS, rdp_at(event, _FEW_ORDERS), at_delta)[0])
+    return float(compute_epsilon(_FEW_ORDERS, _rdp_at(event, _FEW_ORDERS), at_delta)[0])
 
 
 def gdp_delta(mu: float, at_epsilon: float) -> float:

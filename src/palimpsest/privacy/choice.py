@@ -9,7 +9,7 @@ from dp_accounting.dp_event import DpEvent, NonPrivateDpEvent
 
 from palimpsest import validate
 from palimpsest.privacy.events import BoundedRangeDpEvent, gumbel_scale
-from palimpsest.privacy.mechanisms import gumbel_top_k
+from palimpsest.privacy.queries import gumbel_top_k
 from palimpsest.privacy.query import Stored, bounds_persons, register_query
 from palimpsest.privacy.rows import PrivateRow, select_one_each
 

@@ -15,7 +15,7 @@ from dp_accounting.dp_event import DpEvent, NonPrivateDpEvent, ZCDpEvent
 from palimpsest import validate
 from palimpsest.privacy.events import gumbel_scale
 from palimpsest.privacy.means import Encode, embed_texts, encode_ahead
-from palimpsest.privacy.mechanisms import gumbel_top_k
+from palimpsest.privacy.queries import gumbel_top_k
 from palimpsest.privacy.query import Stored, bounds_persons, mark_of, register_query
 from palimpsest.privacy.rows import PrivateRow, select_one_each
 

@@ -12,7 +12,7 @@ from dp_accounting.dp_event import DpEvent, NonPrivateDpEvent, ZCDpEvent
 
 from palimpsest import validate
 from palimpsest.privacy.events import gumbel_rho
-from palimpsest.privacy.mechanisms import gumbel_top_k
+from palimpsest.privacy.queries import gumbel_top_k
 
 _SCALES = 2.0**-20, 2.0**40  # in between rho is finite and the bottom fits into 64 bits
 _ROUNDED_OFF = 2.0**-40  # more, relative, than a logarithm and two products lose

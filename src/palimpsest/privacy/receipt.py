@@ -17,12 +17,11 @@ from pydantic import AfterValidator, ConfigDict, Field, PlainSerializer, PlainVa
 
 from palimpsest.errors import LedgerError
 from palimpsest.files import read_json
-from palimpsest.privacy import accounting, assumptions, events, fourier
+from palimpsest.privacy import accounting, events, fourier, planned
 from palimpsest.privacy.accounting import NAMES
 from palimpsest.privacy.ledger.records import PURPOSES, STATES, UNITS, Asset, Charge
 from palimpsest.privacy.ledger.rules import compose_charges
-from palimpsest.privacy.planned import ADJACENCY
-from palimpsest.privacy.versions import find_withdrawn
+from palimpsest.privacy.planned import ADJACENCY, find_withdrawn
 from palimpsest.workspace import INTERNAL, Zone
 
 GROUPS = (1, 2, 5, 10)  # units of privacy: records of one person, or persons where the person is the unit
@@ -49,7 +48,7 @@ def _require_that(holds: Callable[[Any], bool]) -> AfterValidator:
 
 
 def _are_known(named: Sequence[str]) -> bool:
-    return named == tuple(name for name in sorted(assumptions.KNOWN) if name in named)
+    return named == tuple(name for name in sorted(planned.ASSUMPTIONS) if name in named)
 
 
 def _is_simple(plan: Mapping[str, Any]) -> bool:
@@ -84,7 +83,7 @@ class QueryLine(_Strict):
         event: what it may have cost at most.
         own_delta: a delta that the event does not carry.
         partition: (scheme, cell) of a disjoint part of the data set; None for all of it.
-        versions: of the query and the tools it used; see `privacy.versions`.
+        versions: of the query and the tools it used; see `privacy.planned`.
         charge: its id in the ledger.
     """
 
@@ -149,7 +148,7 @@ class Receipt(_Strict):
         seconds: how long the run took; None in a receipt that was published.
         plan: public numbers of the plan; None where none were noted.
         weights: digest of the model's weights; None where the receipt is not a model's.
-        assumptions: the assumptions made about the machine, ids of `privacy.assumptions`, sorted.
+        assumptions: the assumptions made about the machine, ids of `privacy.planned`, sorted.
     """
 
     variant: Word

@@ -14,7 +14,7 @@ class PrivateRow:
     """One private record, as a registered query's `run` sees it. `repr` shows no content.
 
     Attributes:
-        person: the keyed id of the person behind it (`records.split.person_id`); None where the record is the unit.
+        person: the keyed id of its person (`records.preprocess.person_id`); None where the record is the unit.
         fields: the cells of its fields (`records.fields.encode_cells`); empty where the data set has none.
     """
 

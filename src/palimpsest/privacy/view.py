@@ -10,8 +10,8 @@ from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Charge, Reservation
 from palimpsest.privacy.query import Query, is_for_persons, is_prepared, is_registered, is_stepped, subject_digest
 from palimpsest.privacy.rows import PrivateRow
-from palimpsest.records.packed import Packed
 from palimpsest.records.schema import PublicSchema
+from palimpsest.records.write import Packed
 
 
 class PrivateView:

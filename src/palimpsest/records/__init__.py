@@ -7,12 +7,11 @@
 * `fields`: fields beside a text: categories, numbers and dates, each read into one of a public list of cells
 * `formats`: reading the wanted cells of a CSV, TSV, JSONL, JSON or Parquet file, row by row, plain or gzipped
 * `keyed`: digests that depend on one record and a secret key, and on nothing else in the data set
-* `packed`: sequences of rows that hold no row objects: each object is made when it is looked at
 * `personal`: detection of numbers and addresses that reach, charge or name one person, in texts of any script
 * `phrases`: phrases: single words and pairs of neighbours that a text has, and how common they are in public texts
 * `picked`: a few rows of many, for a reader
-* `preprocess`: preprocessing of raw private rows to training, holdout and test rows, with a report for the private
-  zone
+* `preprocess`: preprocessing of raw private rows to training, holdout and test rows, each unit's part drawn by a keyed
+  hash of it
 * `private`: rows of the private zone
 * `read`: reading private (or public) rows from CSV, TSV, JSONL, JSON and Parquet, or finding every fault of a file
 * `record`: the record that leaves a generator, and public rows: text with a label or none
@@ -20,11 +19,10 @@
 * `segment`: segments texts of any script into words, the one way for filters, near-duplicates, n-grams, attacks and
   TF-IDF
 * `sources`: copying a table from where it lies: an address that fsspec knows, a query of a database, a sheet of Excel
-* `split`: training, holdout and test rows: each unit's part is drawn from a keyed hash of only that unit
 * `statements`: finding and rewriting statements: sentences with a value of each public attribute, such as a product
   and its trouble
 * `structured`: records that are JSON objects: the canonical text of each, and which texts are JSON
 * `vouched`: public sources count as public on their owner's word; what a workspace holds or made of private rows
   never does
-* `write`: writing and reading the Parquet splits, and writing synthetic rows for their user
+* `write`: writing and reading the Parquet splits, packed rows, and writing synthetic rows for their user
 """

@@ -110,7 +110,7 @@ class Numbers:
 
 
 @dataclass(frozen=True)
-class Dates:
+class _Dates:
     """A day between public bounds, in cells of a day, week, month or year; one beyond a bound counts as the bound.
 
     Attributes:
@@ -153,7 +153,7 @@ class Dates:
         return {"month": written[:7], "year": written[:4]}.get(self.unit, written)
 
 
-Domain: TypeAlias = Categories | Numbers | Dates
+Domain: TypeAlias = Categories | Numbers | _Dates
 
 
 def parse_domain(name: str, declared: Declared) -> Domain:
@@ -267,14 +267,14 @@ def _numbers(name: str, low: str, high: str, step: str) -> Numbers:
     return found
 
 
-def _dates(name: str, first: str, last: str, unit: str) -> Dates:
+def _dates(name: str, first: str, last: str, unit: str) -> _Dates:
     bounds = _first_day(first), _last_day(last)
     if bounds[0] is None or bounds[1] is None or bounds[0] > bounds[1]:
         raise ValueError(f"field {name!r} needs bounds as 2024, 2024-01 or 2024-01-31, the earlier one first")
     starts = tuple(_starts(bounds[0], bounds[1], unit))
     if len(starts) > MOST_CELLS:
         raise ValueError(f"field {name!r} has more than {MOST_CELLS} cells; take months or years")
-    return Dates(starts, bounds[1], unit)
+    return _Dates(starts, bounds[1], unit)
 
 
 def _starts(day: date, last: date, unit: str) -> Iterator[date]:

@@ -100,10 +100,10 @@ def _sign(character: str) -> str | None:
 _SIGNS = _Signs({ord(sign): "-" for sign in "−⁃ー"} | {ord(sign): "." for sign in "·・•"})
 
 
-def normalise_numbers(text: str) -> str:
+def _normalise_numbers(text: str) -> str:
     """Write the numbers of a text in ASCII: digits of any script, hyphens, dots and spaces of one kind, lower case.
 
-    >>> normalise_numbers("Tel．：０９０ー１２３４ー٥٦٧٨")
+    >>> _normalise_numbers("Tel．：０９０ー１２３４ー٥٦٧٨")
     'tel.:090-1234-5678'
     """
     folded = normalise(text)
@@ -149,21 +149,21 @@ class Grouped:
     def day(self) -> bool:
         """Whether it begins like a date: day, month and year in any order, month and year, or a year and a month."""
         first, second, third = (*self.groups, "", "")[:3]
-        if len(first) <= 2 and is_year(second):
+        if len(first) <= 2 and _is_year(second):
             return self.sizes != (2, 4, 4) or self.joints[0] in "./"  # a telephone number of Tokyo or Taipei
         if len(second) > 2:
             return False
-        return (len(first) <= 2 and is_year(third)) or (is_year(first) and len(third) <= 2)
+        return (len(first) <= 2 and _is_year(third)) or (_is_year(first) and len(third) <= 2)
 
     @property
     def ordinary(self) -> bool:
         """Whether it is a number of ordinary sentences: years, a date in one piece, a machine's address (IPv4)."""
         if self.kinds == {"."} and len(self.groups) == 4 and all(int(group) < 256 for group in self.groups):
             return True
-        return all(map(is_year, self.groups)) or _DAY.match(self.groups[0]) is not None
+        return all(map(_is_year, self.groups)) or _DAY.match(self.groups[0]) is not None
 
 
-def is_year(group: str) -> bool:
+def _is_year(group: str) -> bool:
     """Return whether a group of digits could be a year from 1800 to 2199."""
     return len(group) == 4 and group[:2] in ("18", "19", "20", "21")
 
@@ -172,8 +172,8 @@ def _kind(joint: str) -> str:
     return joint.strip() or " "
 
 
-def find_grouped(text: str) -> Iterator[Grouped]:
-    """Yield every number of 8 to 19 digits that could be read in a `normalise_numbers` text, in two groups or more.
+def _find_grouped(text: str) -> Iterator[Grouped]:
+    """Yield every number of 8 to 19 digits that could be read in a `_normalise_numbers` text, in two groups or more.
 
     A number ends where another joint begins: "2019 03-1234-5678" has one in the middle of a run of digits, and
     "1998 2019 03 1234" has none, for nothing tells where it would begin. A hyphen or a dot never ends one.
@@ -222,7 +222,7 @@ _LETTERED = tuple(
 )
 
 
-def has_account(text: str) -> bool:
+def _has_account(text: str) -> bool:
     """Return whether a plain text has a valid IBAN (check digits): of its country's length, or to its last digit."""
     if any(mod97(_strip_joints(match[0])) for match in _ACCOUNT_OF_DIGITS.finditer(text)):
         return True
@@ -237,7 +237,7 @@ def _length(country: str) -> int:
     return 4 + sum(map(int, re.findall(r"\d+", known["bban"]))) if known else 0
 
 
-def remove_accounts(text: str) -> str:
+def _remove_accounts(text: str) -> str:
     """Remove what is grouped like an IBAN from a plain text: its groups of four digits are numbers of nothing else."""
     return _ACCOUNT_IN_FOURS.sub("", text)
 
@@ -247,12 +247,12 @@ def mod97(number: str) -> bool:
     return mod_97_10.is_valid(number[4:] + number[:4])
 
 
-def is_card(number: Grouped) -> bool:
+def _is_card(number: Grouped) -> bool:
     """Return whether a number is that of a payment card, in its groups (Luhn check)."""
     return number.sizes in _CARDS and _ISSUER.match(number.digits) is not None and luhn.is_valid(number.digits)
 
 
-def is_identity(number: Grouped) -> bool:
+def _is_identity(number: Grouped) -> bool:
     """Return whether a number in groups is a person's number, of a state or its insurance."""
     names = (*_GROUPS.get(number.sizes, ()), *_DIGITS.get(len(number.digits), ()))
     return (
@@ -269,7 +269,7 @@ def _passes_any_rule(names: Iterable[str], number: str) -> bool:
     return any(_rule(name)(number) for name in names)
 
 
-def has_lettered_number(text: str) -> bool:
+def _has_lettered_number(text: str) -> bool:
     """Return whether a plain text has a person's number with letters in it."""
     return _ANY_LETTERED.search(text) is not None and any(
         _rule(name)(re.sub(r"[ .]", "", match[0])) for name, pattern in _LETTERED for match in pattern.finditer(text)
@@ -307,7 +307,7 @@ order number, so it is found where its region is named: "DK", "HK", "NO", "SG".
 """
 
 
-def has_dialled_number(text: str) -> bool:
+def _has_dialled_number(text: str) -> bool:
     """Return whether a plain text has an international number with its +."""
     return any(_is_international(re.sub(r"\D", "", match[1])) for match in _DIALLED.finditer(text))
 
@@ -320,7 +320,7 @@ def _is_international(digits: str) -> bool:
     return False
 
 
-def is_telephone(number: Grouped, regions: Sequence[str]) -> bool:
+def _is_telephone(number: Grouped, regions: Sequence[str]) -> bool:
     """Return whether a number in groups is a telephone number: with 00, a leading 0, or the groups of its region."""
     if _has_country_code(number):
         return True
@@ -356,7 +356,7 @@ def _is_north_american(number: Grouped) -> bool:
 
 def _is_national(number: Grouped, regions: Sequence[str]) -> bool:
     """Return whether it is of a region's plan, grouped as there; no amount in round groups, no order of a year."""
-    if number.ordinary or is_year(number.groups[0]) or all(group[-1] == "0" for group in number.groups):
+    if number.ordinary or _is_year(number.groups[0]) or all(group[-1] == "0" for group in number.groups):
         return False
     written, digits = " ".join(number.groups), number.digits
     return any(
@@ -414,14 +414,14 @@ def looks_personal(text: str, regions: Sequence[str] = REGIONS) -> bool:
     >>> [looks_personal(text) for text in ("電話は090-1234-5678です", "0532 123 45 67'yi ara", "Since 1998-2001")]
     [True, True, False]
     """
-    read = normalise_numbers(text)
+    read = _normalise_numbers(text)
     if "@" in read and _ADDRESS.search(read):
         return True
     return _ENOUGH_DIGITS.search(read) is not None and _has_number(read, regions)
 
 
 def _has_number(text: str, regions: Sequence[str]) -> bool:
-    if _LONG.search(text) or has_dialled_number(text) or has_lettered_number(text) or has_account(text):
+    if _LONG.search(text) or _has_dialled_number(text) or _has_lettered_number(text) or _has_account(text):
         return True
-    numbers = find_grouped(remove_accounts(text))
-    return any(is_card(number) or is_identity(number) or is_telephone(number, regions) for number in numbers)
+    numbers = _find_grouped(_remove_accounts(text))
+    return any(_is_card(number) or _is_identity(number) or _is_telephone(number, regions) for number in numbers)

@@ -29,8 +29,8 @@ class SplitRow:
     Attributes:
         guess: True where the unit (the record, or the person behind it) is in the audit subset and an attack may guess
             about it.
-        person: the person's keyed id, 64 hexadecimal digits (`records.split.person_id`); None where the unit of privacy
-            is one record.
+        person: the person's keyed id, 64 hexadecimal digits (`records.preprocess.person_id`); None where the unit of
+            privacy is one record.
         fields: the cells of its fields (`records.fields.encode_cells`); empty where the data set has none.
     """
 

@@ -16,9 +16,9 @@ from palimpsest.records.faults import FLATTEN, NOTES, Bad, Kind, Place, RecordEr
 from palimpsest.records.fields import Declared, Domain, domains_of, encode_cells
 from palimpsest.records.formats import Wanted, cells
 from palimpsest.records.keyed import BEGINNING, likeness
-from palimpsest.records.packed import Packed
 from palimpsest.records.private import RawRow
 from palimpsest.records.structured import WHOLE_ROW, canonical_text, plain_text
+from palimpsest.records.write import Packed
 
 
 @dataclass(frozen=True)

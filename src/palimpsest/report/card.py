@@ -12,14 +12,12 @@ from palimpsest.errors import DataError
 from palimpsest.privacy.ledger.summary import LedgerSummary
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.records.record import Record
-from palimpsest.report.claims import public_claims
-from palimpsest.report.formats import at_most
-from palimpsest.report.page import render_page
-from palimpsest.report.sections import budget, pipeline, promise, utility
+from palimpsest.report.formats import Unit, at_most
+from palimpsest.report.page import public_claims, render_page
+from palimpsest.report.sections import budget, pipeline, utility
 from palimpsest.report.statement import PRIVATE
 from palimpsest.report.summary import public_conclusions
 from palimpsest.report.tradeoff import read_tradeoff
-from palimpsest.report.unit import Unit
 from palimpsest.workspace import PUBLISHABLE
 
 _HOLDS, _FAILS = "holds", "fails"
@@ -74,7 +72,7 @@ def render_card(
     unit = Unit.from_statement(statement)
     curves = {release["variant"]: read_tradeoff(receipts[release["variant"]]) for release in releases}
     drawn = [
-        *promise.figures(releases, curves, unit),
+        *budget.limit_figures(releases, curves, unit),
         *(utility.public_figures(scores, releases) if scores else ()),
         budget.figure(ledger),
         pipeline.figure(stages),

@@ -2,6 +2,10 @@
 
 Its sections follow Ponomareva et al. 2023, "How to DP-fy ML", 5.3.3. The shape is fixed by
 privacy-statement.schema.json, which ships beside this module.
+
+It also states which methods' code was examined by the end-to-end audits that come with palimpsest. An audit examines
+code and no data, so none is made for a workspace: `make twins` measures them once a version. A result holds for the
+declared versions (`privacy.versions`) of the queries that it ran, and for no others.
 """
 
 import json
@@ -13,17 +17,15 @@ from typing import Any
 
 from palimpsest.privacy import accounting
 from palimpsest.privacy.accounting import NAMES
-from palimpsest.privacy.assumptions import KNOWN
 from palimpsest.privacy.events import compose_terms
 from palimpsest.privacy.fourier import Bracket
 from palimpsest.privacy.ledger.summary import ChargeLine, LedgerSummary
 from palimpsest.privacy.ledger.total import Total
+from palimpsest.privacy.planned import ASSUMPTIONS
 from palimpsest.privacy.receipt import GROUPS, QueryLine, Receipt
-from palimpsest.report.end_to_end import end_to_end_verdicts
-from palimpsest.report.formats import at_most
+from palimpsest.report.formats import Unit, at_least, at_most, number
 from palimpsest.report.tradeoff import TradeOff, read_tradeoff
-from palimpsest.report.unit import Unit
-from palimpsest.twins.shipped import read_shipped
+from palimpsest.twins.shipped import Results, read_shipped
 from palimpsest.workspace import Zone
 
 STATEMENT_VERSION = 9
@@ -56,6 +58,8 @@ SWEPT = (
 SETTING = "Central: a trusted curator holds the rows; the protection is on what leaves."
 OUTPUT = "Synthetic rows; everything else that reads private rows stays in the private zone."
 _CHOSEN = "The rows of {} were chosen among several variants: its epsilon counts all of them and the choice."
+_NOT_EXAMINED = "not examined"
+_JUDGE = "discriminator"  # its charges are on the receipts of the models that it supports
 
 
 def schema() -> dict[str, Any]:
@@ -285,7 +289,9 @@ def assumptions(released: Sequence[Receipt], unit: Unit, units: int, verified: b
     `units` is the declared number of units, `verified` whether the ledger's chain of hashes holds.
     """
     named = {name for receipt in released for name in receipt.assumptions}
-    shipped = [item for item in _read_shipped("assumptions.json") if item["id"] not in KNOWN or item["id"] in named]
+    shipped = [
+        item for item in _read_shipped("assumptions.json") if item["id"] not in ASSUMPTIONS or item["id"] in named
+    ]
     tested = [_state_assumption(item, unit) for item in shipped]
     small = all(receipt.delta < 1 / units for receipt in released)
     fresh = not any(receipt.noise_fixed for receipt in released)
@@ -302,7 +308,7 @@ def assumptions(released: Sequence[Receipt], unit: Unit, units: int, verified: b
 def _state_assumption(item: Mapping[str, Any], unit: Unit) -> dict[str, Any]:
     """State one of the shipped assumptions in the words of the unit and with the unit's test."""
     test = item.get("of_persons", item["test"]) if unit.persons else item["test"]
-    holds = "assumed" if item["id"] in KNOWN else "yes" if test else "untested"
+    holds = "assumed" if item["id"] in ASSUMPTIONS else "yes" if test else "untested"
     return {"id": item["id"], "sentence": unit.fill_sentence(item["sentence"]), "test": test, "holds": holds}
 
 
@@ -374,3 +380,46 @@ def read_total(statement: Mapping[str, Any]) -> Total:
 
 def _read_shipped(name: str) -> Any:
     return json.loads(resources.files("palimpsest.report").joinpath(name).read_text(encoding="utf-8"))
+
+
+def end_to_end_verdicts(released: Sequence[Receipt], audits: Results) -> list[dict[str, str]]:
+    """Return, for each method that made released rows: method, verdict, and what that means; `audits` are by method.
+
+    A method is said to be not examined if it has no audit, or if its rows were charged for other versions than those
+    that its audit ran.
+    """
+    return [
+        _verdict_of(method, asked, audits.get(method)) for method, asked in sorted(_charged_versions(released).items())
+    ]
+
+
+def _charged_versions(released: Sequence[Receipt]) -> dict[str, set[tuple[str, int]]]:
+    """Return method -> the versions that its rows were charged for."""
+    found: dict[str, set[tuple[str, int]]] = {}
+    for receipt in released:
+        versions = {one for query in receipt.queries for one in query.versions.items()}
+        judged = {_JUDGE} & {part for part, _ in versions}
+        for method in (receipt.method, *judged):
+            found.setdefault(method, set()).update(versions)
+    return found
+
+
+def _verdict_of(method: str, asked: set[tuple[str, int]], audit: Mapping[str, Any] | None) -> dict[str, str]:
+    if audit is None:
+        words = f"The code of method {method} was not examined end to end: no audit of it comes with palimpsest."
+        return {"method": method, "verdict": _NOT_EXAMINED, "sentence": words}
+    caught, tried = sum(twin["caught"] for twin in audit["twins"]), len(audit["twins"])
+    words = (
+        f"The code of method {method} in palimpsest {audit['palimpsest']} was attacked on {audit['canaries']} invented "
+        f"records, claiming ε = {number(audit['claim'])}: {audit['verdict']}. The attack shows ε ≥ "
+        f"{at_least(audit['epsilon_lower'], 2)} and could have shown {at_least(audit['eps_max'], 2)}; it caught "
+        f"{caught} of {tried} versions that were broken on purpose."
+    )
+    ran = audit["versions"]
+    other = sorted(f"{part} {own}" for part, own in asked if ran.get(part, own) != own)
+    if other:
+        words += f" These rows were charged for other versions, which it did not run: {', '.join(other)}."
+    refuted = audit["verdict"] == "refuted"
+    return {
+        "method": method, "verdict": _NOT_EXAMINED if other and not refuted else audit["verdict"], "sentence": words,
+    }  # fmt: skip

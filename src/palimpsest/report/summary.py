@@ -11,9 +11,18 @@ from palimpsest.errors import DataError
 from palimpsest.privacy.ledger.summary import LedgerSummary
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.report.formats import at_least, percent
-from palimpsest.report.results import Metric, Results
-from palimpsest.report.row import BASELINES, EVALUATORS, ROLES, Row, Summary, is_attack, overall_verdict
-from palimpsest.report.sections import METRICS, facts, membership, ngrams, utility
+from palimpsest.report.results import (
+    BASELINES,
+    EVALUATORS,
+    ROLES,
+    Metric,
+    Results,
+    Row,
+    Summary,
+    is_attack,
+    overall_verdict,
+)
+from palimpsest.report.sections import METRICS, fidelity, membership, memorisation, utility
 from palimpsest.report.sections.base import Claim, digest
 from palimpsest.workspace import PUBLIC_ONLY
 
@@ -79,7 +88,7 @@ def _row(variant: str, results: Results, receipts: Mapping[str, Receipt]) -> Row
     receipt, scored = receipts.get(variant), results.get(utility.UTILITY, variant)
     attacked = membership.strongest(results, variant)
     unsettled = reasons(results, variant)
-    carried, individual, canaries = facts.shares(results, variant)
+    carried, individual, canaries = fidelity.shares(results, variant)
     return Row(
         variant=variant,
         role=_role(variant, receipts),
@@ -90,7 +99,7 @@ def _row(variant: str, results: Results, receipts: Mapping[str, Receipt]) -> Row
         token_epsilon=(receipt.plan or {}).get("token_epsilon") if receipt else None,
         scores=utility.scores(results, variant),
         audits=attacked,
-        ngram_excess=ngrams.excess_of(results, variant),
+        ngram_excess=memorisation.excess_of(results, variant),
         facts_carried=carried,
         individual_leaked=individual,
         canaries_leaked=canaries,

@@ -1,4 +1,7 @@
-"""DP-SGD: Poisson batches, per-example clipping, noise once per logical batch, a public divisor, Adam."""
+"""DP-SGD: Poisson batches, per-example clipping, noise once per logical batch, a public divisor, Adam.
+
+Where several processes train, one asks the ledger's view for private rows; the others do their share and listen.
+"""
 
 import copy
 import math
@@ -16,8 +19,9 @@ from torch import nn
 
 from palimpsest import validate
 from palimpsest.devices import FULL, HALF, dtype_of
+from palimpsest.errors import LedgerError
 from palimpsest.privacy.entropy import NoiseSource, device_noise
-from palimpsest.privacy.query import Meter, bounds_persons, register_query
+from palimpsest.privacy.query import Meter, Query, View, bounds_persons, is_registered, register_query
 from palimpsest.privacy.rows import PrivateRow, group_by_person
 from palimpsest.progress import track
 from palimpsest.records.record import Probe, Record
@@ -406,3 +410,36 @@ def _copy_trained(original: nn.Module, trained: nn.Module) -> nn.Module:
 def _private_rows(records: Sequence[Record | Probe]) -> list[PrivateRow]:
     """Return public records as the rows that `encode` reads."""
     return [PrivateRow(one.text, one.label, fields=one.fields if isinstance(one, Probe) else "") for one in records]
+
+
+class Leader:
+    """A metered view whose answers go to every process of a team."""
+
+    def __init__(self, view: View, team: Team) -> None:
+        self._view, self._team = view, team
+
+    def ask(self, query: Query) -> Any:
+        """See `PrivateView.ask`. A training's answer is not sent: every process has computed it."""
+        answer = self._view.ask(query)
+        return answer if isinstance(query, TrainQuery) else self._team.share(answer)
+
+
+class Follower:
+    """The view of a process that another one leads: it has the rows for its share of a training, and no ledger.
+
+    Guarantee: what it returns is what the leader's metered view answered. It draws no noise and spends nothing; without
+    a leader that trains, it waits.
+    """
+
+    def __init__(self, rows: Sequence[PrivateRow], team: Team) -> None:
+        self.__rows, self.__team = tuple(rows), team
+
+    def ask(self, query: Query) -> Any:
+        """Return the leader's answer.
+
+        Raises:
+            LedgerError: if the query is not registered.
+        """
+        if not is_registered(query):
+            raise LedgerError(f"{type(query).__name__} is not a registered query.", "Ask only what the leader asks.")
+        return query.follow(self.__rows) if isinstance(query, TrainQuery) else self.__team.share(None)

@@ -9,7 +9,7 @@ output gradient (Ding et al. 2024).
 
 Records may be bfloat16. They are widened before anything is computed from them, so that norms and sums come from the
 same numbers. Norms are rounded as float32 and carry a proved allowance for it, so that they are never too small. Sums
-are computed in float64, in which a product of two float32 is exact: see `rounding` for what is left.
+are computed in float64, in which a product of two float32 is exact: see `plan` for what is left.
 """
 
 import itertools

@@ -23,7 +23,7 @@ decides that alone. So is one whose gradient is not finite, or too large for flo
 C is below 2^31 of s for a weight of up to 2^32 numbers, so sums stay below 2^53 of s in a batch of fewer than 2^22
 units. What is still assumed: that the bits of a contribution are its unit's own. It is tried on public records, the
 whole numbers included (`TrainQuery.batch_bits`), because rounding makes a difference in a last bit larger, up to 10^-3
-of C where float64 sums move by 10^-6. Where it fails, float64 sums serve (`bookkeeping`, `rounding`), and so they do
+of C where float64 sums move by 10^-6. Where it fails, float64 sums serve (`bookkeeping`, `plan`), and so they do
 where the sums of public records are far from their gradients (`check.check_sums`).
 """
 

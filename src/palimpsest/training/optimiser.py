@@ -11,7 +11,7 @@ from torch import nn
 from palimpsest import validate
 
 
-def use_full_rate(_which: int, _name: str) -> float:
+def _use_full_rate(_which: int, _name: str) -> float:
     """Use one learning rate for every loss and weight."""
     return 1.0
 
@@ -36,7 +36,7 @@ class Optimiser:
     weight_decay: float
     warmup_share: float = 0.0
     noise_correction: bool = False
-    share: Callable[[int, str], float] = use_full_rate
+    share: Callable[[int, str], float] = _use_full_rate
 
     def __post_init__(self) -> None:
         validate.require_positive(learning_rate=self.learning_rate, eps=self.eps)

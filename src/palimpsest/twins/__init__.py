@@ -1,8 +1,8 @@
 """Tier 4 of the tests of the privacy code: each method end to end on invented rows, and twins with a planted fault.
 
-* `attacks`: canaries, invented texts with a fair coin each, and black-box attacks that score them by a run's output
+* `attacks`: canaries, invented texts with a fair coin each, black-box attacks that score them, and models made for a
+  run
 * `faults`: planted faults: test equipment that breaks the privacy code for the length of one run on invented rows
-* `models`: models made for a run: an encoder that sees only a text's words, and a language model that learned nothing
 * `result`: the result of an end-to-end audit of one method, and its verdict
 * `scenes`: for each method: invented data, the stages that run on them, and a black-box attack on their output
 * `settings`: the smallest settings of each method that run its whole code: sections of an invented workspace's

@@ -1,4 +1,8 @@
-"""Canaries, invented texts with a fair coin each, and black-box attacks that score them by a run's output."""
+"""Canaries, black-box attacks that score them by a run's output, and the models made for such a run.
+
+Canaries are invented texts with a fair coin each. The models are an encoder that sees only a text's words, and a
+language model that learned nothing.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,16 +12,21 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel, PreTrainedTokenizerBase
 
+from palimpsest.files import write_json
 from palimpsest.methods.dp_lm.likelihood import encoder_probabilities, record_losses
 from palimpsest.methods.dp_lm.model import DpLmArtifact, new_model
 from palimpsest.methods.phrases.declaration import PhrasesPrompt
 from palimpsest.models.activations import Activations
 from palimpsest.models.encoder import Encoder
-from palimpsest.models.lm import load_lm
-from palimpsest.models.prompts import frame_of
-from palimpsest.models.tokens import encode_texts, pad_right, specials
+from palimpsest.models.lm import load_lm, save_lm
+from palimpsest.models.tokens import END, PAD, SEPARATOR, encode_texts, frame_of, pad_right, specials, with_specials
 from palimpsest.prediction.prompts import prompter
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.means import unit_rows
@@ -29,6 +38,8 @@ from palimpsest.twins.settings import LABEL, PROMPT, TEXT
 _HEADS, _TAILS = ("ba", "do", "fe", "gi", "ku", "lo", "ma", "ni", "po", "ra", "se", "tu"), ("lan", "mer", "sok", "tiv")
 _BATCH = 512
 _LONGEST = 8  # words of a row or a canary
+_WIDTH, _CONTEXT = 16, 24  # of the language model: states, and tokens of its longest sequence
+_UNKNOWN = "qux"  # stands for every word that the models do not know; an ordinary word, so that texts keep their length
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,3 +234,48 @@ def score_by_parents(release: Release, canaries: Canaries) -> np.ndarray:
         like = (vectors[own] @ unit_rows(population).T).argmax(axis=1)
         scores[own] = np.isin(like, first.parents[label])
     return scores
+
+
+def save_encoder(words: Sequence[str], folder: Path) -> None:
+    """Save an encoder with a direction for each word: a text's vector counts its words, in any order.
+
+    Texts without a word in common are orthogonal, so each canary can have a public text that is near it only.
+    """
+    directions = np.eye(len(words) + 1, dtype=np.float32)  # the last one for unknown words
+    network = StaticEmbedding(_splitter([*words, _UNKNOWN]), embedding_weights=directions)
+    made = SentenceTransformer(modules=[network], device="cpu", trust_remote_code=False)
+    made.save(str(folder), create_model_card=False)
+    write_json(folder / "config.json", {})  # by which a folder is known to hold a model
+
+
+def save_base(words: Sequence[str], sharpness: float, seed: int, folder: Path) -> None:
+    """Save a GPT-2 of one layer with random weights, whose tokens are whole words.
+
+    `sharpness` is the standard deviation of its weight matrices: a large one makes its next word depend on the input.
+    """
+    listed = [END, PAD, SEPARATOR, *words, _UNKNOWN]
+    tokenizer = with_specials(_splitter(listed), _CONTEXT)
+    config = GPT2Config(
+        vocab_size=len(listed),
+        n_positions=_CONTEXT,
+        n_embd=_WIDTH,
+        n_layer=1,
+        n_head=2,
+        activation_function="gelu_pytorch_tanh",
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+        initializer_range=sharpness,
+        bos_token_id=0,
+        eos_token_id=0,
+        pad_token_id=1,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        save_lm(GPT2LMHeadModel(config), tokenizer, folder)
+
+
+def _splitter(words: Sequence[str]) -> Tokenizer:
+    tokenizer = Tokenizer(WordLevel({word: place for place, word in enumerate(words)}, unk_token=_UNKNOWN))
+    tokenizer.pre_tokenizer = WhitespaceSplit()
+    return tokenizer

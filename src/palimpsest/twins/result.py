@@ -25,7 +25,7 @@ class Trial:
         most: right guesses of a perfect attack: there may be more coins on a side than guesses at it.
         claim: epsilon of the run's own receipt.
         delta: delta of the claim.
-        versions: declared versions of the run's queries (`privacy.versions`).
+        versions: declared versions of the run's queries (`privacy.planned`).
     """
 
     canaries: int

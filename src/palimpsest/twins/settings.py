@@ -9,12 +9,11 @@ from typing import Any
 
 from palimpsest import __version__
 from palimpsest.methods.phrases.declaration import PhrasesSettings
-from palimpsest.methods.phrases.plan import plan as plan_phrases
+from palimpsest.methods.phrases.declaration import plan as plan_phrases
 from palimpsest.methods.shared.base import Budget
 from palimpsest.params.file import File
-from palimpsest.params.resolve import resolve
+from palimpsest.params.resolve import resolve, to_plain
 from palimpsest.params.schema import Params
-from palimpsest.params.shorten import to_plain
 from palimpsest.records.schema import PublicSchema
 
 ASSET, TEXT, LABEL = "invented_canaries", "text", "label"

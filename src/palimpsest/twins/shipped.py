@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from palimpsest.files import read_json
-from palimpsest.privacy.versions import QUERIES, versions_of
+from palimpsest.privacy.planned import QUERIES, versions_of
 
 FILE = Path(__file__).with_name("results.json")
 

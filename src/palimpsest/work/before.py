@@ -12,10 +12,10 @@ from palimpsest.devices import AUTO, CPU, CUDA, HALF, device, has_bfloat16, reso
 from palimpsest.errors import BudgetExceeded, ConsentNeeded, DataError, LedgerError, ParamsError
 from palimpsest.graph.stages import SPENDERS
 from palimpsest.methods.registry import method
-from palimpsest.methods.shared.tools import Reads
+from palimpsest.methods.shared.method import Reads
 from palimpsest.params.load import device_of
 from palimpsest.params.schema import DpLmVariant, Params
-from palimpsest.privacy.ledger import again
+from palimpsest.privacy.ledger import records
 from palimpsest.privacy.ledger.rules import (
     GIVE_BACK,
     TEAM,
@@ -249,7 +249,7 @@ class Answers:
     def variables(self) -> dict[str, str]:
         """Return the environment of the stages: what the shell exported is no answer to this run's questions."""
         given = word.YES if self.release else ""
-        return {word.VARIABLE: given, again.VARIABLE: " ".join(sorted(self.again or ()))}
+        return {word.VARIABLE: given, records.CONSENT: " ".join(sorted(self.again or ()))}
 
 
 def ask_consent(
@@ -269,13 +269,13 @@ def ask_consent(
 
 def require_given(context: Context, spending: "Sequence[Priced]") -> None:
     """Raise ConsentNeeded if something would be charged a second time and the environment has no word for it."""
-    pending = _find_repeated(context, spending, again.read_words(os.environ))
+    pending = _find_repeated(context, spending, records.read_consents(os.environ))
     if pending:
         words = " ".join(sorted(word for _, word in pending))
         raise ConsentNeeded(
             f"{', '.join(item.stage for item, _ in pending)} would be charged again on these data.",
             f"Nothing ran and nothing was charged. Start `palimpsest run` yourself: it names the cost and asks; or set "
-            f"{again.VARIABLE}='{words}' where this is started, which holds for these charges alone.",
+            f"{records.CONSENT}='{words}' where this is started, which holds for these charges alone.",
         )
 
 
@@ -300,7 +300,7 @@ def _ask_recharge(context: Context, spending: "Sequence[Priced]", *, yes: bool) 
     None after a no. Where nobody can be asked, the stage itself refuses what has no word: only the stage knows for
     certain that it is the same run.
     """
-    known = again.read_words(os.environ)
+    known = records.read_consents(os.environ)
     pending = _find_repeated(context, spending, known)
     if not pending or not (yes or sys.stdin.isatty()):
         return known
@@ -332,7 +332,7 @@ def _find_repeated(context: Context, spending: "Sequence[Priced]", known: frozen
         if item.run is None or item.purpose != "release" or is_paid(context, item, charges):
             continue
         now, missing = next_attempt(context, item.run, item.plan, charges)
-        word = again.consent_word(item.run, charges)
+        word = records.consent_word(item.run, charges)
         if charges_again(charges, missing, item.run, now) and word not in known:
             found.append((item, word))
     return found

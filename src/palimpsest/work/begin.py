@@ -16,7 +16,7 @@ from ruamel.yaml.error import YAMLError
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.files import atomic_path, close_workspace, make_folder, read_json, write_json, write_text
 from palimpsest.models.chat.settings import is_english
-from palimpsest.models.usable import require_usable
+from palimpsest.models.sources import require_usable
 from palimpsest.params.file import FILE, RESOLVED
 from palimpsest.params.load import file_of, loads, read_written
 from palimpsest.params.schema import Params

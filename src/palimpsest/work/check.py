@@ -13,9 +13,8 @@ from typing import Any, get_args
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.files import read_json, write_json
 from palimpsest.methods.registry import METHODS
-from palimpsest.methods.shared.method import Method
-from palimpsest.methods.shared.tools import Reads
-from palimpsest.models.words import Named
+from palimpsest.methods.shared.method import Method, Reads
+from palimpsest.models.settings import Named
 from palimpsest.params.preset import presets
 from palimpsest.params.schema import LANGUAGE, LEAST_UNITS, MOST_BUDGET, MOST_RECORDS, NAME, USUAL_LENGTH
 from palimpsest.privacy.ledger.books import Books

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from palimpsest.defaults import LONGEST
 from palimpsest.errors import DataError, ModelError
 from palimpsest.models.settings import PROMPT
-from palimpsest.models.usable import count_positions, find_cut
+from palimpsest.models.sources import count_positions, find_cut
+from palimpsest.params.resolve import to_plain
 from palimpsest.params.schema import USUAL_LENGTH, Params
-from palimpsest.params.shorten import to_plain
 from palimpsest.records.read import ColumnNames, iter_rows
 from palimpsest.records.segment import count_parts
+from palimpsest.settings import LONGEST
 from palimpsest.work.decisions import DataSource
 from stages.vouching import named_sources, place_of
 
@@ -38,7 +38,7 @@ class Lengths:
     tokens: np.ndarray
 
 
-def measure_lengths(path: Path | str, columns: ColumnNames) -> Lengths | None:
+def _measure_lengths(path: Path | str, columns: ColumnNames) -> Lengths | None:
     """Measure texts from all over a public file; None where they cannot be read, which others will say."""
     try:
         rows = iter_rows(path, columns, _WHOLE, bad=lambda _: False)
@@ -69,7 +69,7 @@ def fit_lengths(source: DataSource, columns: ColumnNames) -> DataSource:
 
     No more tokens than its language model has room for.
     """
-    found = None if source.public is None or source.task == "json" else measure_lengths(source.public, columns)
+    found = None if source.public is None or source.task == "json" else _measure_lengths(source.public, columns)
     if found is None:
         return source
     characters, tokens = (np.percentile(lengths, _KEPT) for lengths in (found.characters, found.tokens))
@@ -100,7 +100,7 @@ def describe_cuts(params: Params, workspace: Path) -> Iterator[str]:
     """Yield a sentence or two for each limit that cuts more than a twentieth of the public texts."""
     data = params.dataset
     columns = ColumnNames(data.text, None, keys=params.schema_of_data.keys, plain=True)
-    found = measure_lengths(workspace / data.public, columns)
+    found = _measure_lengths(workspace / data.public, columns)
     if found is None:
         return
     limits = [("dataset.max_length", data.max_length, "characters", found.characters)]

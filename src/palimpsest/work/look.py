@@ -13,8 +13,8 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
+from palimpsest.audit.groups import LabelFit
 from palimpsest.audit.inconclusive import read_inconclusive
-from palimpsest.audit.label_fit import LabelFit
 from palimpsest.audit.statistics import Estimate, difference
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.files import read_json
@@ -24,8 +24,7 @@ from palimpsest.params.schema import Params
 from palimpsest.privacy.receipt import read_receipt
 from palimpsest.privacy.shown import delta_up, down, up
 from palimpsest.report.formats import MISSING, number, percent, points, shown_epsilon
-from palimpsest.report.results import measured_subjects
-from palimpsest.report.row import BASELINES, FinalTable, Fraction, Membership, Row
+from palimpsest.report.results import BASELINES, FinalTable, Fraction, Membership, Row, measured_subjects
 from palimpsest.work.console import console, table
 from palimpsest.work.context import Context, environment, load_or_compute, open_workspace, standings
 from palimpsest.work.ledger import describe_total

@@ -318,9 +318,9 @@ def _run_repro(
 ) -> int:
     """Run one stage after the other, or `workers` at once; return 0 or 1. KeyboardInterrupt after a Ctrl-C."""
     if workers is not None:
-        from flows.side_by_side import bring
+        from flows.runner import bring_side_by_side
 
-        return courses(variables, lambda targets: bring(workspace, targets, workers, variables, keeps))
+        return courses(variables, lambda targets: bring_side_by_side(workspace, targets, workers, variables, keeps))
     command, own = [sys.executable, "-P", "-m", "palimpsest.work.repro"], {**environment(), **variables}
     return courses(variables, lambda targets: int(run_command([*command, *targets], workspace, own, keeps) != 0))
 

@@ -25,9 +25,8 @@ from palimpsest.records.keyed import fingerprint
 from palimpsest.records.private import SplitRow
 from palimpsest.records.record import Record
 from palimpsest.records.write import write_public, write_split
-from palimpsest.twins.attacks import Release
+from palimpsest.twins.attacks import Release, save_base, save_encoder
 from palimpsest.twins.faults import plant_fault
-from palimpsest.twins.models import save_base, save_encoder
 from palimpsest.twins.result import Trial, Twin, TwinAudit, judge_scores
 from palimpsest.twins.scenes import NAME, Scene, Step
 from palimpsest.twins.settings import ASSET, invented_params

@@ -19,7 +19,7 @@ from palimpsest.errors import DataError
 from palimpsest.plain import Plain, PlainFile
 
 if TYPE_CHECKING:  # with a heavy library, which pages do without
-    from palimpsest.audit.next_token import Reading
+    from palimpsest.audit.finetune import Reading
 
 ORDERS = (5, 8, 13)  # words; a shared 13-gram is what GPT-3's authors called contamination
 MOST = 500  # texts that are read of each side

@@ -19,8 +19,7 @@ from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
 from palimpsest.audit.utility import label_indices
 from palimpsest.errors import ParamsError
-from palimpsest.models.attention import Masks, masks_of
-from palimpsest.models.logits import measure_logits, require_plain_head
+from palimpsest.models.attention import Masks, masks_of, measure_logits, require_plain_head
 from palimpsest.models.tokens import Specials, encode_texts, specials
 from palimpsest.records.record import Record
 from palimpsest.records.segment import wording

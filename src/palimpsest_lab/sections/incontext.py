@@ -10,8 +10,7 @@ from markupsafe import Markup, escape
 from palimpsest.report import drawing as draw
 from palimpsest.report.drawing import Chart, Rows
 from palimpsest.report.formats import at_most, per_word, percent
-from palimpsest.report.results import Metric, Results, measured_subjects
-from palimpsest.report.row import BASELINES
+from palimpsest.report.results import BASELINES, Metric, Results, measured_subjects
 from palimpsest.report.sections.base import Cell, Column, Figure, Page, Receipts, Section, Table, word_column
 from palimpsest.workspace import REAL
 from palimpsest_lab.audits.incontext import Answered, InContextAnswers

@@ -7,8 +7,8 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from palimpsest.devices import exact_device
+from palimpsest.models.attention import logits_of
 from palimpsest.models.lm import load_lm
-from palimpsest.models.logits import logits_of
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.progress import track

@@ -9,7 +9,7 @@ from palimpsest.files import write_json
 from palimpsest.methods.dp_lm import likelihood
 from palimpsest.methods.dp_lm.model import ConditionalLm, new_model, require_context
 from palimpsest.methods.dp_lm.serialise import serialiser
-from palimpsest.models.words import BARE
+from palimpsest.models.settings import BARE
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.records.record import Record

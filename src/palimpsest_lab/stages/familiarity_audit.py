@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from palimpsest.audit.next_token import read_beginnings
+from palimpsest.audit.finetune import read_beginnings
 from palimpsest.audit.statistics import Bootstrap
 from palimpsest.devices import exact_device
 from palimpsest.files import write_json

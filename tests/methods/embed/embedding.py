@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from palimpsest.methods.embed.settings import Eda, EmbedMeans, EmbedSettings, Readable
+from palimpsest.methods.embed.declaration import Eda, EmbedMeans, EmbedSettings, Readable
 from palimpsest.methods.shared.base import Plan
 from palimpsest.methods.shared.means import Candidates
-from palimpsest.models.decoder.settings import DecodeSettings
+from palimpsest.models.settings import DecodeSettings
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.means import Encode
 from palimpsest.privacy.rows import PrivateRow

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from scipy import stats
 
-from palimpsest.methods.embed.settings import Eda
+from palimpsest.methods.embed.declaration import Eda
 from palimpsest.methods.embed.steps import Mixture, fit_mixture, gaussian, group_parents
 
 PUBLIC = np.array([0.3, 0.4])

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from palimpsest.errors import BackendError, DataError, LedgerError
+from palimpsest.methods.embed.declaration import Eda
 from palimpsest.methods.embed.fit import (
     Embed,
     EvolvedEmbeddings,
@@ -22,7 +23,6 @@ from palimpsest.methods.embed.fit import (
     select_distinct,
 )
 from palimpsest.methods.embed.plan import plan as planned
-from palimpsest.methods.embed.settings import Eda
 from palimpsest.methods.embed.steps import EmbedSteps, Generation, VectorWriter, gaussian
 from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.shared.means import Candidates, ClassSums, choose

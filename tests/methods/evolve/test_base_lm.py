@@ -16,7 +16,7 @@ from palimpsest.methods.evolve.authors import Base
 from palimpsest.methods.evolve.base_lm import BaseAuthor
 from palimpsest.models.lm import learn_prompts, load_lm, save_lm
 from palimpsest.models.settings import PromptWarmUp
-from palimpsest.models.usable import require_usable
+from palimpsest.models.sources import require_usable
 from palimpsest.models.writing import Start
 from palimpsest.records.conformity import conforms
 from palimpsest.records.record import Record

@@ -17,10 +17,9 @@ from pydantic import ValidationError
 from scipy import stats
 
 from palimpsest.errors import BackendError, LedgerError
-from palimpsest.methods.evolve.fit import Evolve, EvolvedTexts
+from palimpsest.methods.evolve.fit import Evolve, EvolvedTexts, EvolveSteps
 from palimpsest.methods.evolve.plan import plan as planned
 from palimpsest.methods.evolve.plan import writings
-from palimpsest.methods.evolve.steps import EvolveSteps
 from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.shared.means import ClassSums
 from palimpsest.methods.shared.rounds import group_by_label, select_candidates

@@ -4,8 +4,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from palimpsest.models.chat.base import Ask
-from palimpsest.models.chat.book import Sent
+from palimpsest.models.chat.base import Ask, Sent
 from palimpsest.models.chat.endpoint import EndpointChat
 from palimpsest.models.chat.kept import KeptChat
 from palimpsest.models.chat.settings import Endpoint

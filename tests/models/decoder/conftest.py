@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 
 from palimpsest.models.decoder.decoding import Decoder
-from palimpsest.models.decoder.settings import DecoderSettings
 from palimpsest.models.decoder.training import train_decoder
 from palimpsest.models.lm import pretrain_lm
-from palimpsest.models.settings import EmbeddedLm
+from palimpsest.models.settings import DecoderSettings, EmbeddedLm
 from tests.models.decoder.toy import encode, sentences
 
 SETTINGS = DecoderSettings(

@@ -13,9 +13,9 @@ from palimpsest.models.decoder.correcting import train_corrector
 from palimpsest.models.decoder.decoding import Decoder
 from palimpsest.models.decoder.measure import nearest_cosines, reconstruction
 from palimpsest.models.decoder.network import Network
-from palimpsest.models.decoder.settings import DecoderSettings, DecodeSettings
 from palimpsest.models.decoder.training import train_decoder
 from palimpsest.models.lm import load_lm, mean_loss
+from palimpsest.models.settings import DecoderSettings, DecodeSettings
 from palimpsest.models.tokens import encode_texts, specials
 from tests.models.decoder.toy import DIMENSION, encode, sentences
 

@@ -10,8 +10,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from palimpsest.models.decoder import network as network_module
 from palimpsest.models.decoder.network import Network
-from palimpsest.models.decoder.settings import DecodeSettings
 from palimpsest.models.lm import load_lm
+from palimpsest.models.settings import DecodeSettings
 from palimpsest.models.tokens import Specials, encode_texts, specials
 from tests.families import family
 from tests.models.decoder.toy import DIMENSION, encode, sentences
@@ -92,7 +92,7 @@ def test_the_loss_is_that_of_each_text_by_itself(network: Network, ids: Specials
     assert any(len(set(text)) < len(text) for text in texts)
     with torch.no_grad():
         assert float(network.loss(vectors, texts)) == pytest.approx(float(torch.cat(losses).mean()), rel=1e-5)
-        monkeypatch.setattr(network_module, "MOST", 2 * (max(map(len, texts)) + 1) * network.words.out_features)
+        monkeypatch.setattr(network_module, "MOST_LOGITS", 2 * (max(map(len, texts)) + 1) * network.words.out_features)
         assert float(network.loss(vectors, texts)) == pytest.approx(float(torch.cat(losses).mean()), rel=1e-5)
 
 

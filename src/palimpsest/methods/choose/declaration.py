@@ -5,8 +5,7 @@ from dataclasses import replace
 from pydantic import Field
 
 from palimpsest.methods.shared.base import Budget, Fit, Plan
-from palimpsest.methods.shared.method import CHOSEN, Basis, Family, Method
-from palimpsest.methods.shared.tools import Reads, Tools
+from palimpsest.methods.shared.method import CHOSEN, Basis, Family, Method, Reads, Tools
 from palimpsest.records.schema import PublicSchema
 from palimpsest.settings import Settings
 
@@ -18,7 +17,7 @@ class ChooseSettings(Settings):
 
 
 def _plan(_settings: ChooseSettings, _schema: PublicSchema, budget: Budget, basis: Basis) -> Plan:
-    from palimpsest.methods.choose.plan import plan
+    from palimpsest.methods.choose.fit import plan
 
     return plan(replace(budget, delta=budget.delta - basis.own_delta), basis.event)
 

@@ -2,8 +2,7 @@
 
 from palimpsest.methods.dp_lm.settings import DpLmTrain
 from palimpsest.methods.shared.base import Budget, Plan, Saved, Training
-from palimpsest.methods.shared.method import TRAINED, Basis, Family, Method, Resumes
-from palimpsest.methods.shared.tools import Files, Reads
+from palimpsest.methods.shared.method import TRAINED, Basis, Family, Files, Method, Reads, Resumes
 from palimpsest.records.schema import PublicSchema
 
 

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 from palimpsest.methods.dp_lm.settings import TUNED, DiscriminatorTrain
 from palimpsest.methods.shared.base import Budget, Plan, Saved, Training
-from palimpsest.methods.shared.method import TRAINED, Basis, Family, Method, Resumes
-from palimpsest.methods.shared.tools import Reads, Tools
+from palimpsest.methods.shared.method import TRAINED, Basis, Family, Method, Reads, Resumes, Tools
 from palimpsest.records.schema import PublicSchema
 
 
@@ -16,9 +15,8 @@ def _plan(settings: DiscriminatorTrain, schema: PublicSchema, budget: Budget, ba
 
 
 def _build(settings: DiscriminatorTrain, plan: Plan, tools: Tools) -> Training[Saved]:
-    from palimpsest.methods.dp_lm.discriminator import Discriminator
+    from palimpsest.methods.dp_lm.discriminator import Discriminator, TunedDiscriminator
     from palimpsest.methods.dp_lm.model import DpLmArtifact
-    from palimpsest.methods.dp_lm.tuned import TunedDiscriminator
 
     fitted = DpLmArtifact.load(tools.fitted())
     if settings.reads == TUNED:

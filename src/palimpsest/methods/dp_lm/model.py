@@ -18,10 +18,9 @@ from palimpsest.methods.dp_lm.serialise import Serialiser, serialiser
 from palimpsest.methods.shared.base import coins
 from palimpsest.methods.shared.shares import divide_total
 from palimpsest.methods.shared.tables import draw_cells
-from palimpsest.models.attention import blocks
+from palimpsest.models.attention import blocks, drawn_logits, require_plain_head, states
 from palimpsest.models.lm import load_lm
-from palimpsest.models.logits import drawn_logits, require_plain_head, states
-from palimpsest.models.words import BARE
+from palimpsest.models.settings import BARE
 from palimpsest.records.fields import Declared
 from palimpsest.training.scaling import table_scale
 

@@ -7,19 +7,16 @@ from dp_accounting.dp_event import ComposedDpEvent, DpEvent
 
 from palimpsest.errors import ParamsError
 from palimpsest.methods.dp_lm.settings import DiscriminatorTrain, DpLmTrain, DpSgd
-from palimpsest.methods.shared.base import Budget, Plan
-from palimpsest.methods.shared.foretell import Foretold, foretell_judge, foretell_model
+from palimpsest.methods.shared.base import Budget, Foretold, Plan, foretell_judge, foretell_model
 from palimpsest.methods.shared.shares import note_counts, planned_histogram, planned_query, require_prior, whole_rho
 from palimpsest.methods.shared.tables import note_cells, planned_tables, require_fitted, tables_query
-from palimpsest.models.words import BARE
+from palimpsest.models.settings import BARE
 from palimpsest.privacy.accounting import calibrate_noise, epsilon
-from palimpsest.privacy.planned import PlannedQuery
+from palimpsest.privacy.planned import PlannedQuery, versions_of
 from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.tables import FieldTables
-from palimpsest.privacy.versions import versions_of
 from palimpsest.records.schema import PublicSchema
-from palimpsest.training.plan import TrainingPlan
-from palimpsest.training.rounding import MOST_PASSES, count_passes, eta
+from palimpsest.training.plan import MOST_PASSES, TrainingPlan, count_passes, eta
 
 DISCRIMINATOR = "discriminator"
 

@@ -17,10 +17,9 @@ from palimpsest.devices import exact_device
 from palimpsest.errors import ModelError
 from palimpsest.files import read_json, write_json
 from palimpsest.methods.dp_lm.decoding import PlainWalk, Walk, uniforms, write
-from palimpsest.methods.dp_lm.fudge import FudgeWalk, StateWalk
+from palimpsest.methods.dp_lm.guidance import FudgeWalk, PplmWalk, StateWalk
 from palimpsest.methods.dp_lm.likelihood import Encode, Judge, judge_of
 from palimpsest.methods.dp_lm.model import ConditionalLm, DpLmArtifact, require_context
-from palimpsest.methods.dp_lm.pplm import PplmWalk
 from palimpsest.methods.dp_lm.serialise import Serialiser
 from palimpsest.methods.dp_lm.settings import VARIANTS, DpLmGenerate
 from palimpsest.methods.shared.base import coins

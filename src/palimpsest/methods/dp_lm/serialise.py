@@ -17,9 +17,17 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from palimpsest.models.prompts import Frame, blind_of, heads_of, require_slots
-from palimpsest.models.tokens import Specials, encode_texts, pad_right, specials
-from palimpsest.models.words import BARE
+from palimpsest.models.settings import BARE
+from palimpsest.models.tokens import (
+    Frame,
+    Specials,
+    blind_of,
+    encode_texts,
+    heads_of,
+    pad_right,
+    require_slots,
+    specials,
+)
 from palimpsest.records.fields import Declared, decode_cells, domains_of
 from palimpsest.records.record import Fields
 from palimpsest.training.batches import bucket

@@ -5,11 +5,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from palimpsest.defaults import TEXT, by_labels, near_a_twelfth, shown
 from palimpsest.methods.shared.settings import Filters, HistogramShare, LabelCounts, PublicShares
-from palimpsest.models.settings import Precision
-from palimpsest.models.words import BARE
-from palimpsest.settings import Follows, Settings
+from palimpsest.models.settings import BARE, Precision
+from palimpsest.settings import TEXT, Follows, Settings, by_labels, near_a_twelfth, shown
 
 TUNED = "tuned"  # what a discriminator reads that is a language model of its own
 

@@ -10,14 +10,14 @@ import numpy as np
 
 from palimpsest.devices import exact_device
 from palimpsest.errors import DataError
+from palimpsest.methods.embed.declaration import EmbedSettings, LimitedDomainSettings
 from palimpsest.methods.embed.plan import costs_of, domain_of
-from palimpsest.methods.embed.settings import EmbedSettings, LimitedDomainSettings
 from palimpsest.methods.embed.steps import EmbedSteps, Turn, VectorWriter
 from palimpsest.methods.shared.base import Made, Plan
 from palimpsest.methods.shared.filters import Losses, apply_filters, build_filters
 from palimpsest.methods.shared.means import Candidates, ClassSums, choose, estimate_means
+from palimpsest.methods.shared.method import Encoders
 from palimpsest.methods.shared.rounds import ROUNDS, RoundCosts, ask_rounds
-from palimpsest.methods.shared.tools import Encoders
 from palimpsest.models.decoder.decoding import Decoder
 from palimpsest.privacy.means import unit_rows
 from palimpsest.privacy.nearest import require_exact

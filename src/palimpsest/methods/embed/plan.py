@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from dp_accounting.dp_event import DpEvent, SelfComposedDpEvent
 
-from palimpsest.methods.embed.settings import EmbedSettings, GaussianHistogram, LimitedDomainSettings
+from palimpsest.methods.embed.declaration import EmbedSettings, GaussianHistogram, LimitedDomainSettings
 from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.shared.rounds import (
     FAINT,
@@ -27,7 +27,7 @@ from palimpsest.records.schema import PublicSchema
 def plan(settings: EmbedSettings, schema: PublicSchema, budget: Budget) -> Plan:
     """Plan the queries of a fit, their cost, and whether it is feasible.
 
-    The plan is infeasible where LimitedDomain could not select as many parents as requested (`is_feasible`).
+    The plan is infeasible where LimitedDomain could not select as many parents as requested (`_is_feasible`).
 
     Raises:
         ParamsError: the settings do not fit the public schema.
@@ -41,7 +41,7 @@ def plan(settings: EmbedSettings, schema: PublicSchema, budget: Budget) -> Plan:
     gaussian = isinstance(settings.selection, GaussianHistogram)
     foretold = costs.foretell(schema, _votes_each(settings, schema)) if gaussian else ()
     return Plan(
-        "embed", budget, costs.planned_queries(rounds), numbers, is_feasible(settings, schema, costs), told, foretold
+        "embed", budget, costs.planned_queries(rounds), numbers, _is_feasible(settings, schema, costs), told, foretold
     )
 
 
@@ -130,7 +130,7 @@ def _gap(costs: RoundCosts) -> float:
     return limited_domain.gap(costs.votes, costs.delta) if costs.delta else 0.0
 
 
-def is_feasible(settings: EmbedSettings, schema: PublicSchema, costs: RoundCosts) -> bool:
+def _is_feasible(settings: EmbedSettings, schema: PublicSchema, costs: RoundCosts) -> bool:
     """Return whether enough votes can be cast at all to select the parents.
 
     Each parent of LimitedDomain must lead by the gap, so an average label must have as many units as all parents
@@ -149,7 +149,7 @@ def notes(settings: EmbedSettings, schema: PublicSchema, budget: Budget, costs: 
         short = costs.votes / each
         more = advise_neighbours("selection.neighbours", selection.neighbours, short, _candidates(settings))
         most = _most_candidates(schema, costs.votes, selection.neighbours)
-        rounds = most_rounds(settings.rounds, each, costs.votes)
+        rounds = _most_rounds(settings.rounds, each, costs.votes)
         fewer = f", or in at most {rounds} rounds" if rounds else ""
         yield (
             f"an average candidate gets {each:.2g} votes and noise of {costs.votes:.3g}: {more}vote for at "
@@ -157,7 +157,7 @@ def notes(settings: EmbedSettings, schema: PublicSchema, budget: Budget, costs: 
         )
 
 
-def most_rounds(rounds: int, each: float, sigma: float) -> int:
+def _most_rounds(rounds: int, each: float, sigma: float) -> int:
     """The most rounds in which an average candidate gets as many votes as the standard deviation of their noise.
 
     The variance of the noise grows with the number of rounds: mu^2 = T / sigma^2 is what the budget buys. Beside class
@@ -168,7 +168,7 @@ def most_rounds(rounds: int, each: float, sigma: float) -> int:
         each: votes of an average candidate.
         sigma: the noise of each count in that many rounds.
 
-    >>> most_rounds(7, 4.0, 8.0), most_rounds(7, 1.8, 8.0)
+    >>> _most_rounds(7, 4.0, 8.0), _most_rounds(7, 1.8, 8.0)
     (1, 0)
     """
     return math.floor(rounds * (each / sigma) ** 2)
@@ -182,7 +182,7 @@ def _explain_wide_gap(
     sigma, unit = whole / math.sqrt(_votes_share(settings, schema)), "rows" if schema.unit == "record" else "persons"
     verdict = (
         f"rounds may select fewer than {settings.parents} parents, or none"
-        if is_feasible(settings, schema, costs)
+        if _is_feasible(settings, schema, costs)
         else f"infeasible, as {settings.parents} parents would need {settings.parents * wide:.0f} {unit} and an "
         f"average label has {_units_each(schema):.0f}"
     )

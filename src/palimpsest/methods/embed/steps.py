@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from palimpsest.files import atomic_path
-from palimpsest.methods.embed.settings import Eda, EmbedSettings, GaussianHistogram
+from palimpsest.methods.embed.declaration import Eda, EmbedSettings, GaussianHistogram
 from palimpsest.methods.shared.means import Candidates
 from palimpsest.models.decoder.decoding import Decoder
 from palimpsest.privacy.means import Encode, unit_rows

@@ -5,5 +5,4 @@
 * `base_lm`: an author without instructions: a public language model that continues beginnings and fills gaps
 * `instructed`: the author that talks to a model which follows instructions: on this machine, or behind an endpoint
 * `prompting`: requests of an instruction-following author, and texts from its answers
-* `steps`: steps between two votes: from public texts and noisy counts to the next slate
 """

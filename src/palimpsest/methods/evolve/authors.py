@@ -4,11 +4,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from palimpsest.defaults import TEXT, by_labels
 from palimpsest.methods.shared.settings import Ends, WritesIn
 from palimpsest.models.chat.settings import Endpoint, LocalChatSettings
-from palimpsest.models.words import BARE
-from palimpsest.settings import Settings
+from palimpsest.models.settings import BARE
+from palimpsest.settings import TEXT, Settings, by_labels
 
 
 class Corpus(Settings):

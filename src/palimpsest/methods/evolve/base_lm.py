@@ -22,8 +22,7 @@ from palimpsest.methods.evolve.author import Author, occurrences
 from palimpsest.methods.evolve.authors import Base
 from palimpsest.methods.shared.base import coins
 from palimpsest.models.lm import load_lm
-from palimpsest.models.prompts import Frame, frames, heads_of
-from palimpsest.models.tokens import encode_texts
+from palimpsest.models.tokens import Frame, encode_texts, frames, heads_of
 from palimpsest.models.writing import Gap, Start, Writer, decode_texts
 from palimpsest.progress import track
 from palimpsest.records.record import Record

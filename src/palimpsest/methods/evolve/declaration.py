@@ -4,13 +4,12 @@ from typing import Annotated
 
 from pydantic import Field
 
-from palimpsest.defaults import WITH_LABELS
 from palimpsest.methods.evolve.authors import Author, Base
 from palimpsest.methods.shared.base import Budget, Fit, Plan
-from palimpsest.methods.shared.method import CHOSEN, Basis, Family, Method, Resumes
+from palimpsest.methods.shared.method import CHOSEN, Basis, Family, Method, Reads, Resumes, Tools
 from palimpsest.methods.shared.settings import ClassMeansSettings, InRounds, ModelFreeTextFilters, Votes
-from palimpsest.methods.shared.tools import Reads, Tools
 from palimpsest.records.schema import PublicSchema
+from palimpsest.settings import WITH_LABELS
 
 
 class EvolveMeans(ClassMeansSettings):

@@ -13,14 +13,13 @@ import numpy as np
 
 from palimpsest.devices import dtype_of, exact_device
 from palimpsest.errors import ParamsError
-from palimpsest.methods.phrases.declaration import PhrasesSettings
-from palimpsest.methods.phrases.plan import UNLABELLED, build_queries
+from palimpsest.methods.phrases.declaration import UNLABELLED, PhrasesSettings, build_queries
 from palimpsest.methods.shared.base import Made, Plan, coins
 from palimpsest.methods.shared.filters import apply_filters, build_filters
 from palimpsest.methods.shared.postprocess import Filter
 from palimpsest.methods.shared.shares import divide_total, label_shares
 from palimpsest.models.lm import load_lm
-from palimpsest.models.prompts import heads_of, require_slots
+from palimpsest.models.tokens import heads_of, require_slots
 from palimpsest.models.writing import Start, Writer, decode_texts
 from palimpsest.privacy.query import View
 from palimpsest.progress import track

@@ -14,6 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from palimpsest.devices import dtype_of, exact_device
 from palimpsest.errors import ModelError, ParamsError
+from palimpsest.methods.predict.declaration import PredictSettings
 from palimpsest.methods.predict.plan import (
     UNCLIPPED,
     Spending,
@@ -26,13 +27,12 @@ from palimpsest.methods.predict.plan import (
     wave_name,
     waves,
 )
-from palimpsest.methods.predict.settings import PredictSettings
 from palimpsest.methods.shared.base import Made, Plan
 from palimpsest.methods.shared.means import Candidates, choose, class_sums
+from palimpsest.methods.shared.method import Encoders
 from palimpsest.methods.shared.postprocess import Filter
 from palimpsest.methods.shared.predicted import Predicted, allowed_tokens, ends_of
 from palimpsest.methods.shared.shares import divide_total, label_shares
-from palimpsest.methods.shared.tools import Encoders
 from palimpsest.models.grammar import Grammar
 from palimpsest.models.lm import load_lm
 from palimpsest.prediction.cells import Cells

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from palimpsest.errors import ParamsError
-from palimpsest.methods.predict.settings import PredictSettings
-from palimpsest.methods.shared.base import Budget, Plan
-from palimpsest.methods.shared.foretell import foretell_written
+from palimpsest.methods.predict.declaration import PredictSettings
+from palimpsest.methods.shared.base import Budget, Plan, foretell_written
 from palimpsest.methods.shared.means import planned_means
 from palimpsest.methods.shared.shares import (
     divide_total,
@@ -30,9 +29,8 @@ from palimpsest.prediction.mechanism import (
     token_rho,
     wave_event,
 )
-from palimpsest.privacy.planned import PlannedQuery
+from palimpsest.privacy.planned import PlannedQuery, versions_of
 from palimpsest.privacy.queries import LabelHistogram
-from palimpsest.privacy.versions import versions_of
 from palimpsest.records.schema import PublicSchema
 
 UNCLIPPED = 1e4  # of a reference run: no difference of logits is as large

@@ -8,9 +8,8 @@ from dataclasses import replace
 from pydantic import Field, model_validator
 
 from palimpsest.methods.shared.base import Budget, Fit, Plan
-from palimpsest.methods.shared.method import CHOSEN, Basis, Family, Method
+from palimpsest.methods.shared.method import CHOSEN, Basis, Family, Method, Reads, Tools
 from palimpsest.methods.shared.settings import DELTA_SHARE
-from palimpsest.methods.shared.tools import Reads, Tools
 from palimpsest.records.schema import PublicSchema
 from palimpsest.records.statements import Attribute
 from palimpsest.settings import Settings
@@ -67,7 +66,7 @@ class RestateSettings(Settings):
 
 
 def _plan(settings: RestateSettings, schema: PublicSchema, budget: Budget, basis: Basis) -> Plan:
-    from palimpsest.methods.restate.plan import plan
+    from palimpsest.methods.restate.fit import plan
 
     return plan(settings, schema, replace(budget, delta=budget.delta - basis.own_delta), basis.event)
 

@@ -1,21 +1,89 @@
-"""`restate`: rows of any other method, their statements replaced by those that many private rows make."""
+"""`restate`: rows of any other method, their statements replaced by those that many private rows make.
 
+`plan` gives the queries and their cost; it reads no row.
+"""
+
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Self
 
 import numpy as np
+from dp_accounting.dp_event import DpEvent
 
-from palimpsest.errors import DataError
+from palimpsest.errors import DataError, ParamsError
 from palimpsest.methods.restate.declaration import RestateSettings
-from palimpsest.methods.restate.plan import counts_query, is_open, labels_of, phrases_query
-from palimpsest.methods.shared.base import Made, Plan
-from palimpsest.methods.shared.shares import divide_total
+from palimpsest.methods.shared.base import Budget, Made, Plan
+from palimpsest.methods.shared.shares import divide_total, gaussian, noise_after
+from palimpsest.privacy.planned import PlannedQuery, versions_of
 from palimpsest.privacy.query import View
+from palimpsest.privacy.thresholded import MOST_CELLS, StatementCounts, StatementPhrases
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
 from palimpsest.records.statements import Statement, Values, restate_text, statements
+
+
+def plan(settings: RestateSettings, schema: PublicSchema, budget: Budget, before: DpEvent) -> Plan:
+    """Plan the queries of a fit and their cost; the budget covers it together with all charges of the variant below.
+
+    Raises:
+        ParamsError: as `noise_after`, or there are more combinations of values than are counted.
+    """
+    if settings.most_cells() * len(_labels_of(schema)) > MOST_CELLS:
+        raise ParamsError(
+            f"There are more than {MOST_CELLS} combinations of the attributes' values and the labels.",
+            "Name fewer values, or lower restate.most_values.",
+        )
+    delta = settings.delta_share * budget.delta if _is_open(settings) else 0.0
+    left = Budget(budget.epsilon, budget.delta - delta)
+    sigma = noise_after(before, left, lambda sigma: map(gaussian, _parts(settings, sigma)))
+    counts = _counts_query(settings, schema, _parts(settings, sigma)[-1], ())
+    asked = [PlannedQuery(counts.name, counts.event(), versions=versions_of(counts.name))]
+    numbers: dict[str, float | int | str] = {"sigma": counts.sigma, "rounds": 1, "cells": settings.most_cells()}
+    if _is_open(settings):
+        phrases = _phrases_query(settings, schema, _parts(settings, sigma)[0], delta)
+        asked.insert(0, _planned_phrases(phrases))
+        numbers |= {"phrases_sigma": phrases.sigma, "phrases_delta": delta}
+    drowned = counts.stds[0] > schema.n_units
+    note = f"The noise on each count, {counts.stds[0]:.0f}, is more than there are {schema.unit}s: raise epsilon."
+    return Plan("restate", budget, tuple(asked), numbers, feasible=not drowned, notes=(note,) if drowned else ())
+
+
+def _is_open(settings: RestateSettings) -> bool:
+    """Return whether an attribute has values without a public list."""
+    return any(own.pattern is not None for own in settings.attributes.values())
+
+
+def _labels_of(schema: PublicSchema) -> tuple[str, ...]:
+    """Return the labels; the only one is "" for a task without labels."""
+    return schema.label_names or ("",)
+
+
+def _phrases_query(settings: RestateSettings, schema: PublicSchema, sigma: float, delta: float) -> StatementPhrases:
+    """The question for the values of open attributes."""
+    return StatementPhrases(settings.schema_of(), _labels_of(schema), settings.statements, sigma, delta)
+
+
+def _counts_query(
+    settings: RestateSettings, schema: PublicSchema, sigma: float, values: tuple[tuple[str, ...], ...]
+) -> StatementCounts:
+    """The question for the counts of these values of each attribute."""
+    labels = _labels_of(schema)
+    share = settings.label_share if len(labels) > 1 else 0.0
+    return StatementCounts(settings.schema_of(), values, labels, settings.statements, sigma, share)
+
+
+def _parts(settings: RestateSettings, sigma: float) -> tuple[float, ...]:
+    """The noise of each question, where all of them together are one Gaussian of noise `sigma`."""
+    if not _is_open(settings):
+        return (sigma,)
+    return sigma / math.sqrt(settings.phrases_share), sigma / math.sqrt(1.0 - settings.phrases_share)
+
+
+def _planned_phrases(phrases: StatementPhrases) -> PlannedQuery:
+    name = phrases.name
+    return PlannedQuery(name, phrases.event(), own_delta=phrases.own_delta, versions=versions_of(name))
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,23 +181,23 @@ class Restate:
     def ask(self, view: View) -> Counted:
         """Ask for the values of attributes that have no public list, and for the units that state each combination."""
         values = self._values(view)
-        query = counts_query(self.settings, self.schema, float(self.plan.numbers["sigma"]), values)
+        query = _counts_query(self.settings, self.schema, float(self.plan.numbers["sigma"]), values)
         cells, by_label = (np.array(table, dtype=np.int64) for table in view.ask(query))
         labels, *shape = query.shape if query.label_share else (0, *query.shape[1:])
         return Counted(values, cells.reshape(shape), by_label.reshape(labels, *shape), query.stds)
 
     def _values(self, view: View) -> tuple[tuple[str, ...], ...]:
         found: list[tuple[int, str, int]] = []
-        if is_open(self.settings):
+        if _is_open(self.settings):
             sigma, delta = (float(self.plan.numbers[name]) for name in ("phrases_sigma", "phrases_delta"))
-            found = view.ask(phrases_query(self.settings, self.schema, sigma, delta))
+            found = view.ask(_phrases_query(self.settings, self.schema, sigma, delta))
         listed = [tuple(attribute.forms) for attribute in self.settings.schema_of()]
         told = [[value for at, value, _ in found if at == place] for place in range(len(listed))]
         return tuple(own or tuple(more[: self.settings.most_values]) for own, more in zip(listed, told, strict=True))
 
     def made(self, artifact: Counted) -> Made:
         """Return all rows, each statement changed to the one that its label's counts ask for."""
-        attributes, labels = self.settings.schema_of(), labels_of(self.schema)
+        attributes, labels = self.settings.schema_of(), _labels_of(self.schema)
         told = [statements(row.text, attributes) for row in self.rows]
         quotas = Quotas.of(artifact.cells, artifact.by_label, artifact.stds, self.settings.false_cells)
         changes: list[list[tuple[Statement, Values]]] = [[] for _ in self.rows]

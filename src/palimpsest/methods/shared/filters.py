@@ -9,8 +9,8 @@ import numpy as np
 
 from palimpsest.devices import device
 from palimpsest.methods.shared import postprocess
+from palimpsest.methods.shared.method import Tools
 from palimpsest.methods.shared.settings import Filters
-from palimpsest.methods.shared.tools import Tools
 from palimpsest.models.lm import load_lm, text_losses
 from palimpsest.records.conformity import conforms
 from palimpsest.records.duplicates import SHINGLE

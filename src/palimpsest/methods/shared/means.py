@@ -9,8 +9,8 @@ import numpy as np
 from dp_accounting.dp_event import ComposedDpEvent, DpEvent, GaussianDpEvent
 
 from palimpsest.errors import DataError, ParamsError
-from palimpsest.methods.shared.base import Budget, Plan
-from palimpsest.methods.shared.foretell import foretell_means
+from palimpsest.methods.shared.base import Budget, Plan, foretell_means
+from palimpsest.methods.shared.method import Tools
 from palimpsest.methods.shared.settings import Counted
 from palimpsest.methods.shared.shares import (
     gaussian,
@@ -20,13 +20,11 @@ from palimpsest.methods.shared.shares import (
     require_prior,
     whole_rho,
 )
-from palimpsest.methods.shared.tools import Tools
 from palimpsest.privacy.accounting import calibrate_noise, gdp_sigma
 from palimpsest.privacy.means import ClassMeans, Encode, unit_rows
-from palimpsest.privacy.planned import PlannedQuery
+from palimpsest.privacy.planned import PlannedQuery, versions_of
 from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.query import View
-from palimpsest.privacy.versions import versions_of
 from palimpsest.records.personal import is_personal
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema

@@ -14,7 +14,7 @@ from palimpsest.methods.shared.postprocess import Filter
 from palimpsest.methods.shared.settings import Filters
 from palimpsest.models.tokens import line_ends, specials
 from palimpsest.prediction.prompts import split_record
-from palimpsest.privacy.assumptions import LOGIT_ROUNDING
+from palimpsest.privacy.planned import LOGIT_ROUNDING
 from palimpsest.records.record import Record
 
 _JOINT = "joint"  # what removed an example that is no label with a text

@@ -9,9 +9,9 @@ import numpy as np
 from dp_accounting.dp_event import ComposedDpEvent, DpEvent, SelfComposedDpEvent
 
 from palimpsest.errors import OtherSubject, ParamsError
-from palimpsest.methods.shared.base import Budget
-from palimpsest.methods.shared.foretell import Foretold, foretell_means, foretell_votes
+from palimpsest.methods.shared.base import Budget, Foretold, foretell_means, foretell_votes
 from palimpsest.methods.shared.means import ClassSums, class_sums, planned_means
+from palimpsest.methods.shared.method import Encoders
 from palimpsest.methods.shared.settings import InRounds, Votes
 from palimpsest.methods.shared.shares import (
     gaussian,
@@ -22,12 +22,10 @@ from palimpsest.methods.shared.shares import (
     require_prior,
     whole_rho,
 )
-from palimpsest.methods.shared.tools import Encoders
 from palimpsest.privacy.accounting import calibrate_noise, gdp_sigma
-from palimpsest.privacy.planned import PlannedQuery
+from palimpsest.privacy.planned import PlannedQuery, versions_of
 from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.query import View
-from palimpsest.privacy.versions import versions_of
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
 

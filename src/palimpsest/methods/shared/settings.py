@@ -5,9 +5,8 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, Field, model_validator
 
-from palimpsest.defaults import CHAIN, TEXT_CHAIN, WITH_LABELS
 from palimpsest.models.settings import Precision
-from palimpsest.settings import Settings
+from palimpsest.settings import CHAIN, TEXT_CHAIN, WITH_LABELS, Settings
 
 # An asset that counts in Gaussian DP reserves a tenth of delta for its releases' own deltas: this is paid from it.
 DELTA_SHARE = 0.02

@@ -13,10 +13,9 @@ from palimpsest.errors import ParamsError
 from palimpsest.methods.shared.base import Budget
 from palimpsest.methods.shared.settings import Counted
 from palimpsest.privacy.accounting import calibrate_noise, is_private, zcdp_rho
-from palimpsest.privacy.planned import PlannedQuery
+from palimpsest.privacy.planned import PlannedQuery, versions_of
 from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.query import View
-from palimpsest.privacy.versions import versions_of
 from palimpsest.records.schema import PublicSchema
 
 _SLIGHT = 0.1  # error of a label's count that is not worth a word

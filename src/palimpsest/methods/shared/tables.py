@@ -10,9 +10,8 @@ from itertools import combinations
 import numpy as np
 
 from palimpsest.errors import ParamsError
-from palimpsest.privacy.planned import PlannedQuery
+from palimpsest.privacy.planned import PlannedQuery, versions_of
 from palimpsest.privacy.tables import MOST_CELLS, Axes, FieldTables, shape_of
-from palimpsest.privacy.versions import versions_of
 from palimpsest.records.fields import Declared, domains_of
 from palimpsest.records.record import Fields
 from palimpsest.records.schema import PublicSchema

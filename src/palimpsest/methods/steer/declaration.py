@@ -5,11 +5,9 @@ from typing import Annotated
 from pydantic import Field
 
 from palimpsest.methods.shared.base import Budget, Fit, Plan
-from palimpsest.methods.shared.method import CHOSEN, Basis, Family, Method
+from palimpsest.methods.shared.method import CHOSEN, Basis, Family, Method, Reads, Tools
 from palimpsest.methods.shared.settings import Counted, Ends, Filters, ModelFreeFilters
-from palimpsest.methods.shared.tools import Reads, Tools
-from palimpsest.models.settings import Precision
-from palimpsest.models.words import BARE
+from palimpsest.models.settings import BARE, Precision
 from palimpsest.records.schema import PublicSchema
 
 Strength = Annotated[float, Field(gt=0)]

@@ -18,14 +18,13 @@ from palimpsest.devices import HALF, dtype_of, exact_device
 from palimpsest.methods.shared.base import Made, Plan, coins
 from palimpsest.methods.shared.filters import apply_filters, build_filters
 from palimpsest.methods.shared.means import Candidates, ClassSums, choose, class_sums
+from palimpsest.methods.shared.method import Encoders
 from palimpsest.methods.shared.shares import label_rows, planned_histogram, whole_rho
-from palimpsest.methods.shared.tools import Encoders
 from palimpsest.methods.steer.declaration import SteerSettings
 from palimpsest.models.activations import Activations, shift_states
 from palimpsest.models.attention import blocks
 from palimpsest.models.lm import load_lm
-from palimpsest.models.prompts import heads_of
-from palimpsest.models.tokens import specials
+from palimpsest.models.tokens import heads_of, specials
 from palimpsest.models.writing import Start, Writer, decode_texts
 from palimpsest.privacy.query import View
 from palimpsest.progress import track

@@ -7,13 +7,11 @@ from pydantic import Field
 
 from palimpsest.errors import ParamsError
 from palimpsest.methods.shared.base import Budget, Fit, Plan
-from palimpsest.methods.shared.method import CHOSEN, Basis, Family, Method
+from palimpsest.methods.shared.method import CHOSEN, Basis, Family, Method, Reads, Tools
 from palimpsest.methods.shared.settings import EncodedBatch
 from palimpsest.methods.shared.shares import gaussian, noise_after
 from palimpsest.methods.shared.tables import note_cells, planned_tables, require_fitted, tables_query
-from palimpsest.methods.shared.tools import Reads, Tools
-from palimpsest.privacy.planned import PlannedQuery
-from palimpsest.privacy.versions import versions_of
+from palimpsest.privacy.planned import PlannedQuery, versions_of
 from palimpsest.records.schema import PublicSchema
 from palimpsest.settings import Settings
 

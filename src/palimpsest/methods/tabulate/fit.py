@@ -8,8 +8,8 @@ import numpy as np
 
 from palimpsest.errors import DataError
 from palimpsest.methods.shared.base import Made, Plan, coins
+from palimpsest.methods.shared.method import Encoders
 from palimpsest.methods.shared.tables import draw_cells, draw_values, fit_joint, sizes_of, tables_query
-from palimpsest.methods.shared.tools import Encoders
 from palimpsest.methods.tabulate.declaration import TabulateSettings, parts_of
 from palimpsest.methods.tabulate.joint import fit_means, match
 from palimpsest.privacy.query import View

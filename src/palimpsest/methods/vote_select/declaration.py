@@ -1,15 +1,19 @@
-"""Declaration of method vote_select, and its settings."""
+"""Declaration of method vote_select, its settings, and the plan of its query, which reads no row."""
 
 from dataclasses import replace
 
+from dp_accounting.dp_event import DpEvent
 from pydantic import Field
 
 from palimpsest.methods.shared.base import Budget, Fit, Plan
-from palimpsest.methods.shared.method import CHOSEN, Basis, Family, Method
+from palimpsest.methods.shared.method import CHOSEN, Basis, Family, Method, Reads, Tools
 from palimpsest.methods.shared.settings import EncodedBatch, Votes
-from palimpsest.methods.shared.tools import Reads, Tools
+from palimpsest.methods.shared.shares import gaussian, noise_after
+from palimpsest.privacy.planned import PlannedQuery, versions_of
 from palimpsest.records.schema import PublicSchema
 from palimpsest.settings import Settings
+
+QUERY = "vote"
 
 
 class VoteSelectSettings(Settings):
@@ -21,8 +25,6 @@ class VoteSelectSettings(Settings):
 
 
 def _plan(settings: VoteSelectSettings, _schema: PublicSchema, budget: Budget, basis: Basis) -> Plan:
-    from palimpsest.methods.vote_select.plan import plan
-
     return plan(settings, replace(budget, delta=budget.delta - basis.own_delta), basis.event)
 
 
@@ -49,3 +51,19 @@ VOTE_SELECT = Method(
     source="named",
     seeded=True,
 )
+
+
+def plan(settings: VoteSelectSettings, budget: Budget, before: DpEvent) -> Plan:
+    """Plan the query of a fit and its cost; the budget covers it together with all charges of the variant below.
+
+    Raises:
+        ParamsError: as `noise_after`.
+    """
+    sigma = noise_after(before, budget, lambda sigma: [gaussian(sigma)])
+    numbers: dict[str, float | int | str] = {
+        "sigma": sigma,
+        "rounds": 1,
+        "keep": settings.keep,
+        "neighbours": settings.votes.neighbours,
+    }
+    return Plan("vote_select", budget, (PlannedQuery(QUERY, gaussian(sigma), versions=versions_of(QUERY)),), numbers)

@@ -9,10 +9,9 @@ import numpy as np
 from palimpsest.devices import exact_device
 from palimpsest.errors import DataError
 from palimpsest.methods.shared.base import Made, Plan
+from palimpsest.methods.shared.method import Encoders
 from palimpsest.methods.shared.rounds import group_by_label, select_candidates
-from palimpsest.methods.shared.tools import Encoders
-from palimpsest.methods.vote_select.declaration import VoteSelectSettings
-from palimpsest.methods.vote_select.plan import QUERY
+from palimpsest.methods.vote_select.declaration import QUERY, VoteSelectSettings
 from palimpsest.privacy.nearest import require_exact
 from palimpsest.privacy.query import View
 from palimpsest.privacy.votes import Ballot, Round, Slate, Vote, parts_of

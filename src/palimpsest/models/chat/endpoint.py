@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from palimpsest.errors import BackendError, ModelError
-from palimpsest.models.chat.base import Answer, Ask, Told, most_read
-from palimpsest.models.chat.book import Book, Sent, Till, TokenUse
+from palimpsest.models.chat.base import Answer, Ask, Book, Sent, Till, TokenUse, Told, most_read
 from palimpsest.models.chat.settings import Connection
 from palimpsest.progress import counter
 
@@ -70,7 +69,7 @@ class _Reply:
 _Outcome = tuple[Answer | Failure, TokenUse | None]  # None: nobody knows how many tokens it has used
 
 
-class Wire:
+class _Wire:
     """Sends asks to one endpoint, each once."""
 
     def __init__(self, settings: Connection, key: str | None) -> None:
@@ -306,8 +305,8 @@ class EndpointChat:
             ModelError: the client is not installed.
             DataError: the book cannot be used.
         """
-        till, pace = Till(settings, Book(book)), Pace(settings.requests_a_minute)
-        self._desk = _CallDesk(settings, Wire(settings, key), till, pace, pause)
+        till, pace = Till(settings, Book(book)), _Pace(settings.requests_a_minute)
+        self._desk = _CallDesk(settings, _Wire(settings, key), till, pace, pause)
 
     @property
     def spent(self) -> Sent:
@@ -325,10 +324,10 @@ class EndpointChat:
 
 
 @dataclass
-class Pace:
+class _Pace:
     """Spaces requests evenly, and sends none while the server asks for a pause.
 
-    >>> pace = Pace(requests_a_minute=30)
+    >>> pace = _Pace(requests_a_minute=30)
     >>> pace.take(now=100.0), pace.take(now=100.0), pace.take(now=101.0)
     (0.0, 2.0, 3.0)
     >>> pace.hold(now=110.0, seconds=7.0)
@@ -359,9 +358,9 @@ class _CallDesk:
     """The state shared by all calls of one chat; `failed` asks have failed in a row."""
 
     settings: Connection
-    wire: Wire
+    wire: _Wire
     till: Till
-    pace: Pace
+    pace: _Pace
     pause: float
     failed: int = 0
 

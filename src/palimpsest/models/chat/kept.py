@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from palimpsest.errors import BackendError
-from palimpsest.models.chat.base import Answer, Ask, digest
-from palimpsest.models.chat.book import Book
+from palimpsest.models.chat.base import Answer, Ask, Book, digest
 from palimpsest.models.chat.endpoint import EndpointChat
 from palimpsest.models.chat.local import LocalChat, load_chat
 from palimpsest.models.chat.settings import Connection, Endpoint, LocalChatSettings

@@ -6,6 +6,5 @@
   kept
 * `measure`: measures how well a decoder reconstructs public sentences from their embeddings
 * `network`: a causal language model that reads a sentence embedding while it writes
-* `settings`: settings of embedding decoders: how they are taught, and how they write
 * `training`: training of a decoder on public sentences and their embeddings, and the folder that it is kept in
 """

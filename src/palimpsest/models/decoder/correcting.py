@@ -11,9 +11,9 @@ import numpy as np
 import torch
 
 from palimpsest.models.decoder.decoding import Decoder, Encode
-from palimpsest.models.decoder.settings import DecoderSettings, DecodeSettings
 from palimpsest.models.decoder.training import CORRECTOR, learn, save
 from palimpsest.models.descent import recent_mean
+from palimpsest.models.settings import DecoderSettings, DecodeSettings
 from palimpsest.models.tokens import encode_texts
 
 _BATCH = 256  # texts that are written side by side

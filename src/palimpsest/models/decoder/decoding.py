@@ -21,9 +21,9 @@ from palimpsest.devices import exact_device
 from palimpsest.errors import ModelError
 from palimpsest.files import read_json
 from palimpsest.models.decoder.network import Network
-from palimpsest.models.decoder.settings import DecodeSettings
 from palimpsest.models.decoder.training import CORRECTOR, FACTS, LM, MAPS
 from palimpsest.models.lm import load_lm
+from palimpsest.models.settings import DecodeSettings
 from palimpsest.models.tokens import specials
 from palimpsest.progress import counter
 

@@ -9,7 +9,7 @@ import numpy as np
 import regex
 
 from palimpsest.models.decoder.decoding import Decoder, Encode
-from palimpsest.models.decoder.settings import DecodeSettings
+from palimpsest.models.settings import DecodeSettings
 from palimpsest.records.segment import WORD
 
 _WORD = regex.compile(rf"(?V1){WORD}|[^\w\s\p{{M}}]")

@@ -22,9 +22,9 @@ from torch.utils.checkpoint import checkpoint
 from transformers import DynamicCache, PreTrainedModel
 
 from palimpsest.errors import ModelError
-from palimpsest.models.decoder.settings import DecodeSettings
+from palimpsest.models.attention import MOST_LOGITS, logits_of, require_plain_head
 from palimpsest.models.lm import IGNORED
-from palimpsest.models.logits import MOST, logits_of, require_plain_head
+from palimpsest.models.settings import DecodeSettings
 from palimpsest.models.tokens import Specials, pad_right
 from palimpsest.models.writing import draw
 
@@ -122,7 +122,7 @@ class Network(nn.Module):
         targets = pad_right([[*text, self._ids.eos] for text in texts], IGNORED).to(read.device)  # (B, T + 1)
         inputs = torch.cat([self._beginning(read, earlier), self._inputs(tokens, read)], dim=1)
         hidden = self._hidden(inputs, None)[:, self.earlier + self._prefix :]
-        size = max(1, MOST // (targets.shape[1] * self.words.out_features))
+        size = max(1, MOST_LOGITS // (targets.shape[1] * self.words.out_features))
         parts = zip(*(values.split(size) for values in (read, tokens, targets, hidden)), strict=True)
         if len(texts) > size:  # logits of a large vocabulary are there for so many texts at once
             nats = [checkpoint(self._nats, *part, use_reentrant=False, preserve_rng_state=False) for part in parts]

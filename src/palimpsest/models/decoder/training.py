@@ -21,9 +21,9 @@ from palimpsest.devices import device
 from palimpsest.errors import ModelError
 from palimpsest.files import atomic_path, write_json
 from palimpsest.models.decoder.network import Network
-from palimpsest.models.decoder.settings import DecoderSettings
 from palimpsest.models.descent import Kept, descend, key_of, length_batches, recent_mean, rise_and_cosine
 from palimpsest.models.lm import load_lm, save_lm
+from palimpsest.models.settings import DecoderSettings
 from palimpsest.models.tokens import encode_texts, specials
 from palimpsest.records.segment import STOPS, count_parts
 

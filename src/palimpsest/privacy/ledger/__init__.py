@@ -1,6 +1,5 @@
 """The ledger: every look at a private data set, reserved before it and never forgotten.
 
-* `again`: the owner's word for a second charge of one variant, in the environment of the process that reserves it
 * `books`: the whole ledger at one moment, as values, and the bodies that its entries are written with
 * `chain`: the ledger's entries as a chain of hashes: each carries the hash of the one before
 * `database`: the database of the ledger's tables: a SQLite file that only its owner may read, or a PostgreSQL server
@@ -8,7 +7,8 @@
 * `ledger`: the ledger: every look at a private data set, reserved before it, written down as it begins, never
   forgotten
 * `reader`: the strict reader of one asset's entries, which derives its charges
-* `records`: the ledger's values and their hashes: an asset and its terms, a run, its charges, and what is spent
+* `records`: the ledger's values and their hashes: assets, runs, charges, what is spent, and the word for a second
+  charge
 * `rules`: rules of what a run may reserve or use of an earlier attempt and of how charges move: pure functions of
   charges
 * `store`: reading and writing the ledger: whole transactions, checked against what was noted of it elsewhere

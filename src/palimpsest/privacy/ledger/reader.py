@@ -24,8 +24,7 @@ from palimpsest.privacy.gaussian_share import Share, cover_charge, covers
 from palimpsest.privacy.ledger.chain import Entry
 from palimpsest.privacy.ledger.records import MOVES, PURPOSES, STATES, Asset, Charge, Standing, canonical_json
 from palimpsest.privacy.ledger.rules import composes
-from palimpsest.privacy.planned import ADJACENCY
-from palimpsest.privacy.versions import Versions
+from palimpsest.privacy.planned import ADJACENCY, Versions
 
 STRIKE = "strike"  # the kind of the owner's entries that take a faulty one out
 _OF_RUN = ("run_key", "stage", "variant", "fingerprint", "query")

@@ -1,9 +1,13 @@
-"""The ledger's values and their hashes: an asset and its terms, a run, its charges, and what is spent."""
+"""The ledger's values and their hashes: an asset and its terms, a run, its charges, and what is spent.
+
+The owner's word for a second charge of one variant stands in the environment of the process that reserves it.
+"""
 
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -13,8 +17,7 @@ from palimpsest import validate
 from palimpsest.errors import LedgerError
 from palimpsest.privacy import accounting
 from palimpsest.privacy.gaussian_share import Share
-from palimpsest.privacy.planned import ADJACENCY
-from palimpsest.privacy.versions import Versions, true_cost
+from palimpsest.privacy.planned import ADJACENCY, Versions, true_cost
 
 UNITS = ("record", "person")
 FILTERS = ("renyi", "gdp")
@@ -26,6 +29,8 @@ _GAUSSIAN_DELTA = 0.9  # of delta: the rest is for covers and for deltas that no
 _LOOKED = ("begun", "answered", "committed")
 _MOST_MILESTONES = 3  # each takes a part of delta from the others
 STATES = (*_COUNTED, "refunded")
+CONSENT = "PALIMPSEST_CHARGE_AGAIN"  # of the environment: the word is a person's, and no setting
+_DIGITS = 12
 
 
 def canonical_json(body: Mapping[str, Any]) -> str:
@@ -331,3 +336,24 @@ class Balance:
     def fits(self) -> bool:
         """Whether the filter admits this balance."""
         return self.spent <= self.cap and self.beside <= self.most_beside
+
+
+def earlier_looks(run: Run, charges: Iterable[Charge]) -> list[Charge]:
+    """Return the charges under which this stage and variant looked at these rows, whatever was asked."""
+    own = (run.stage, run.variant, run.fingerprint)
+    return [one for one in charges if one.looked and (one.stage, one.variant, one.fingerprint) == own]
+
+
+def consent_word(run: Run, charges: Iterable[Charge]) -> str:
+    """Return the owner's word. It names the run and all looks charged to its stage and variant on these rows so far.
+
+    Guarantee: it holds for one further charge. As soon as that has begun, the word for the next one is another, so that
+    one which a shell exported, or a schedule kept, pays for nothing more.
+    """
+    known = {"run": run.key, "looks": sorted(one.id for one in earlier_looks(run, charges))}
+    return f"{run.stage}@{run.variant}:{digest_of(canonical_json(known))[:_DIGITS]}"
+
+
+def read_consents(variables: Mapping[str, str]) -> frozenset[str]:
+    """Return the words in an environment, divided by commas or spaces."""
+    return frozenset(filter(None, re.split(r"[\s,]+", variables.get(CONSENT, ""))))

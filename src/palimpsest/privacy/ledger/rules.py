@@ -39,7 +39,7 @@ from palimpsest.errors import BudgetExceeded, ConsentNeeded, LedgerError
 from palimpsest.privacy import accounting, events
 from palimpsest.privacy.events import Cell, Term
 from palimpsest.privacy.gaussian_share import Share, cover_charge, needs_delta
-from palimpsest.privacy.ledger import again
+from palimpsest.privacy.ledger import records
 from palimpsest.privacy.ledger.records import MOVES, PURPOSES, Asset, Balance, Charge, Run, Standing
 from palimpsest.privacy.planned import ADJACENCY, PlannedQuery
 from palimpsest.privacy.shown import delta_down, delta_up, down, up
@@ -282,7 +282,7 @@ def require_consent(
         wanted: index of a planned query -> the query, where the run has no charge for it yet.
         consented: the words that were given (`again.word`).
     """
-    if not charges_again(charges, wanted, run, now) or (word := again.consent_word(run, charges)) in consented:
+    if not charges_again(charges, wanted, run, now) or (word := records.consent_word(run, charges)) in consented:
         return
     before = balance(asset, charges)
     after = preview(asset, charges, {(run.key, now.number): list(wanted.values())})
@@ -291,14 +291,14 @@ def require_consent(
         f"Stage {run.stage!r} ({run.variant}) would be charged again: {why}. The total of asset {asset.name!r} would "
         f"go from epsilon {up(before.spent)} to {up(after.spent)} of {asset.epsilon:g}.",
         "Nothing was charged and no row was read. Say yes to `palimpsest run` at a terminal, or give it --yes; for "
-        f"`dvc repro` or a schedule set {again.VARIABLE}={word} in its environment, which holds for this one charge.",
+        f"`dvc repro` or a schedule set {records.CONSENT}={word} in its environment, which holds for this one charge.",
     )
 
 
 def charges_again(charges: Iterable[Charge], wanted: Collection[int], run: Run, now: "Attempt") -> bool:
     """Return whether further charges for a run would be second charges for its stage and variant on these rows."""
     return bool(wanted) and (
-        now.repeats(wanted) or any(one.run_key != run.key for one in again.earlier_looks(run, charges))
+        now.repeats(wanted) or any(one.run_key != run.key for one in records.earlier_looks(run, charges))
     )
 
 

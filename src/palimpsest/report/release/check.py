@@ -23,14 +23,21 @@ from palimpsest.privacy.shown import delta_up, up
 from palimpsest.records.fields import describe_field, parse_domain
 from palimpsest.records.vouched import sha256
 from palimpsest.records.write import Counts, differences, read_values
-from palimpsest.report.end_to_end import end_to_end_verdicts
-from palimpsest.report.formats import at_most
+from palimpsest.report.formats import JSON_ROW, Unit, at_most
 from palimpsest.report.release import bundle
-from palimpsest.report.release.card import count_of, field_lines, privacy, read_counts, read_epsilons
-from palimpsest.report.release.croissant import PROMISE, WHOLE, records_of, state_promise
-from palimpsest.report.release.envelope import Signed, unseal
+from palimpsest.report.release.card import (
+    PROMISE,
+    WHOLE,
+    count_of,
+    field_lines,
+    privacy,
+    read_counts,
+    read_epsilons,
+    records_of,
+    state_promise,
+)
 from palimpsest.report.release.extract import asset_of, caps_of, charges_of
-from palimpsest.report.release.keys import fingerprint, load_public
+from palimpsest.report.release.keys import Signed, fingerprint, load_public, unseal
 from palimpsest.report.release.word import SENTENCE
 from palimpsest.report.statement import (
     OUTPUT,
@@ -38,13 +45,13 @@ from palimpsest.report.statement import (
     SETTING,
     STATEMENT_VERSION,
     assumptions,
+    end_to_end_verdicts,
     layers,
     list_uncovered,
     read_total,
     release_of,
     schema,
 )
-from palimpsest.report.unit import JSON_ROW, Unit
 
 _MOST_KEY = 10_000  # bytes of a public key's file; a key has about 113
 _MOST_ENVELOPE = 10_000_000

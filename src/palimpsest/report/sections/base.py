@@ -14,8 +14,7 @@ from palimpsest.privacy.ledger.summary import LedgerSummary
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.report.drawing import Chart, Rows
 from palimpsest.report.formats import MISSING, number, percent
-from palimpsest.report.results import Metric, Results
-from palimpsest.report.row import Row, Summary, is_attack
+from palimpsest.report.results import Metric, Results, Row, Summary, is_attack
 
 Line = TypeVar("Line")
 Receipts = Mapping[str, Receipt]  # by variant

@@ -1,18 +1,29 @@
-"""How the rows were made: written, chosen, or replaced word by word."""
+"""How the rows were made: written, chosen, or replaced word by word; decoded from embeddings; evolved in rounds.
+
+Of decoders it is shown how much of their output was readable; of rounds how near their texts are, how votes spread, and
+how many parents are left.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import altair as alt
+from markupsafe import Markup
+
+from palimpsest.audit.reconstruction import DecoderScores
+from palimpsest.audit.rounds import EvolutionAudit, Turnout
 from palimpsest.methods.registry import METHODS
 from palimpsest.methods.shared.base import GenerationCounts
 from palimpsest.methods.shared.method import Family
 from palimpsest.privacy.receipt import Receipt
-from palimpsest.report.drawing import Rows, fields
-from palimpsest.report.formats import number, per_word
+from palimpsest.report import drawing as draw
+from palimpsest.report.drawing import Chart, Rows, fields
+from palimpsest.report.formats import number, per_word, plural_of
 from palimpsest.report.results import Metric, Results, measured_subjects
 from palimpsest.report.sections.base import (
     Cell,
     Column,
+    Figure,
     Page,
     Receipts,
     Section,
@@ -21,9 +32,26 @@ from palimpsest.report.sections.base import (
     share_column,
     word_column,
 )
-from palimpsest.report.unit import plural_of
 
 GENERATION = Metric("generation", GenerationCounts.from_json, measured_subjects)
+_DECODERS = Metric(
+    "decoders", DecoderScores.from_json, lambda params: params.run.decoder_pretrain, path="decoders/{}.json"
+)
+
+_DECODER_ROWS = ("encoder", "parameters", "rows", "cosine", "nearest", "token_f1", "bleu", "exact", "readable_share")
+_EVOLUTION = Metric(
+    "evolution",
+    EvolutionAudit.from_json,
+    lambda params: [
+        name for name in measured_subjects(params) if name in (*params.run.private_evolve, *params.run.eda_evolve)
+    ],
+)
+
+ALL_LABELS = "all labels"
+_SELECTED, _READABLE = "selected", "readable too"
+_MEASURES = {"frechet": "Fréchet distance", "energy": "Energy distance", "wasserstein": "Wasserstein distance"}
+_ROUND = alt.X("round:O", title="round", axis=alt.Axis(labelAngle=0))
+_FROM_0 = alt.Scale(zero=True)
 
 
 def _select_family(family: Family, results: Results, receipts: Receipts) -> Iterator[tuple[Receipt, GenerationCounts]]:
@@ -135,3 +163,216 @@ def _tables(page: Page) -> Iterator[Table[Mapping[str, Any]]]:
 
 
 SECTION = Section("generation", (GENERATION,), tables=_tables)
+
+
+def decoders(results: Results) -> Rows:
+    """Return name, encoder, parameters, rows, cosine, nearest, token_f1, bleu, exact, readable_share, per decoder."""
+    return [{"name": name} | fields(one, *_DECODER_ROWS) for name, one in results.of(_DECODERS).items()]
+
+
+def decoded_texts(results: Results) -> Rows:
+    """Return name, given, decoded, cosine: public texts and what was decoded from their embeddings."""
+    known = results.of(_DECODERS).items()
+    return [
+        {"name": name} | fields(sample, "given", "decoded", "cosine") for name, one in known for sample in one.samples
+    ]
+
+
+def filtered_samples(results: Results) -> Rows:
+    """Return variant, kept, label, perplexity, text: samples that the readability check kept and dropped."""
+    return [
+        {"variant": variant, "kept": kept} | fields(one, "label", "perplexity", "text")
+        for variant, counts in results.of(GENERATION).items()
+        for kept, samples in ((True, counts.kept_samples), (False, counts.unreadable_samples))
+        for one in samples or ()
+    ]
+
+
+def _check_cell(row: Mapping[str, Any]) -> Cell:
+    look, verdict = ("hold", "kept") if row["kept"] else ("stop", "dropped")
+    return Cell(Markup('<span class="{}">{}</span>').format(look, verdict))
+
+
+def _decoder_tables(page: Page) -> Iterator[Table[Mapping[str, Any]]]:
+    yield Table(
+        "Decoders",
+        "Public models that write an embedding down, on public sentences that they were not trained on: how near the "
+        "written text is to the given embedding, how often no other sentence is nearer, and how many words come back. "
+        "Readable: the public language model finds the text likely enough. No private row was read.",
+        (
+            word_column("Decoder", "name"),
+            word_column("Encoder", "encoder"),
+            number_column("Parameters", "parameters"),
+            number_column("Sentences", "rows"),
+            number_column("Cosine", "cosine"),
+            share_column("Nearest", "nearest"),
+            number_column("Token F1", "token_f1"),
+            number_column("BLEU", "bleu"),
+            share_column("Word for word", "exact"),
+            share_column("Readable", "readable_share"),
+        ),
+        decoders(page.results),
+    )
+    yield Table(
+        "What a decoder writes",
+        "Public sentences, and what comes back from their embeddings.",
+        (
+            word_column("Decoder", "name"),
+            word_column("Given", "given"),
+            word_column("Written", "decoded"),
+            number_column("Cosine", "cosine"),
+        ),
+        decoded_texts(page.results),
+        kind="cards texts",
+    )
+    yield Table(
+        "What was readable",
+        "Synthetic texts that the perplexity check let pass, and texts that it dropped: what would be among the rows "
+        "without it.",
+        (
+            word_column("Variant", "variant"),
+            Column("Check", _check_cell),
+            Column("Label", lambda row: Cell(number(row["label"]))),
+            number_column("Perplexity", "perplexity"),
+            word_column("Text", "text"),
+        ),
+        filtered_samples(page.results),
+        kind="cards texts",
+    )
+
+
+DECODERS = Section("decoder", (_DECODERS,), tables=_decoder_tables)
+
+
+def distances(results: Results) -> Rows:
+    """Return variant, series, measure, round, value, floor, n: how far each round's texts are from the private rows.
+
+    `series` is the variant. A method that tells parents apart has a second series, "<variant>, parents".
+    """
+    return [
+        {"variant": variant, "series": variant + mark, "measure": one.name, "round": number}
+        | draw.fields(one, "value", "floor", "n")
+        for variant, audit in results.of(_EVOLUTION).items()
+        for mark, rounds in (("", audit.populations), (", parents", audit.parents))
+        for number, found in enumerate(rounds, 1)
+        for one in found
+    ]
+
+
+def votes(results: Results) -> Rows:
+    """Return variant, round, label, candidates, mean, variance: the spread of each round's exact votes.
+
+    All labels together come first.
+    """
+    return [
+        {"variant": variant, "round": number, "label": one.label or ALL_LABELS}
+        | draw.fields(one, "candidates", "mean", "variance")
+        for variant, number, one in _turnouts(results)
+    ]
+
+
+def parents(results: Results) -> Rows:
+    """Return variant, round, what, parents: the number that each round's votes selected, and how many are readable."""
+    return [
+        {"variant": variant, "round": number, "what": what, "parents": count}
+        for variant, number, one in _turnouts(results)
+        if one.label is None
+        for what, count in ((_SELECTED, one.selected), (_READABLE, one.readable))
+    ]
+
+
+def _turnouts(results: Results) -> Iterator[tuple[str, int, Turnout]]:
+    for variant, audit in results.of(_EVOLUTION).items():
+        for at, turnouts in enumerate(audit.votes, 1):
+            yield from ((variant, at, one) for one in turnouts)
+
+
+def distances_chart(rows: Rows) -> Chart:
+    """Draw a line per variant over the rounds, and its floor, level and dashed."""
+    tooltip = draw.tips("series:N", "round:Q", "value:Q", "floor:Q", "n:Q")
+    base = alt.Chart(draw.data(rows)).encode(x=_ROUND, color=draw.color_channel(rows, "series"), tooltip=tooltip)
+    y = alt.Y("value:Q", title="distance to private rows", scale=_FROM_0)
+    line = base.mark_line(strokeWidth=2).encode(y=y)
+    floor = base.mark_line(strokeWidth=1.5, strokeDash=[4, 4]).encode(y="floor:Q")
+    return draw.finish(
+        alt.layer(floor, line, draw.points(base, 80, y=y, shape=draw.shape_channel(rows, "series"))), 260
+    )
+
+
+def votes_chart(rows: Rows) -> Chart:
+    """Draw the variance of votes over the rounds: a line per variant for all labels, a faint one for each label."""
+    together, each = draw.split(rows, lambda row: row["label"] == ALL_LABELS)
+    y = alt.Y("variance:Q", title="variance of a candidate's votes", scale=_FROM_0)
+    tooltip = draw.tips("variant:N", "round:Q", "label:N", "candidates:Q", "mean:Q", "variance:Q")
+    labels, whole = (
+        alt.Chart(draw.data(some)).encode(x=_ROUND, y=y, color=draw.color_channel(rows), tooltip=tooltip)
+        for some in (each, together)
+    )
+    faint = labels.mark_line(strokeWidth=1, opacity=0.45).encode(detail=["label:N", "variant:N"])
+    layers = [whole.mark_line(strokeWidth=2), draw.points(whole, 80, shape=draw.shape_channel(rows))]
+    return draw.finish(alt.layer(*([faint] if each else []), *layers), 220)
+
+
+def _parents_chart(rows: Rows) -> Chart:
+    """Draw how many parents each round's votes selected, dashed, and how many of them are readable."""
+    base = alt.Chart(draw.data(rows)).encode(
+        x=_ROUND,
+        y=alt.Y("parents:Q", title="parents, all labels", scale=_FROM_0),
+        color=draw.color_channel(rows),
+        tooltip=draw.tips("variant:N", "round:Q", "what:N", "parents:Q"),
+    )
+    key = alt.Legend(symbolType="stroke", symbolSize=300)
+    dash = draw.make_channel(alt.StrokeDash, "what", {_SELECTED: [4, 4], _READABLE: [1, 0]}, legend=key)
+    line = base.mark_line(strokeWidth=2).encode(strokeDash=dash)
+    return draw.finish(alt.layer(line, draw.points(base, 80, shape=draw.shape_channel(rows), detail="what:N")), 220)
+
+
+def _round_figures(page: Page) -> Iterator[Figure]:
+    every = distances(page.results)
+    for measure, name in _MEASURES.items():
+        rows = [row for row in every if row["measure"] == measure]
+        yield from Figure.of(
+            rows,
+            distances_chart,
+            section="Fidelity",
+            title=f"{name}, round by round",
+            caption="How far the texts of each round are from the private ones, as embeddings. The dashed line is how "
+            "far training rows are from the holdout at the same number of rows: at it, texts are as near as rows that "
+            "were never seen. It is one draw of chance, and to be below it is no sign of copies."
+            f"{_explain_two_sets(rows)}",
+            alt=draw.describe_values(name, rows, "series", "round", value="value"),
+        )
+    spread, left = votes(page.results), parents(page.results)
+    yield from Figure.of(
+        spread,
+        votes_chart,
+        section="Fidelity",
+        title="How votes spread, round by round",
+        caption="Variance of the exact votes over the candidates, before any noise; faint: each label by itself. Near "
+        "the mean of the votes (in the table) it is what chance alone makes, and noisy votes then tell no candidate "
+        "from another.",
+        alt=draw.describe_values("Variance", spread, "variant", "round", "label", value="variance"),
+    )
+    yield from Figure.of(
+        left,
+        _parents_chart,
+        section="Fidelity",
+        title="Parents, round by round",
+        caption="Dashed: candidates that the noisy votes selected, over all labels. Solid: those of them whose text "
+        "the public language model finds likely enough; only they have offspring.",
+        alt=draw.describe_values("Parents", left, "variant", "round", "what", value="parents"),
+    )
+
+
+def _explain_two_sets(rows: Rows) -> str:
+    """Explain the two compared sets, where candidates and parents are told apart."""
+    apart = dict.fromkeys(row["variant"] for row in rows if row["series"] != row["variant"])
+    if not apart:
+        return ""
+    return (
+        f" Of {', '.join(apart)}, all candidates of a round are drawn, and the parents that votes selected of them by "
+        "themselves, with as many of each label as private rows have; fewer rows have a higher floor."
+    )
+
+
+ROUNDS = Section("evolution", (_EVOLUTION,), figures=_round_figures, heading="Fidelity")

@@ -1,4 +1,4 @@
-"""Membership attacks on the model and on only the rows, and the attacks that packages bring."""
+"""Attacks on the rows: membership, with the attacks that packages bring, and singling out, linkability, inference."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -8,15 +8,26 @@ import numpy as np
 from scipy.stats import betabinom
 
 from palimpsest import extensions
+from palimpsest.audit.anonymity import AnonymityAudit
 from palimpsest.audit.membership import MembershipAudit
-from palimpsest.audit.planted import finds_copies
 from palimpsest.audit.statistics import Estimate, thin
 from palimpsest.audit.text_membership import TextMembershipAudit
+from palimpsest.audit.units import finds_copies
 from palimpsest.report import drawing as draw
-from palimpsest.report.drawing import BLUE, GREY, ORANGE, SERIES, Chart, Rows, assign_looks
-from palimpsest.report.formats import at_least, number
-from palimpsest.report.results import Metric, Results, measured_subjects
-from palimpsest.report.row import BASELINES, Membership, Row, Summary
+from palimpsest.report.drawing import (
+    BLUE,
+    GREY,
+    ORANGE,
+    SERIES,
+    Chart,
+    Rows,
+    assign_looks,
+    describe_values,
+    differences,
+    fields,
+)
+from palimpsest.report.formats import at_least, number, plural_of
+from palimpsest.report.results import BASELINES, Membership, Metric, Results, Row, Summary, measured_subjects
 from palimpsest.report.sections.base import (
     MEMBERS,
     OTHERS,
@@ -32,10 +43,13 @@ from palimpsest.report.sections.base import (
     claim_of,
     inconclusive_cell,
     number_column,
+    share_column,
     word_column,
 )
 from palimpsest.report.tradeoff import TradeOff, read_tradeoff
-from palimpsest.report.unit import plural_of
+
+RISKS = Metric("anonymity", AnonymityAudit.from_json, lambda params: params.run.audit)
+
 
 _MODEL = Metric("membership", MembershipAudit.from_json, measured_subjects)
 _TEXT = Metric("text_membership", TextMembershipAudit.from_json, lambda params: params.run.audit)
@@ -200,7 +214,7 @@ def null_band(members: int, nonmembers: int, points: int = 40) -> Rows:
     ]
 
 
-def forbidden_region(curve: TradeOff, floor: float, points: int = 60) -> Rows:
+def _forbidden_region(curve: TradeOff, floor: float, points: int = 60) -> Rows:
     """Return fpr, limit, top: no attack's expected curve may lie above `limit` if the proven one holds."""
     grid = np.geomspace(floor, 1.0, points)
     return [{"fpr": float(fpr), "limit": curve.true_positives(float(fpr)), "top": 1.0} for fpr in grid]
@@ -232,7 +246,7 @@ def _rocs(page: Page, audits: Mapping[str, MembershipAudit], title: str) -> Iter
             continue
         points, band = roc(audit), null_band(audit.members, audit.nonmembers)
         curve = read_tradeoff(page.receipts[variant]) if variant in page.receipts else None
-        region = forbidden_region(curve, rate_floor(audit)) if curve else []
+        region = _forbidden_region(curve, rate_floor(audit)) if curve else []
         claim = (
             " If the proof holds, an attack's true curve stays out of the shaded corner at the top left. The one drawn "
             "is of few units and may touch it by chance: the verdict is the test."
@@ -321,4 +335,75 @@ SECTION = Section(
     figures=_figures,
     claims=_claims,
     heading="Privacy",
+)
+
+
+def risks(results: Results) -> Rows:
+    """Return variant, criterion, attack, risk, low, high, main, control, baseline, cap, informed: one row per attack.
+
+    Attacks without a risk are left out: `undefined_risks` lists them.
+    """
+    return [
+        {"variant": variant, "criterion": one.criterion, "attack": f"{one.criterion}: {attack}"}
+        | {"risk": one.risk.value, "low": one.risk.low, "high": one.risk.high}
+        | {"main": one.main.rate, "control": one.control.rate}
+        | fields(one, "baseline", "cap", "informed")
+        for variant, audit in results.of(RISKS).items()
+        for attack, one in audit.attacks.items()
+        if one.risk and not one.inconclusive
+    ]
+
+
+def undefined_risks(results: Results) -> Rows:
+    """Return variant, attack, main, control, verdict, why: the attacks that show nothing."""
+    return [
+        {"variant": variant, "attack": f"{one.criterion}: {attack}", "verdict": "inconclusive", "why": one.inconclusive}
+        | {"main": one.main.rate, "control": one.control.rate}
+        for variant, audit in results.of(RISKS).items()
+        for attack, one in audit.attacks.items()
+        if one.inconclusive
+    ]
+
+
+def _risk_tables(page: Page) -> Iterator[Table[Mapping[str, Any]]]:
+    yield Table(
+        "Evidence on anonymity without a risk",
+        f"A risk is what an attack does on members beyond what it does on {plural_of(page.summary.unit)} that were "
+        "never read. Where it succeeds on all of these there is nothing beyond, and it shows nothing. Nor does it "
+        "where it does not find near copies of a hundred records, without their last words, planted to try it.",
+        (
+            word_column("Variant", "variant"),
+            word_column("Attack", "attack"),
+            share_column("On members", "main"),
+            share_column("On others", "control"),
+            Column("Verdict", lambda row: Cell(badge(row["verdict"]), (f"because {row['why']}",))),
+        ),
+        undefined_risks(page.results),
+    )
+
+
+def _risk_figures(page: Page) -> Iterator[Figure]:
+    rows = risks(page.results)
+    return Figure.of(
+        rows,
+        lambda rows: differences(rows, "attack", "risk"),
+        section="Evidence on anonymity",
+        title="Singling out, linkability, inference",
+        caption=f"How much better each attack does on members than on {plural_of(page.summary.unit)} that were never "
+        "read, of what is left to do better: (main - control) / (1 - control), with 95% intervals. Ticks: the most "
+        "that the proved curve allows. An attack that no guess at random is worse than says nothing (column "
+        "informed). This is evidence on three criteria, not a finding that the rows are outside data-protection law.",
+        alt=describe_values("Risk", rows, "variant", "attack", value="risk"),
+        wide=True,
+    )
+
+
+_RISK_PLOTS = {"risk": lambda page: risks(page.results)}
+ANONYMITY = Section(
+    "anonymity",
+    (RISKS,),
+    tables=_risk_tables,
+    figures=_risk_figures,
+    plots=_RISK_PLOTS,
+    heading="Evidence on anonymity",
 )

@@ -1,6 +1,11 @@
-"""Usefulness: classifiers, or a language model, trained on the rows and tested on real ones."""
+"""Usefulness, and what it costs: scores on real rows, and brackets on the true epsilon.
+
+Classifiers, or a language model, are trained on the rows and tested on real ones. Classifiers that were themselves
+trained with DP-SGD stand beside them. Brackets: attacks bound epsilon from below, proofs from above.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import altair as alt
@@ -8,13 +13,47 @@ from markupsafe import Markup
 
 from palimpsest.audit.next_token_settings import NEXT_TOKEN
 from palimpsest.audit.statistics import Estimate, Rate
-from palimpsest.audit.utility import Scored, UtilityScores
+from palimpsest.audit.utility import ClassifierAudit, Scored, UtilityScores
 from palimpsest.report import drawing as draw
-from palimpsest.report.drawing import GREY, SHAPES, Chart, Rows, assign_looks, colors
-from palimpsest.report.formats import MISSING, number, percent
-from palimpsest.report.results import Document, Metric, Results, measured_subjects
-from palimpsest.report.row import BASELINES, EVALUATORS, Row, Score, Summary
-from palimpsest.report.sections.base import Cell, Column, Figure, Page, Section, Table, inconclusive_cell, word_column
+from palimpsest.report.drawing import (
+    BLUE,
+    GREY,
+    ORANGE,
+    SHAPES,
+    Chart,
+    Rows,
+    assign_looks,
+    colors,
+    data,
+    describe_values,
+    epsilons,
+    finish,
+    height_of,
+    line_axis,
+)
+from palimpsest.report.formats import MISSING, at_most, number, percent
+from palimpsest.report.results import (
+    BASELINES,
+    EVALUATORS,
+    Document,
+    Metric,
+    Results,
+    Row,
+    Score,
+    Summary,
+    measured_subjects,
+)
+from palimpsest.report.sections.base import (
+    Cell,
+    Column,
+    Figure,
+    Page,
+    Section,
+    Table,
+    inconclusive_cell,
+    interval_cell,
+    word_column,
+)
 from palimpsest.workspace import PUBLIC_LM, PUBLIC_ONLY, REAL
 
 UTILITY = Metric("utility", UtilityScores.from_json, measured_subjects)
@@ -25,6 +64,14 @@ PUBLIC: Metric[Document] = Metric(
 _CLASSIFIER = "A classifier trained"
 _TRAINED = {NEXT_TOKEN: "A language model trained further"}
 _DASHES = {REAL: [1, 0], PUBLIC_ONLY: [2, 3], PUBLIC_LM: [6, 2, 2, 2]}
+_CLASSIFIERS = Metric(
+    "classifier",
+    ClassifierAudit.from_json,
+    lambda params: params.run.discriminator if params.dataset.labels else (),
+    path="classifiers/{}.json",
+)
+_PROVED, ATTACKED, DETECTABLE = "proved cap", "attacked lower bound", "largest claim the attack could refute"
+_BRACKETS = {_PROVED: (BLUE, "square"), ATTACKED: (ORANGE, "circle"), DETECTABLE: (GREY, "diamond")}
 
 
 def scores(results: Results, variant: str) -> tuple[Score, ...]:
@@ -288,4 +335,105 @@ def public_figures(scores: Mapping[str, Any], releases: Sequence[Mapping[str, An
 _PLOTS = {"utility": lambda page: frontier(page.summary, (*page.summary.evaluators, EVALUATORS[0])[0])}
 SECTION = Section(
     "utility", (UTILITY, PUBLIC), columns=_columns, tables=_tables, figures=_figures, plots=_PLOTS, heading="Utility"
+)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One classifier: its training data, and its scores."""
+
+    name: str
+    learned: str
+    epsilon: float | None
+    scored: Scored
+
+
+def lines(page: Page) -> list[Line]:
+    """Return the classifiers trained on private rows, then those of every row of the results by the same evaluator."""
+    found = page.results.of(_CLASSIFIERS)
+    own = [Line(name, "private rows, with noise", one.epsilon, one.scored) for name, one in found.items()]
+    beside, scores = {one.beside for one in found.values()}, page.results.of(UTILITY)
+    return own + [
+        Line(row.variant, f"its rows, by {name}", row.epsilon_proved, scored)
+        for row in page.summary.rows
+        if row.variant in scores
+        for name, scored in scores[row.variant].evaluators.items()
+        if name in beside
+    ]
+
+
+def _classifier_tables(page: Page) -> Iterator[Table[Line]]:
+    if not page.results.of(_CLASSIFIERS):
+        return
+    yield Table(
+        "A classifier that is private itself",
+        "Where one classifier is all that is wanted, no text has to be written: it is trained with DP-SGD. It has read "
+        "private rows, and answers one question. Its epsilon counts the language model that it stands behind, so it "
+        "had less than that to learn with. On real test rows, intervals of 95%.",
+        (
+            Column("Classifier", lambda line: Cell(line.name)),
+            Column("Learned from", lambda line: Cell(line.learned)),
+            Column("ε proved", lambda line: Cell(at_most(line.epsilon)), number=True),
+            Column("Accuracy", lambda line: interval_cell(line.scored.accuracy), number=True),
+            Column("Macro F1", lambda line: Cell(percent(line.scored.macro_f1)), number=True),
+            Column("Retention", lambda line: interval_cell(line.scored.retention), number=True),
+        ),
+        lines(page),
+    )
+
+
+CLASSIFIERS = Section("classifier", (_CLASSIFIERS,), tables=_classifier_tables, heading="Utility")
+
+
+def bracket(summary: Summary) -> Rows:
+    """Return variant, kind, epsilon: the proven cap, what attacks showed, and the most they could have shown."""
+    rows: Rows = []
+    for row in summary.of("release", "reference"):
+        most = [attack.eps_max for attack in row.sound if attack.eps_max is not None]
+        values = {_PROVED: row.epsilon_proved, ATTACKED: row.epsilon_lower, DETECTABLE: max(most, default=None)}
+        rows += [{"variant": row.variant, "kind": k, "epsilon": v} for k, v in values.items() if v is not None]
+    return rows
+
+
+def _bracket_chart(rows: Rows) -> Chart:
+    """Draw, per variant, where its true epsilon can be: above what attacks showed, below what is proved."""
+    between = (
+        alt.Chart(data(rows))
+        .transform_filter(alt.FieldOneOfPredicate(field="kind", oneOf=[_PROVED, ATTACKED]))
+        .mark_bar(color=BLUE, opacity=0.22, height=10)
+        .encode(x="min(epsilon):Q", x2="max(epsilon):Q", y=line_axis(rows, "variant", offset=12))
+    )
+    return finish(alt.layer(between, epsilons(rows, "variant", _BRACKETS)), height_of(rows, "variant"), columns=1)
+
+
+def _bracket_figures(page: Page) -> Iterator[Figure]:
+    rows = bracket(page.summary)
+    return Figure.of(
+        rows,
+        _bracket_chart,
+        section="Privacy",
+        title="Between what is proved and what was attacked",
+        caption="The true privacy loss of a release lies on its bar: not above the proof, not below what the strongest "
+        "attack showed (95% for all audits of it together; one whose control failed is left out). A claim beyond the "
+        "diamond could not have been refuted by any attack in these audits, whatever the code did.",
+        alt=describe_values("Epsilon per variant", rows, "variant", "kind", value="epsilon"),
+        wide=True,
+    )
+
+
+def _bracket_columns(page: Page) -> Iterator[Column[Row]]:
+    words = page.summary.per_word
+
+    def cell(row: Row) -> Cell | None:
+        if row.role == "release":
+            return Cell(at_most(row.epsilon_proved), (f"target {number(row.epsilon_target)}",), strong=True)
+        if row.role == "reference":
+            return Cell(words.get(row.variant) or ("∞" if row.epsilon_proved is None else at_most(row.epsilon_proved)))
+        return None
+
+    yield Column("Proved ε", cell)
+
+
+BRACKETS = Section(
+    "bracket", columns=_bracket_columns, figures=_bracket_figures, plots={"bracket": lambda page: bracket(page.summary)}
 )

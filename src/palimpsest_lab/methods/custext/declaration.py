@@ -5,8 +5,7 @@ import math
 from pydantic import Field
 
 from palimpsest.methods.shared.base import Budget, Fit, Plan
-from palimpsest.methods.shared.method import TRAINED, Basis, Family, Method
-from palimpsest.methods.shared.tools import Reads, Tools
+from palimpsest.methods.shared.method import TRAINED, Basis, Family, Method, Reads, Tools
 from palimpsest.records.schema import PublicSchema
 from palimpsest.settings import Settings
 

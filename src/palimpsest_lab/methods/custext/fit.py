@@ -11,9 +11,8 @@ from dp_accounting.dp_event import NonPrivateDpEvent
 
 from palimpsest.errors import ParamsError
 from palimpsest.methods.shared.base import Budget, Made, Plan
-from palimpsest.privacy.planned import PlannedQuery
+from palimpsest.privacy.planned import PlannedQuery, versions_of
 from palimpsest.privacy.query import View
-from palimpsest.privacy.versions import versions_of
 from palimpsest.privacy.words import ReplacedWords, WordSets
 from palimpsest.records.record import Record
 from palimpsest_lab.methods.custext.declaration import CusTextSettings

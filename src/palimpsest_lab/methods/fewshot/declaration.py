@@ -5,14 +5,12 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from palimpsest.defaults import RECORD, by_json
 from palimpsest.methods.shared.base import Budget, Fit, Plan
-from palimpsest.methods.shared.method import TRAINED, Basis, Family, Method, Resumes
+from palimpsest.methods.shared.method import TRAINED, Basis, Family, Method, Reads, Resumes, Tools
 from palimpsest.methods.shared.settings import Ends, Joint, PublicShares, UnjudgedTextFilters
-from palimpsest.methods.shared.tools import Reads, Tools
-from palimpsest.models.words import Words
+from palimpsest.models.settings import Words
 from palimpsest.records.schema import PublicSchema
-from palimpsest.settings import Settings
+from palimpsest.settings import RECORD, Settings, by_json
 
 
 class FewShotPrompt(Settings):

@@ -6,8 +6,7 @@ from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.shared.shares import require_prior
 from palimpsest.prediction.sampling import SCHEME, SENSITIVITY, UNLABELLED, Sampling
 from palimpsest.privacy.accounting import calibrate_noise
-from palimpsest.privacy.planned import PlannedQuery
-from palimpsest.privacy.versions import versions_of
+from palimpsest.privacy.planned import PlannedQuery, versions_of
 from palimpsest.records.schema import PublicSchema
 from palimpsest_lab.methods.fewshot.declaration import FewShotSettings
 

@@ -3,9 +3,8 @@
 from pydantic import Field
 
 from palimpsest.methods.shared.base import Budget, Fit, Plan
-from palimpsest.methods.shared.method import CHOSEN, Basis, Family, Method
+from palimpsest.methods.shared.method import CHOSEN, Basis, Family, Method, Reads, Tools
 from palimpsest.methods.shared.settings import Counted
-from palimpsest.methods.shared.tools import Reads, Tools
 from palimpsest.records.schema import PublicSchema
 
 

@@ -16,10 +16,9 @@ from palimpsest.methods.shared.shares import label_rows, planned_histogram, plan
 from palimpsest.privacy.depth import DepthPicks, picks_event, public_directions
 from palimpsest.privacy.events import gumbel_scale
 from palimpsest.privacy.means import Encode
-from palimpsest.privacy.planned import PlannedQuery
+from palimpsest.privacy.planned import PlannedQuery, versions_of
 from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.query import View
-from palimpsest.privacy.versions import versions_of
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
 from palimpsest_lab.methods.sentdp.declaration import SentDpSettings
