@@ -205,7 +205,13 @@ def test_what_follows_from_params_is_rendered():
 
 
 def test_stages_of_other_tasks_are_guarded_too():
-    assert EVERY.keys() - STAGES.keys() == {"familiarity_audit", "next_token_base", "public_lm", "structure_audit"}
+    assert EVERY.keys() - STAGES.keys() == {
+        "familiarity_audit",
+        "next_token_base",
+        "public_lm",
+        "structure_audit",
+        "write_public",
+    }
 
 
 def test_the_flow_runs_the_stages_that_dvc_lists():
