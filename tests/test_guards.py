@@ -212,6 +212,7 @@ def test_stages_of_other_tasks_are_guarded_too():
         "next_token_base",
         "public_lm",
         "structure_audit",
+        "write_public",
     }
 
 
