@@ -557,7 +557,7 @@ def complete(given: Given, chosen: Mapping[str, bool], command: str) -> dict[str
     Raises:
         ParamsError: something is missing, and there is no terminal to ask on.
     """
-    spared = ["public"] * (given["author"] is not None)
+    spared = ["public"] * (given.get("author") is not None)
     missing = [name for name in _NEEDED if given[name] is None and name not in spared]
     if not missing:
         return {**given, "asset": _name_from_file(given) if given["asset"] is None else given["asset"]}
