@@ -51,7 +51,8 @@ def real_rows(params: Params) -> Sequence[SplitRow]:
 
 def written(params: Params, name: str) -> list[Record]:
     """Read the synthetic rows of a variant, or of a row at epsilon 0."""
-    return read_synthetic(SYNTHETIC / name, params.dataset.text, params.dataset.label)
+    data = params.dataset
+    return read_synthetic(SYNTHETIC / name, data.text, data.label, data.fields)
 
 
 def metric(name: str, kind: str) -> Path:

@@ -80,7 +80,7 @@ def publish(params: Params, settings: ReleaseSettings, target: Path = FOLDER) ->
     purposes = {name: params.source_of(name).purpose for name in params.run.evaluate}
     gates.refuse(gates.check_settings(settings.variants, purposes, params.testing.noise_seed))
     evidence, data = collect_facts(params, settings.variants), params.dataset
-    rows = {name: read_synthetic(SYNTHETIC / name, data.text, data.label) for name in settings.variants}
+    rows = {name: read_synthetic(SYNTHETIC / name, data.text, data.label, data.fields) for name in settings.variants}
     world = None if params.world is None else read_world()
     gates.refuse(
         [

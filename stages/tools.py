@@ -163,13 +163,15 @@ class Artifacts:
     def source(self) -> list[Record]:
         """Return the rows of another variant."""
         self.require(Reads.SOURCE)
-        return read_synthetic(SYNTHETIC / self._origin, self.params.dataset.text, self.params.dataset.label)
+        data = self.params.dataset
+        return read_synthetic(SYNTHETIC / self._origin, data.text, data.label, data.fields)
 
     def sources(self) -> dict[str, list[Record]]:
         """Return the rows of several other variants, by their names."""
         self.require(Reads.SOURCES)
-        text, label = self.params.dataset.text, self.params.dataset.label
-        return {name: read_synthetic(SYNTHETIC / name, text, label) for name in self.spender.origins}
+        data = self.params.dataset
+        named = self.spender.origins
+        return {name: read_synthetic(SYNTHETIC / name, data.text, data.label, data.fields) for name in named}
 
     def fitted(self) -> Path:
         """Return a fitted language model."""

@@ -13,7 +13,8 @@ from palimpsest.methods.evolve.author import UNLABELLED, Author
 from palimpsest.methods.evolve.base_lm import BaseAuthor
 from palimpsest.methods.evolve.fit import author_of
 from palimpsest.params.load import load
-from palimpsest.params.written import counts_of, describe_writing, writer_of
+from palimpsest.params.sources import writer_of
+from palimpsest.params.written import counts_of, describe_writing
 from palimpsest.privacy.query import plain_digest
 from palimpsest.records.record import Record
 from palimpsest.records.vouched import fingerprint_of

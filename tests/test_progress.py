@@ -46,6 +46,7 @@ PRINTS = {
     "stages/release.py": "what was released, and what signed it",
     "stages/report.py": "why a measurement could not be drawn",
     "stages/spending.py": "the budget",
+    "stages/write_public.py": "what an author will write, from public words, and what that costs",
     "stages/warm.py": "that a stage's process was lost",
 }
 

@@ -207,7 +207,7 @@ class Workspace:
         if not reference:
             require_shareable(self.folder, variant, "say reference=True")
         data = params.dataset
-        rows = read_synthetic(self.folder / SYNTHETIC / variant, data.text, data.label)
+        rows = read_synthetic(self.folder / SYNTHETIC / variant, data.text, data.label, data.fields)
         names = (data.text, *schema.names(data.label))
         return _frame([dict(zip(names, (row.text, *schema.parts(row.label, data.label)), strict=True)) for row in rows])
 

@@ -62,7 +62,9 @@ def test_after_a_failure_what_runs_goes_on_and_nothing_starts(
 
 def test_ctrl_c_leaves_no_process_behind(make_workspace: Make) -> None:
     folder = make_workspace(PIPELINE.replace("meet.py right.txt left.txt", "meet.py right.txt never"), meet_py=MEET)
-    code = "import sys; from pathlib import Path; from flows.runner import bring; bring(Path(), workers=2)"
+    code = (
+        "from pathlib import Path; from flows.runner import bring_side_by_side; bring_side_by_side(Path(), workers=2)"
+    )
     child = subprocess.Popen(
         [sys.executable, "-c", code], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT
     )

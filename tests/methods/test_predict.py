@@ -429,7 +429,7 @@ def test_class_means_leave_something_for_the_text() -> None:
 
 def test_a_processor_reads_few_rows_of_public_widths_and_other_devices_many_of_one() -> None:
     assert shape_of(256, 139, 64, processor=True).widths == [32, 64, 128, 139]
-    assert (shape_of(256, 139, 64, processor=True).rows, shape_of(7, 20, 64, processor=True).rows) == (64, 7)
+    assert (shape_of(256, 139, 64, processor=True).rows, shape_of(7, 20, 64, processor=True).rows) == (32, 7)
     assert shape_of(7, 20, 64, processor=True).widths == [20]
     assert (shape_of(256, 139, 64, processor=False).rows, shape_of(256, 139, 64, processor=False).widths) == (
         256,

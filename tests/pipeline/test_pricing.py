@@ -32,6 +32,7 @@ def test_a_discriminator_is_charged_behind_its_model() -> None:
 
 PLANS = """
 import math, sys
+from dataclasses import replace
 from palimpsest.methods.registry import METHODS
 from palimpsest.methods.shared.base import Budget
 from palimpsest.methods.shared.method import Basis
@@ -46,7 +47,8 @@ for method in METHODS:
         budget = Budget(math.inf if method.name == "custext" else 6.0, params.delta)
         own = {"filters": {}, "token_epsilon": 3.0, "attributes": {"a": {"values": {"b": []}}}}  # what has no default
         given = {key: value for key, value in own.items() if key in method.settings.model_fields}
-        method.plan(method.settings(**given), params.schema_of_data, budget, Basis(prices.total_charge("dp3")[0]))
+        schema = replace(params.schema_of_data, fields={"kind": ("one", "other")})
+        method.plan(method.settings(**given), schema, budget, Basis(prices.total_charge("dp3")[0]))
 heavy = {"torch", "transformers", "sklearn", "opendp", "pandas", "pyarrow", "numba", "sentence_transformers"}
 print(sorted(heavy & set(sys.modules)))
 """

@@ -42,11 +42,12 @@ PLANTED = {READ, *SIZES.values(), *GUESSED.values(), DISTINCT, 337 + 211, 337 - 
 
 SELECTED, EVOLVED, VOTED, EMBEDDED, DEEP, WORDS = "select0_5", "evolve0_5", "vote1", "embed0_5", "sentdp0_5", "custext"
 CHOSEN, RESTATED, ABOUT, MOVED = "best2", "restate1", "phrases0_5", "steer0_5"
+TABLED = "tabulate1"
 # Stages in an order in which they can run, with their arguments.
 RUN = [
     ("dp_train", VARIANT), ("pplm_generate", VARIANT, VARIANT), ("private_predict", WRITTEN, "taught/similar"),
     ("select", SELECTED), ("private_evolve", EVOLVED, "base"), ("evolution_audit", EVOLVED),
-    ("choose", CHOSEN), ("restate", RESTATED, SELECTED), ("phrases", ABOUT), ("steer", MOVED),
+    ("choose", CHOSEN), ("restate", RESTATED, SELECTED), ("tabulate", TABLED, SELECTED), ("phrases", ABOUT), ("steer", MOVED),
     ("vote_select", VOTED, VARIANT), ("decoder_pretrain", "small"), ("eda_evolve", EMBEDDED, "small"),
     ("eda_audit", EMBEDDED), ("sentdp", DEEP), ("custext", WORDS), ("baseline_eval",), ("downstream_eval", VARIANT),
     ("mia", VARIANT, VARIANT), ("shadow_mia", VARIANT, VARIANT), ("embedding_audit", VARIANT), ("familiarity_audit",),
@@ -102,6 +103,7 @@ def place(ran: Place, copy: Callable[[Place], Place]) -> Iterator[Place]:
         EVOLVED: {"method": "evolve", "epsilon": 0.5, **rounds, "votes": votes},
         VOTED: {"method": "vote_select", "epsilon": 1.0, "from": VARIANT, "keep": 0.5, "votes": votes, "batch": 64},
         RESTATED: {"method": "restate", "epsilon": 1.0, "from": SELECTED, "attributes": attributes},
+        TABLED: {"method": "tabulate", "epsilon": 1.0, "from": SELECTED, "batch": 64},
         ABOUT: {"method": "phrases", **written, "most": 2, "delta_share": 1e-4},  # not much of delta is left
         MOVED: {"method": "steer", **written, "pool": 1, "pilot": 2, "strengths": [1.0]},
         CHOSEN: {"method": "choose", "epsilon": 2.0, "from": [SELECTED, EVOLVED]},
@@ -109,6 +111,7 @@ def place(ran: Place, copy: Callable[[Place], Place]) -> Iterator[Place]:
         DEEP: {"method": "sentdp", "epsilon": 0.5, "rows": 40, "directions": 10, "batch": 64},
         WORDS: {"method": "custext", "epsilon": math.inf, "token_epsilon": 0.5, "vocabulary": 60, "neighbours": 5},
     }
+    place.edit("dataset", fields={"size": ["small", "large"], "age": "number(0..90, 30)"})
     place.edit("authors", base={"kind": "base", "max_tokens": 12, "batch": 16})
     place.edit("decoders", "small", epochs=0.2, sentences=300, heldout=20, max_tokens=16)
     place.edit("variants", **variants)
@@ -130,12 +133,13 @@ def plant(place: Place) -> None:
         different = DISTINCT if part == "train" else size
         rows = [source[number % len(source)] for number in range(different)]
         texts = [*ODD, *(f"{row.text} {part} {number}" for number, row in enumerate(rows))]
-        made = [SplitRow(text, row.label) for text, row in zip(texts, rows, strict=False)]
+        made = [SplitRow(text, row.label, fields="1,2") for text, row in zip(texts, rows, strict=False)]
         made += made[: size - different]
         guessed = range(size - GUESSED[part], size)
         write_split(
             f"data/private/{part}.parquet",
-            [SplitRow(row.text, row.label, number in guessed) for number, row in enumerate(made)],
+            [SplitRow(row.text, row.label, number in guessed, fields=row.fields) for number, row in enumerate(made)],
+            fields=True,
         )
     known = fingerprint(read_split("data/private/train.parquet"), place.ledger.asset("tickets").key)
     write_json("data/private/manifest.json", {"zone": "private", "fingerprint": known})

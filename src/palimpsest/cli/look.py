@@ -221,7 +221,7 @@ def sample(
     require_there(params, workspace, name)
     _require_shown(workspace, name, reference=reference)
     data = params.dataset
-    records = read_synthetic(workspace / SYNTHETIC / name, data.text, data.label)
+    records = read_synthetic(workspace / SYNTHETIC / name, data.text, data.label, data.fields)
     if label is not None:
         records = [record for record in records if record.label == label]
         if not records:

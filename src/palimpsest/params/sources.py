@@ -2,21 +2,23 @@
 
 import json
 from collections.abc import Iterable, Iterator
+from pathlib import PurePath
 from typing import Any
 
 from palimpsest.audit.next_token_settings import NEXT_TOKEN
+from palimpsest.methods.evolve.authors import Base, Corpus
 from palimpsest.methods.registry import METHODS, method
 from palimpsest.methods.shared.method import Family, Reads
 from palimpsest.models.chat.settings import Endpoint, LocalChatSettings
 from palimpsest.models.settings import BARE
 from palimpsest.params.file import load_extensions
 from palimpsest.params.schema import Params
-from palimpsest.params.written import name_writer
 from palimpsest.records.vouched import EMBEDDED, PublicSource
 
 # Keys of `run` that name things made from the public language model, or asked of it.
 _OF_THE_BASE = ("teach_similar", "decoder_pretrain")
 _NONE, _SOME, _ALL = range(3)  # of the rows of a variant
+_KIND = ' of the kind "{label}" ({description})'  # in the usual prompt, which a task without labels cannot fill
 
 
 def reads_base(params: Params) -> bool:
@@ -139,3 +141,27 @@ def _writers(params: Params) -> frozenset[str]:
 
 def _dump_json(body: Any) -> str:
     return json.dumps(body, ensure_ascii=False, sort_keys=True)
+
+
+def writer_of(params: Params) -> Base | LocalChatSettings | Endpoint:
+    """Return the author of the public file, told what the texts are and shown no public text, as there is none."""
+    written, (name,) = params.dataset.written, params.run.write_public.values()
+    author = params.authors[name]
+    assert written is not None
+    assert not isinstance(author, Corpus)  # which `checks` refuses
+    about = "" if written.about is None else written.about.replace("{", "{{").replace("}", "}}")
+    if isinstance(author, Base):
+        told = {"prompt": f"{about}\n\n{author.prompt}" if about else author.prompt}
+        return author.model_copy(update={"start": "prompt", "examples": 0, "shots": 0, **told})
+    random = author.prompts.random if params.dataset.labels else author.prompts.random.replace(_KIND, "")
+    prompts = {"random": f"{random}\nThe text is one of these: {about}." if about else random}
+    if not params.dataset.labels:
+        prompts[author.prompts.vary] = "{text}"  # nothing is varied, and the usual prompt names labels
+    return author.model_copy(update={"prompts": author.prompts.model_copy(update=prompts)})
+
+
+def name_writer(params: Params) -> str:
+    """Return the name of the model that writes the public file; of a folder only the last part."""
+    author = writer_of(params)
+    model = params.models.lm if isinstance(author, Base) else author.model
+    return PurePath(model).name if model.startswith(("/", "~", ".")) else model

@@ -1,35 +1,17 @@
-"""The public file that an author writes: what the author is told, what that costs, and who is named as its writer."""
+"""The public file that an author writes: how many texts, and what that costs."""
 
 import math
 import os
-from pathlib import PurePath
 
-from palimpsest.methods.evolve.authors import Base, Corpus
+from palimpsest.methods.evolve.authors import Base
 from palimpsest.methods.evolve.instructed import expected_calls
-from palimpsest.models.chat.settings import Endpoint, LocalChatSettings
+from palimpsest.models.chat.settings import Endpoint
 from palimpsest.models.sources import weights_of
 from palimpsest.params.schema import Params
+from palimpsest.params.sources import name_writer, writer_of
 
-_KIND = ' of the kind "{label}" ({description})'  # in the usual prompt, which a task without labels cannot fill
 _A_SECOND = 40.0  # tokens that an endpoint writes for one request
 _OPERATIONS = 2e10  # a second that a core does, of two for each weight and token
-
-
-def writer_of(params: Params) -> Base | LocalChatSettings | Endpoint:
-    """Return the author of the public file, told what the texts are and shown no public text, as there is none."""
-    written, (name,) = params.dataset.written, params.run.write_public.values()
-    author = params.authors[name]
-    assert written is not None
-    assert not isinstance(author, Corpus)  # which `checks` refuses
-    about = "" if written.about is None else written.about.replace("{", "{{").replace("}", "}}")
-    if isinstance(author, Base):
-        told = {"prompt": f"{about}\n\n{author.prompt}" if about else author.prompt}
-        return author.model_copy(update={"start": "prompt", "examples": 0, "shots": 0, **told})
-    random = author.prompts.random if params.dataset.labels else author.prompts.random.replace(_KIND, "")
-    prompts = {"random": f"{random}\nThe text is one of these: {about}." if about else random}
-    if not params.dataset.labels:
-        prompts[author.prompts.vary] = "{text}"  # nothing is varied, and the usual prompt names labels
-    return author.model_copy(update={"prompts": author.prompts.model_copy(update=prompts)})
 
 
 def counts_of(params: Params) -> dict[str, int]:
@@ -37,13 +19,6 @@ def counts_of(params: Params) -> dict[str, int]:
     assert params.dataset.written is not None
     labels = tuple(params.dataset.labels) or ("",)
     return dict.fromkeys(labels, math.ceil(params.dataset.written.texts / len(labels)))
-
-
-def name_writer(params: Params) -> str:
-    """Return the name of the model that writes the public file; of a folder only the last part."""
-    author = writer_of(params)
-    model = params.models.lm if isinstance(author, Base) else author.model
-    return PurePath(model).name if model.startswith(("/", "~", ".")) else model
 
 
 def describe_writing(params: Params) -> str:

@@ -313,19 +313,24 @@ def read_public(path: Path | str) -> list[Record]:
     return [Record(**row) for row in _read_table(path, _public_schema(labelled)).to_pylist()]
 
 
-def read_synthetic(base_path: Path | str, text_column: str, label_column: str | None) -> list[Record]:
-    """Read the rows that `write_synthetic` wrote.
+def read_synthetic(
+    base_path: Path | str, text_column: str, label_column: str | None, fields: Iterable[str] = ()
+) -> list[Record]:
+    """Read the rows that `write_synthetic` wrote, with those of the declared `fields` that the file has.
+
+    No other column is read: whatever somebody put there stays there.
 
     Raises:
         DataError: the file is missing, damaged or has other columns.
     """
     path, columns = _add_suffix(base_path, ".parquet"), [_stored_name(text_column), *attributes.names(label_column)]
-    fields = [name for name in _names(path) if name not in columns]
-    table = _read_table(path, _with_types(path, [*columns, *fields]))
+    stored = _names(path)
+    named = [name for name in fields if name in stored]
+    table = _read_table(path, _with_types(path, [*columns, *named]))
     rows = zip(*(table[name].to_pylist() for name in columns), strict=True)
-    kept = zip(*(table[name].to_pylist() for name in fields), strict=True) if fields else repeat(())
+    kept = zip(*(table[name].to_pylist() for name in named), strict=True) if named else repeat(())
     return [
-        Record(text, attributes.join_cells(labels), tuple(zip(fields, own, strict=True)))
+        Record(text, attributes.join_cells(labels), tuple(zip(named, own, strict=True)))
         for (text, *labels), own in zip(rows, kept, strict=False)
     ]
 

@@ -219,7 +219,8 @@ def score_by_presence(release: Release, canaries: Canaries, labelled: bool) -> n
 
 def score_by_fields(release: Release, canaries: Canaries) -> np.ndarray:
     """Return how many rows have each canary's fields."""
-    shown = Counter(row.fields for row in read_synthetic(release.rows, TEXT, LABEL))
+    named = [name for name, _ in canaries.records[0].fields]
+    shown = Counter(row.fields for row in read_synthetic(release.rows, TEXT, LABEL, named))
     return np.array([shown[record.fields] for record in canaries.records], dtype=np.float64)
 
 

@@ -115,7 +115,9 @@ class FilterChain:
 
 def read_noted(document: Mapping[str, Any]) -> dict[str, list[Record]]:
     """Return filter name -> some of the rows that it removed, from a generation.json; empty where it has none."""
-    return {name: [Record(**row) for row in rows] for name, rows in document.get(_NOTED, {}).items()}
+    return {
+        name: [Record(row["text"], row["label"]) for row in rows] for name, rows in document.get(_NOTED, {}).items()
+    }
 
 
 class _Reservoir:
