@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from palimpsest.errors import ParamsError
+from palimpsest.methods.dp_lm import sampling
 from palimpsest.methods.dp_lm.fit import DpLm, shapes
-from palimpsest.methods.dp_lm.likelihood import record_losses
 from palimpsest.methods.dp_lm.model import DpLmArtifact
 from palimpsest.methods.dp_lm.plan import plan as planned
-from palimpsest.methods.dp_lm.sampling import Sampler
 from palimpsest.methods.dp_lm.serialise import serialiser
 from palimpsest.methods.shared.base import Budget
 from palimpsest.methods.shared.postprocess import FilterChain
@@ -100,30 +99,27 @@ def test_the_trial_has_each_width_that_a_row_with_fields_can_have(tokenizer, mos
     assert {*rows.widths(every)} <= {*tried}
 
 
-@pytest.mark.parametrize("fields", [{"o": FIELDS["thing"]}])
-def test_rows_are_written_under_fields(make_train, make_generate, schema, base, ledger, tmp_path, fields) -> None:
-    settings = make_train(
-        epochs=120.0,
-        batch=50,
-        learning_rate=0.02,
-        clipping_norm=1.0,
-        micro_batch=50,
-        discriminator_weight=0.0,
-        max_tokens=20,
-    )
-    schema = replace(schema, fields=fields)
+def test_a_fit_keeps_its_joint_and_rows_are_written_behind_the_fields_that_they_get(
+    make_train, make_generate, schema, base, ledger, tmp_path, monkeypatch
+) -> None:
+    fields = {"o": FIELDS["thing"]}
+    settings, schema = make_train(epochs=1.0, discriminator_weight=0.0, max_tokens=20), replace(schema, fields=fields)
     plan, rows = planned(settings, schema, Budget(math.inf, 1e-3)), private_rows(fields)
     run = reading(Run("dp_train", "v", "reference", "", "p"), ledger, schema.asset, rows)
     with metered(ledger, schema, run, plan.queries, lambda: rows, NoiseSource(), again=EVERYTHING) as session:
         DpLm(settings, schema, plan, base, 5, None).ask(session.view).save(tmp_path / "model")
     artifact = DpLmArtifact.load(tmp_path / "model")
     assert artifact.joint is not None
-    assert artifact.joint.shape == (2, 4)
-    sampler = Sampler(make_generate(rows=60, top_p=0.5), "plain", 1, FilterChain(()))
-    drawn = list(sampler.sample(artifact, artifact.counts(60)))
-    assert len(drawn) == 60
-    assert Counter(dict(row.fields)["o"] for row in drawn).keys() >= {*FIELDS["thing"]}
-    assert artifact.joint[:, 3].sum() < 0.02  # of values without a cell
-    own, others = rows, [replace(row, fields=str((int(row.fields) + 1) % 3)) for row in rows]
-    told, wrong = (record_losses(artifact.model, artifact.serialiser(), some, 32) for some in (own, others))
-    assert np.mean(told < wrong) > 0.75  # half by chance: a text is likelier behind its own fields
+    assert np.abs(artifact.joint - [[1 / 6, 1 / 6, 1 / 6, 0]] * 2).max() < 0.01  # each thing as often, none without
+    heads: list[str] = []
+
+    def noted(variant: str, model: Any, prompts: Any, *rest: Any) -> Any:
+        heads.extend(artifact.tokenizer.decode(prompt) for prompt in prompts)
+        return walk_of(variant, model, prompts, *rest)
+
+    walk_of = sampling.walk_of
+    monkeypatch.setattr(sampling, "walk_of", noted)
+    drawn = list(sampling.Sampler(make_generate(rows=60), "plain", 1, FilterChain(())).sample(artifact, {"praise": 60}))
+    things = [dict(row.fields)["o"] for row in drawn]
+    assert all(abs(Counter(things)[thing] - 20) <= 1 for thing in FIELDS["thing"])
+    assert [f"praise<|sep|>o: {thing}<|sep|>" in head for thing, head in zip(things, heads, strict=True)] == [True] * 60

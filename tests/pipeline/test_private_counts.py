@@ -47,7 +47,8 @@ TABLED = "tabulate1"
 RUN = [
     ("dp_train", VARIANT), ("pplm_generate", VARIANT, VARIANT), ("private_predict", WRITTEN, "taught/similar"),
     ("select", SELECTED), ("private_evolve", EVOLVED, "base"), ("evolution_audit", EVOLVED),
-    ("choose", CHOSEN), ("restate", RESTATED, SELECTED), ("tabulate", TABLED, SELECTED), ("phrases", ABOUT), ("steer", MOVED),
+    ("choose", CHOSEN), ("restate", RESTATED, SELECTED), ("tabulate", TABLED, SELECTED), ("phrases", ABOUT),
+    ("steer", MOVED),
     ("vote_select", VOTED, VARIANT), ("decoder_pretrain", "small"), ("eda_evolve", EMBEDDED, "small"),
     ("eda_audit", EMBEDDED), ("sentdp", DEEP), ("custext", WORDS), ("baseline_eval",), ("downstream_eval", VARIANT),
     ("mia", VARIANT, VARIANT), ("shadow_mia", VARIANT, VARIANT), ("embedding_audit", VARIANT), ("familiarity_audit",),
@@ -145,7 +146,8 @@ def plant(place: Place) -> None:
     write_json("data/private/manifest.json", {"zone": "private", "fingerprint": known})
     file = place.home / "rows.csv"
     lines = place.private.read_text().splitlines(keepends=True)
-    file.write_text("".join(lines[: READ + 1]))
+    told = ["size,age", *["small,40"] * READ]
+    file.write_text("".join(f"{line.rstrip()},{more}\n" for line, more in zip(lines, told, strict=False)))
     place.edit("dataset", private=str(file))
 
 
