@@ -7,20 +7,21 @@ past, for a batch of texts with different target labels at once. Where the paper
 follows.
 
 - The discriminator reads the mean of the features of *text* tokens, as it was trained to: those written so far by the
-unsteered model, the newest one under the perturbed past, and the soft look-ahead tokens. One that was trained on the
-last token's state reads that of the last soft token, or of the newest token where there is none. - The norm of the
-gradient is taken per sequence and per layer, keys and values together. - All positions of the past move alike, and
-every token of a text is steered. - A perturbation stays in the past that the next tokens are steered from; the plain
-distribution, which the KL term and the geometric mean refer to, always comes from the unperturbed past.
+  unsteered model, the newest one under the perturbed past, and the soft look-ahead tokens. One that was trained on the
+  last token's state reads that of the last soft token, or of the newest token where there is none.
+- The norm of the gradient is taken per sequence and per layer, keys and values together.
+- All positions of the past move alike, and every token of a text is steered.
+- A perturbation stays in the past that the next tokens are steered from; the plain distribution, which the KL term and
+  the geometric mean refer to, always comes from the unperturbed past.
 
 FUDGE: Yang and Klein 2021. P(token | text, label) is proportional to P(token | text) P(label | text, token): the
 likeliest next tokens are reweighted by how likely they make the wanted label. EOS is not a token of the text: as a
 candidate it is judged by the text so far.
 
 - `FudgeWalk` reads every candidate with the model. All candidates of a text go through one forward pass as one row:
-each sees the past and itself but no other candidate, so the past is neither copied nor read again. - `StateWalk` uses
-only the present state: the candidate's token embedding joins the mean of the embeddings, and the mean hidden state
-stays that of the text so far. It needs a discriminator that reads both.
+  each sees the past and itself but no other candidate, so the past is neither copied nor read again.
+- `StateWalk` uses only the present state: the candidate's token embedding joins the mean of the embeddings, and the
+  mean hidden state stays that of the text so far. It needs a discriminator that reads both.
 """
 
 from collections.abc import Sequence
