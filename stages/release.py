@@ -90,6 +90,7 @@ def publish(params: Params, settings: ReleaseSettings, target: Path = FOLDER) ->
             *gates.check_flow(evidence.flow),
             *gates.check_accuracy(evidence.scores, settings.variants, settings.gates.accuracy),
             *(problem for name, records in rows.items() for problem in gates.check_rows(name, records, world)),
+            *(problem for name, own in rows.items() for problem in gates.check_fields(name, own, data.fields)),
             *gates.check_unchanged([Path(path) for path in sources(settings.variants)], read_lock()),
         ]
     )

@@ -11,6 +11,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import stages.release
+from palimpsest.errors import PalimpsestError
 from palimpsest.files import read_json, write_json
 from palimpsest.records.fields import describe_field
 from palimpsest.records.record import Record
@@ -64,6 +65,21 @@ def test_a_release_of_rows_with_fields_holds(folder: Path):
     assert pq.read_table(folder / "data" / f"{VARIANT}.parquet").to_pylist()[0] | {"text": ""} == {
         "text": "", "label": "returns", "priority": "high", "age": 17, "paid": 0.31, "sent": "2024-02-29"
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(("place", "value"), [(0, "my name"), (1, 900), (3, "1999-01-01")])
+def test_rows_with_a_value_outside_the_public_cells_do_not_leave(
+    made: Workspace, tmp_path_factory: pytest.TempPathFactory, place: int, value: Any
+):
+    own, odd = copied(made, tmp_path_factory.mktemp("odd")), list(VALUES[0])
+    odd[place] = value
+    data = own.params.dataset
+    rows = as_rows([*VALUES * 5, tuple(odd)])
+    write_synthetic(rows, own.folder / f"data/synthetic/{VARIANT}", data.text, data.label)
+    own.lock()
+    with inside(own), pytest.raises(PalimpsestError, match="outside its public cells") as caught:
+        stages.release.run()
+    assert str(value) not in str(caught.value)
 
 
 def test_cards_say_what_a_field_is_and_show_its_values(folder: Path):

@@ -15,6 +15,7 @@ from palimpsest.graph.taint import Flow, taint
 from palimpsest.methods.registry import method
 from palimpsest.privacy.ledger.records import Asset, Charge
 from palimpsest.privacy.receipt import Receipt
+from palimpsest.records.fields import Declared, domains_of
 from palimpsest.records.personal import is_personal
 from palimpsest.records.record import Record
 from palimpsest.records.structured import texts_of
@@ -153,6 +154,17 @@ def check_unchanged(files: Sequence[Path], lock: Mapping[str, Any]) -> Iterator[
             yield DataError(
                 f"{path.as_posix()!r} is not the file that its stage wrote.", "Make it again with `palimpsest run`."
             )
+
+
+def check_fields(name: str, records: Sequence[Record], fields: Mapping[str, Declared]) -> Iterator[PalimpsestError]:
+    """Check that every value of a field lies within a public cell: no method draws another."""
+    domains = dict(zip(fields, domains_of(fields), strict=True))
+    values = ((field, value) for record in records for field, value in record.fields if value is not None)
+    for field in sorted({field for field, value in values if not domains[field].holds(value)}):
+        yield DataError(
+            f"Field {field} of {name} has a value outside its public cells.",
+            "Make the rows again: something else than palimpsest wrote it.",
+        )
 
 
 def check_rows(name: str, records: Sequence[Record], world: Facts | None) -> Iterator[PalimpsestError]:
