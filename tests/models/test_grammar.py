@@ -113,6 +113,26 @@ def test_records_are_spelt_as_they_are_read(name: str) -> None:
         assert _STRING.sub("", text) == _STRING.sub("", json.dumps(json.loads(text)))
 
 
+def test_a_schema_that_asks_for_more_than_a_grammar_follows_still_has_all_its_records() -> None:
+    """Each value that conforms can be written; of others, some can, and a filter takes them out."""
+    schema = {"type": "object", "required": ["a"], "properties": {"a": {
+        "type": "array", "items": {"oneOf": [{"const": 1}, {"enum": [1, 2, 3]}]}, "uniqueItems": True,
+    }}}  # fmt: skip
+    own, grammar = tokenizer(), Grammar(tokenizer(), schema, len(tokenizer()))
+    for value in ([], [2], [3, 2], [2, 2], [1]):
+        text = json.dumps({"a": value})
+        tokens = own.encode(text, add_special_tokens=False)
+        assert grammar.begin(99, tokens) is not None, text
+    assert [conforms(schema)({"a": value}) for value in ([], [2], [3, 2], [2, 2], [1])] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert grammar.begin(99, own.encode('{"a": [4', add_special_tokens=False)) is None
+
+
 def test_a_record_goes_on_behind_its_beginning() -> None:
     text = drawn(tokenizer(), FILM, 200, 1, '{"title": "the lamp", "year": 19')
     assert text.startswith('{"title": "the lamp", "year": 19')

@@ -92,11 +92,23 @@ def test_what_is_no_schema_of_a_record_is_refused(
     assert re.search(problem, found)
 
 
-UNWRITABLE = {
-    "no value twice": {"type": "array", "uniqueItems": True},
+JUDGED = {
+    "no value twice": {"type": "array", "items": {"type": "integer"}, "uniqueItems": True},
     "all but one": {"type": "string", "not": {"const": "a"}},
     "one of two": {"oneOf": [{"type": "integer"}, {"type": "number"}]},
-    "if another is there": {"type": "object", "dependentRequired": {"a": ["b"]}},
+    "one of two, and any": {"oneOf": [{"minimum": 3}, {"maximum": 1}], "anyOf": [{"type": "integer"}]},
+    "one of them": {"type": "array", "items": {"type": "integer"}, "contains": {"const": 1}},
+    "if another is there": {"type": "object", "properties": {"a": {}, "b": {}}, "dependentRequired": {"a": ["b"]}},
+}
+
+
+@pytest.mark.parametrize("year", JUDGED.values(), ids=JUDGED.keys())
+def test_what_no_grammar_follows_is_judged_afterwards(year: dict[str, Any]) -> None:
+    assert record_problem(FILM | {"properties": FILM["properties"] | {"year": year}}) is None
+    assert record_problem(FILM | {"$defs": {"year": year}, "required": ["title", "year"]}) is None
+
+
+UNWRITABLE = {
     "nothing": {"type": "integer", "minimum": 2, "maximum": 1},
     "a number of many digits": {"enum": [10**40]},
 }

@@ -17,6 +17,12 @@ from referencing.jsonschema import DRAFT202012
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _REFERENCES = ("$ref", "$dynamicRef")
 _DEEPEST = 64  # mappings and lists within each other: far below what Python's stack takes of them
+# What no grammar follows while a record is written, so what is written is judged by it alone.
+_JUDGED = frozenset((
+    "not", "uniqueItems", "contains", "minContains", "maxContains", "if", "then", "else", "dependentSchemas",
+    "dependentRequired", "propertyNames", "unevaluatedProperties", "unevaluatedItems",
+))  # fmt: skip
+_NAMED, _LISTED = ("properties", "patternProperties", "$defs"), ("anyOf", "allOf", "prefixItems")  # keys of schemas
 _SPACING = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}  # as canonical texts have it
 
 
@@ -55,11 +61,12 @@ def grammar_of(schema: Mapping[str, Any], whole: bool = False) -> str:
 
     Members come in the schema's order, with the spaces of `structured.canonical_text` and no control character as it
     is. An object has no member that `properties` does not list, unless it allows others by name: they would be dropped,
-    and might come twice. With `whole` every listed member is there, and a list has an item.
+    and might come twice. With `whole` every listed member is there, and a list has an item. Where a schema asks for
+    what no grammar follows, as `uniqueItems` or one of several, the grammar asks for less: `conforms` judges the rest.
     """
     from llguidance import LLMatcher
 
-    return LLMatcher.grammar_from_json_schema(_close(schema, whole), overrides=_SPACING)  # type: ignore[arg-type]
+    return LLMatcher.grammar_from_json_schema(_close(_relax(schema), whole), overrides=_SPACING)  # type: ignore[arg-type]
 
 
 def conforms(schema: Mapping[str, Any]) -> Callable[[Any], bool]:
@@ -72,6 +79,23 @@ def conforms(schema: Mapping[str, Any]) -> Callable[[Any], bool]:
         return False
 
     return test
+
+
+def _relax(schema: Any) -> Any:
+    """Return a schema that asks for no more: without what is judged afterwards, and with any of several for one."""
+    if not isinstance(schema, Mapping):
+        return schema
+    kept = {key: value for key, value in schema.items() if key not in _JUDGED}
+    if "oneOf" in kept:
+        several = {"anyOf": kept.pop("oneOf")}
+        kept = kept | several if "anyOf" not in kept else kept | {"allOf": [*kept.get("allOf", []), several]}
+    for key in kept.keys() & {*_NAMED, *_LISTED, "items", "additionalProperties"}:
+        value = kept[key]
+        if key in _NAMED:
+            kept[key] = {name: _relax(inner) for name, inner in value.items()}
+        else:
+            kept[key] = [_relax(inner) for inner in value] if key in _LISTED else _relax(value)
+    return kept
 
 
 def _close(schema: Any, whole: bool) -> Any:
