@@ -191,6 +191,8 @@ def test_rows_steer_no_terminal(sampled: Place) -> None:
 
 def test_a_row_is_shown_with_its_fields(sampled: Place) -> None:
     fields = (("priority", f"high{CLEARS}"), ("age", None), ("stars", 4))
+    declared = {"priority": [f"high{CLEARS}", "low"], "age": "number(0..90, 10)", "stars": "number(0..5, 1)"}
+    sampled.edit("dataset", fields=declared)
     write_synthetic([Record("text", "a", fields)], sampled.workspace / SYNTHETIC / "dp3", "body", "team")
     assert sampled.call("sample").stdout.splitlines() == ["a:", "  text", "    priority: high [2J, stars: 4"]
     row = {"text": "text", "label": "a", "fields": dict(fields)}

@@ -131,7 +131,7 @@ def test_prefect_keeps_nothing_of_the_private_rows(home: Path, told: dict[str, A
     write_private(home, last=PLANTED[2])
     assert scheduled(home / "notes", [STAGE], return_state=True).is_failed()
     wait_until(lambda: b"A private record cannot be read." in b"".join(kept(home).values()))
-    found, private = kept(home), [*PLANTED, "row 81", "line 82"]
+    found, private = kept(home), [*PLANTED, "row 81", "(line 82)"]
     assert SENTENCE.encode() in b"".join(found.values())
     assert [(name, word) for name, content in found.items() for word in private if word.encode() in content] == []
     assert "row 81 (line 82)" in (home / "notes" / FAULT).read_text()

@@ -29,7 +29,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
         {"text": f"My {WORDS[n % 2]} broke on day {n}.", "team": "ab"[n // 2 % 2], "part": WORDS[n % 2], "age": n % 10}
         for n in range(200)
     ]
-    for row in rows[::5]:
+    for row in [*rows[::10], *rows[1::10], *rows[2::10]]:
         row["part"] = "secret ZANZIBAR"
     for name, own in (("data", rows), ("public", [{"text": f"Plain text {n}."} for n in range(40)])):
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in own), encoding="utf-8")
@@ -48,7 +48,7 @@ def test_fields_are_measured_where_a_variant_has_them(place: Place) -> None:
     code, output = place.stage(preprocess)
     assert (code, "ZANZIBAR" in output, "of field part" in output) == (0, False, False)
     report = read_json("data/private/report.json")
-    assert report["fields"] == {"part": {"without": 40, "share": 0.2}, "age": {"without": 0, "share": 0.0}}
+    assert report["fields"] == {"part": {"without": 60, "share": 0.3}, "age": {"without": 0, "share": 0.0}}
     below, name = read().run.evaluate
     values = [(("part", WORDS[n % 2]), ("age", n % 11)) for n in range(120)]
     told = [Record(f"My {WORDS[n % 2]} broke.", "ab"[n // 2 % 2], own) for n, own in enumerate(values)]
@@ -60,9 +60,9 @@ def test_fields_are_measured_where_a_variant_has_them(place: Place) -> None:
     assert (found["variant"], found["zone"], found["rows"]) == (name, "internal", 120)
     tables = {tuple(one["axes"]): one for one in found["tables"]}
     assert list(tables) == [("team",), ("part",), ("age",), ("team", "part"), ("team", "age"), ("part", "age")]
-    assert tables["part",]["synthetic"] > 0.1  # no row without a part was written
+    assert tables["part",]["synthetic"] > 0.0  # no row without a part was written
     named = {one["target"]: one for one in found["learned"]}
-    assert named["part"]["synthetic"]["value"] > 0.5
+    assert named["part"]["synthetic"]["value"] > 0.4  # .7 is expected
     assert read_json(f"reports/metrics/{below}/fields.json")["tables"] == []
 
 
