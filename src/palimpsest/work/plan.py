@@ -27,7 +27,6 @@ from palimpsest.params.resolve import WAYS
 from palimpsest.params.schema import Params
 from palimpsest.params.sweep import Axis, Point, axis, marks, merge_sections, points
 from palimpsest.params.text import insert_entries
-from palimpsest.params.written import describe_writing
 from palimpsest.privacy import accounting
 from palimpsest.privacy.ledger.records import Balance, Charge, Run
 from palimpsest.privacy.ledger.rules import TEAM, Attempt, attempt, committed_charges, describe_new_versions, preview
@@ -385,8 +384,14 @@ def summarise_plan(context: Context) -> PlanSummary:
         after.spent, after.fits, costs["states"], after.beside, after.most_beside,
         costs["team"] and TeamBudget(**costs["team"]), (*context.params.flags(), *costs["said"], *told), tuple(lines),
         {str(state): states[str(state)] for state in State}, minutes, len(due) - len(minutes),
-        describe_writing(context.params) if any(name.startswith(_WRITES) for name in due) else "",
+        _tell_writing(context.params) if any(name.startswith(_WRITES) for name in due) else "",
     )  # fmt: skip
+
+
+def _tell_writing(params: Params) -> str:
+    from palimpsest.params.written import describe_writing  # with scipy, which few plans need
+
+    return describe_writing(params)
 
 
 def keep_answers(workspace: Path) -> None:
