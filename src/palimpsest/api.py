@@ -29,7 +29,7 @@ from palimpsest.records.write import read_synthetic
 from palimpsest.report.results import Metric, Results, Row
 from palimpsest.report.sections import METRICS
 from palimpsest.report.summary import summarise
-from palimpsest.work.begin import init_workspace, read_author, require_free
+from palimpsest.work.begin import init_workspace, read_author, read_fields, require_free
 from palimpsest.work.context import open_workspace
 from palimpsest.work.decisions import DataSource, usual_epsilon
 from palimpsest.work.look import page_of, require_shareable, require_there
@@ -59,6 +59,7 @@ _KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {  # of decision -> its typ
     "milestones": (_LIST, "Give a list of numbers."),
     "author": ((Mapping, str, NoneType), "Give it as `palimpsest init` takes it, or as params.yaml has an author."),
     "json_schema": ((Mapping, NoneType), "Give it as a mapping."),
+    "fields": ((Mapping, str), "Give a mapping, or a line as --fields takes it: lists and bounds are public."),
 }
 _DECISIONS = frozenset({own.name for own in fields(DataSource)} - _OTHERS | {"method", "task"})
 
@@ -209,7 +210,8 @@ class Workspace:
         data = params.dataset
         rows = read_synthetic(self.folder / SYNTHETIC / variant, data.text, data.label, data.fields)
         names = (data.text, *schema.names(data.label))
-        return _frame([dict(zip(names, (row.text, *schema.parts(row.label, data.label)), strict=True)) for row in rows])
+        told = [dict(zip(names, (row.text, *schema.parts(row.label, data.label)), strict=True)) for row in rows]
+        return _frame([own | dict(row.fields) for own, row in zip(told, rows, strict=True)])
 
     def dataset(self, variant: str, *, reference: bool = False) -> "Dataset":
         """Return the rows of `samples` as a `datasets.Dataset`; needs that package."""
@@ -316,6 +318,8 @@ def _take(name: str, value: Any) -> Any:
         raise ParamsError(f"{name} {problem}.", "Correct it.")
     if name == "author" and isinstance(value, str):
         return read_author(value)
+    if name == "fields":
+        return read_fields(value)
     return float(value) if name in _NUMBERS and value is not None else value
 
 

@@ -123,3 +123,13 @@ def test_a_fit_keeps_its_joint_and_rows_are_written_behind_the_fields_that_they_
     things = [dict(row.fields)["o"] for row in drawn]
     assert all(abs(Counter(things)[thing] - 20) <= 1 for thing in FIELDS["thing"])
     assert [f"praise<|sep|>o: {thing}<|sep|>" in head for thing, head in zip(things, heads, strict=True)] == [True] * 60
+
+
+def test_shares_of_labels_that_are_public_stay_public(make_train, schema, base, ledger) -> None:
+    fields, prior = {"o": FIELDS["thing"]}, {"praise": 0.9, "a complaint": 0.1}
+    settings = make_train(epochs=1.0, discriminator_weight=0.0, max_tokens=20, label_counts="prior", prior=prior)
+    schema, rows = replace(schema, fields=fields), private_rows(fields)
+    plan = planned(settings, schema, Budget(math.inf, 1e-3))
+    run = reading(Run("dp_train", "v", "reference", "", "p"), ledger, schema.asset, rows)
+    with metered(ledger, schema, run, plan.queries, lambda: rows, NoiseSource(), again=EVERYTHING) as session:
+        assert DpLm(settings, schema, plan, base, 5, None).ask(session.view).shares == pytest.approx(prior)

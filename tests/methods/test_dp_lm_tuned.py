@@ -158,3 +158,10 @@ def test_what_it_reads_decides_what_is_trained(schema, untrained, tmp_path, read
 def test_adapters_are_of_a_model_that_is_tuned() -> None:
     with pytest.raises(ValueError, match="lora_rank is for a language model that is tuned"):
         settings(reads="both", lora_rank=2)
+
+
+def test_its_trial_has_the_widths_of_prompts_with_fields(schema, untrained) -> None:
+    fields = {"o": ("x", "long")}
+    query = query_of(tuned(settings(), replace(schema, fields=fields), replace(untrained, fields=fields)))
+    assert {own.fields for own in query.shapes} == {"0", "1"}
+    assert {own.fields for own in query.probe} == {"1"}

@@ -130,6 +130,22 @@ def test_rows_are_of_a_variant_and_private_ones_need_a_word(tables: Tables, tmp_
     assert len(work.samples("select3")) == 1
 
 
+def test_fields_are_declared_in_words_and_come_out_with_the_rows(tables: Tables, tmp_path: Path) -> None:
+    private, public = tables
+    told = private.assign(size=["small", "large"] * (len(private) // 2) + ["small"] * (len(private) % 2))
+    with pytest.raises(ParamsError, match=r"fields\.size is a Series") as caught:
+        p.create(tmp_path / "work", told, public, **LETTERS, fields={"size": told["size"]})
+    assert "small" not in str(caught.value)
+    fields = {"size": ["small", "large"], "age": "number(0..9, 1)"}
+    work = p.create(tmp_path / "work", told.assign(age=3), public, **LETTERS, method="select", fields=fields)
+    rows = [Record("bill", "bills", (("size", "large"), ("age", 3)))]
+    write_synthetic(rows, work.folder / SYNTHETIC / "tabulate3", "body", "team")
+    write_json(work.folder / RECEIPTS / "tabulate3.json", a_receipt(variant="tabulate3").to_json())
+    assert work.samples("tabulate3").to_dict("records") == [
+        {"body": "bill", "team": "bills", "size": "large", "age": 3}
+    ]
+
+
 def test_a_decision_is_a_known_one_and_a_file_is_named_by_a_path_or_a_text(tables: Tables, tmp_path: Path) -> None:
     tables[0].to_csv(tmp_path / "test.csv", index=False)
     with pytest.raises(ParamsError, match="epsilom"):

@@ -18,8 +18,10 @@ from palimpsest.privacy import tables
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.means import GRID
 from palimpsest.privacy.query import is_for_persons, is_registered
-from palimpsest.privacy.rows import PrivateRow
+from palimpsest.privacy.rows import PrivateRow, select_one_each, sort_unit
 from palimpsest.privacy.tables import FieldMeans, FieldTables
+from palimpsest.records.preprocess import cap_rows
+from palimpsest.records.private import RawRow
 from tests.privacy.persons import IDS, Noted
 
 LABELS, SIZES = ("refund", "praise"), (2, 3)
@@ -139,3 +141,12 @@ def test_parts_that_are_counted_apart_add_up(monkeypatch) -> None:
     whole = [query.run(rows, NoiseSource()) for query in (tables_of(), means_of())]
     monkeypatch.setattr(tables, "_AT_ONCE", 8)
     assert [query.run(rows, NoiseSource()) for query in (tables_of(), means_of())] == whole
+
+
+def test_rows_of_a_person_that_differ_in_their_fields_alone_stand_in_no_order_of_the_file() -> None:
+    own = [row(("refund", cells), IDS[0]) for cells in ("0,0", "0,1", "1,2")]
+    assert sort_unit(own) == sort_unit(own[::-1])
+    assert select_one_each(own) == select_one_each(own[::-1])
+    raw = [RawRow("a", "refund", "me", fields=cells) for cells in ("0,0", "0,1", "1,2")]
+    kept = [{one.fields for one in cap_rows(some, bytes(32), 1)} for some in (raw, raw[::-1])]
+    assert kept[0] == kept[1]

@@ -194,5 +194,10 @@ def _is_right(train: Placed, test: Placed, shape: Sequence[int], place: int, see
 
 def _beside(texts: csr_matrix, cells: np.ndarray, shape: Sequence[int], left_out: int) -> csr_matrix:
     """Return the features of texts beside those of all columns but one, a feature for each cell."""
-    others = [np.eye(size)[cells[:, axis]] for axis, size in enumerate(shape) if axis != left_out]
-    return csr_matrix(hstack([texts, *map(csr_matrix, others)]))
+    rows, ones = np.arange(len(cells)), np.ones(len(cells))
+    others = [
+        csr_matrix((ones, (rows, cells[:, axis])), (len(cells), size))
+        for axis, size in enumerate(shape)
+        if axis != left_out
+    ]
+    return csr_matrix(hstack([texts, *others]))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from palimpsest.records.keyed import KeyedRow, digest
+from palimpsest.records.keyed import KeyedRow, digest, told_fields
 
 AnyRow = TypeVar("AnyRow", bound=KeyedRow)
 
@@ -57,4 +57,4 @@ def sort_unit(unit: Sequence[AnyRow]) -> list[AnyRow]:
 
 def _rank(row: KeyedRow) -> bytes:
     assert row.person is not None  # only a person has several rows
-    return digest(bytes.fromhex(row.person), "one row", row.text, row.label)
+    return digest(bytes.fromhex(row.person), "one row", row.text, row.label, *told_fields(row))

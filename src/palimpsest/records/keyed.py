@@ -66,15 +66,25 @@ def _frame_part(part: str | bytes | None) -> bytes:
     return b"\1" + len(data).to_bytes(8, "big") + data
 
 
+class WithFields(Protocol):
+    """A row that may have fields."""
+
+    @property
+    def fields(self) -> str: ...
+
+
+def told_fields(row: WithFields) -> tuple[str, ...]:
+    """Return the last part of a row's digest: its cells, where it has any. Rows without are hashed as ever."""
+    return (row.fields,) if row.fields else ()
+
+
 def fingerprint(rows: Iterable[KeyedRow], key: bytes) -> str:
     """Return a keyed hash of texts, labels, persons and fields as a multiset of rows: 64 hexadecimal digits, in any
-    order. Rows without fields are hashed as they were before there were any.
+    order.
 
     Without the key it tells nothing; with it, equal fingerprints mean equal rows.
     """
-    digests = (
-        digest(key, "row", row.text, row.label, row.person, *([row.fields] if row.fields else [])) for row in rows
-    )
+    digests = (digest(key, "row", row.text, row.label, row.person, *told_fields(row)) for row in rows)
     return digest(key, "data set", sorted_digests(digests)).hex()
 
 

@@ -17,7 +17,7 @@ from palimpsest import validate
 from palimpsest.records.conformity import conforms
 from palimpsest.records.duplicates import marks
 from palimpsest.records.fields import decode_cells, domains_of
-from palimpsest.records.keyed import digest, normalise
+from palimpsest.records.keyed import digest, normalise, told_fields
 from palimpsest.records.private import RawRow, SplitRow
 from palimpsest.records.schema import PublicSchema
 from palimpsest.records.structured import members_of
@@ -160,7 +160,9 @@ def cap_rows(rows: Sequence[RawRow], key: bytes, max_rows: int) -> Sequence[RawR
     validate.require_positive(max_rows=max_rows)
     owners = persons(rows, key)
     # The person is part of the hash: a phrase that many people wrote is then kept by some, not by all or none.
-    ranks = np.fromiter((digest(key, "unit", row.unit, row.text, row.label) for row in rows), dtype="S32")
+    ranks = np.fromiter(
+        (digest(key, "unit", row.unit, row.text, row.label, *told_fields(row)) for row in rows), dtype="S32"
+    )
     order = np.lexsort((ranks, owners))
     owners = owners[order]
     kept = np.ones(len(owners), dtype=bool)

@@ -25,7 +25,7 @@ from palimpsest.privacy.ledger.rules import preview
 from palimpsest.privacy.ledger.total import propose_milestones
 from palimpsest.records import schema as attributes
 from palimpsest.records.conformity import record_problem
-from palimpsest.records.fields import Declared, parse_fields
+from palimpsest.records.fields import Declared, domains_of, parse_fields
 from palimpsest.records.read import is_unicode
 from palimpsest.records.sources import copied_suffix, copy, describe, describe_origin
 from palimpsest.records.structured import unique_members
@@ -152,16 +152,24 @@ def _labels_of_file(path: Path, column: str | None) -> dict[str, str]:
     return {name: words.strip() or name for name, words in labels.items()}
 
 
-def read_fields(words: str | None) -> dict[str, Declared]:
-    """Return name -> declaration of the fields given to --fields; none where it is not given.
+def read_fields(told: str | Mapping[str, Any] | None) -> dict[str, Declared]:
+    """Return name -> declaration of the fields given to --fields, or from Python; none where they are not given.
 
     Raises:
-        ParamsError: they are not as the option has them.
+        ParamsError: they are not as the option has them, or, from Python, a list is of another type, which may be a
+            column of private rows.
     """
+    remedy = "Lists and bounds are public, and are never taken from data."
     try:
-        return parse_fields(words or "")
+        if told is None or isinstance(told, str):
+            return parse_fields(told or "")
+        for name, declared in told.items():
+            if not isinstance(declared, str | list | tuple):
+                raise ParamsError(f"fields.{name} is a {type(declared).__name__}.", f"Give text or a list. {remedy}")
+        domains_of(told)
     except ValueError as error:
-        raise ParamsError(f"--fields: {error}.", "Lists and bounds are public; data never give them.") from None
+        raise ParamsError(f"--fields: {error}.", remedy) from None
+    return dict(told)
 
 
 def read_milestones(listed: str | None) -> tuple[float, ...] | None:

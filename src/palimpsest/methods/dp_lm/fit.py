@@ -108,6 +108,8 @@ class DpLm:
         joint = fit_joint(tables.shape, tables.tables, [np.array(own) for own in view.ask(tables)])
         if not schema.labels:
             return joint[None], {UNLABELLED: 1.0}
+        if self.settings.label_counts == "prior":
+            return joint, label_shares(view, self.settings, schema, None, UNLABELLED)
         return joint, dict(zip(schema.label_names, table_of(joint, (0,)).tolist(), strict=True))
 
     def assumptions(self) -> tuple[str, ...]:
