@@ -31,7 +31,7 @@ from bench.decoder import sentences
 from bench.evolution import EVALUATORS, Bench, public_only, records
 from bench.evolution_rounds import NONE, SEED, Answering
 from bench.real_data import TASKS
-from palimpsest.audit.rounds import audit_rounds
+from palimpsest_lab.audits.rounds import audit_rounds
 from palimpsest.files import write_json
 from palimpsest.methods.embed.declaration import Eda, EmbedMeans, EmbedSettings, GaussianHistogram, Readable
 from palimpsest.methods.embed.fit import Embed, EvolvedEmbeddings

@@ -28,7 +28,7 @@ from bench.decoder import sentences
 from bench.embedding import QUESTIONS
 from bench.evolution import records
 from bench.evolution_rounds import NONE, Answering
-from palimpsest.audit.rounds import draw_mixed, measure_rounds
+from palimpsest_lab.audits.rounds import draw_mixed, measure_rounds
 from palimpsest.files import write_json
 from palimpsest.methods.embed.declaration import Eda, EmbedSettings, GaussianHistogram
 from palimpsest.methods.embed.fit import Embed

@@ -21,7 +21,7 @@ import numpy as np
 
 from bench.evolution import EPSILONS, EVALUATORS, Bench, Noised, read
 from bench.real_data import TASKS
-from palimpsest.audit.rounds import measure_rounds
+from palimpsest_lab.audits.rounds import measure_rounds
 from palimpsest.files import write_json
 from palimpsest.methods.evolve.author import Author
 from palimpsest.methods.evolve.authors import Base, Corpus

@@ -86,6 +86,7 @@ def settings(values: Mapping[str, tuple[str, ...]], epsilon: float) -> dict[str,
         },
         "release": {"variants": []},
     }
+    body["runs"] = {"facts_audit": list(body["variants"])}
     body["privacy"]["budget"]["epsilon"] = 20.0
     return body
 

@@ -53,11 +53,12 @@ def settings(params: dict[str, Any], rows: int, epochs: int) -> dict[str, Any]:
     params["audit"]["size"] = rows // 2
     empty = {name: {} if isinstance(value, dict) else [] for name, value in params["run"].items()}
     params["run"] = empty | {"dp_train": [NAME], "dp_lm": {NAME: NAME}, "evaluate": [NAME], "audit": [NAME]}
-    train = params["lms"]["inf"]["train"] | {
+    params["run"]["facts_audit"] = [NAME]
+    train = params["lms"]["dp3"]["train"] | {
         "epochs": epochs, "batch": 64, "freeze_embeddings": False, "clipping_norm": 1.0, "learning_rate": 0.003,
     }  # fmt: skip
     params["lms"] = {NAME: {"purpose": "reference", "epsilon": float("inf"), "train": train}}
-    generate = params["variants"]["inf"]["generate"]
+    generate = params["variants"]["dp3"]["generate"]
     generate |= {"rows": rows // 2, "best_of": 1, "temperature": 0.7, "filters": generate["filters"] | {"chain": []}}
     params["variants"] = {NAME: {"method": "dp_lm", "variant": "plain", "generate": generate}}
     params["discriminators"], params["release"]["variants"] = {}, []

@@ -11,12 +11,7 @@
 * `discriminator`: fits a discriminator on a fitted language model: a stage that spends budget
 * `downstream_eval`: trains classifiers, or a language model, on synthetic rows and scores them on the real test rows
 * `dp_train`: fits one language model of `dp_lm` to the private rows: a stage that spends budget
-* `eda_audit`: measures how far each round's embeddings are from the private rows, and how exact votes spread: private
-  zone
 * `encode_public`: embeds the public texts and the labels' public descriptions; other stages read the file
-* `evolution_audit`: measures how far each round's texts are from the private rows, and those from each other: private
-  zone
-* `facts_audit`: looks for the invented world's facts in the synthetic rows
 * `fields_audit`: measures how fields beside texts go together, and what a model of texts and fields learns
 * `fidelity_audit`: measures how like the private texts the synthetic rows are, as sets, each value beside its floor:
   private zone

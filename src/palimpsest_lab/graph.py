@@ -17,11 +17,29 @@ from palimpsest.graph.stage import (
     Feature,
     Stage,
     computes,
+    measures,
 )
-from palimpsest.workspace import BASE_LM, FAMILIARITY, METRICS, MODEL_METRICS, REAL, UNTOUCHED, Zone
+from palimpsest.workspace import BASE_LM, EVOLVED, FACTS, FAMILIARITY, METRICS, MODEL_METRICS, REAL, UNTOUCHED, Zone
 
 _HERE = "palimpsest_lab.stages"
+_BY_ROUND = ("seed", "dataset.labels", "models.encoder")
 STAGES = (
+    computes(
+        "evolution_audit", "Measure, round by round, how far the selected texts are from the private rows", "evolution",
+        _BY_ROUND, (EVOLVED / f"{NAME}.parquet", TRAIN, HOLDOUT), Each("run.evolution_audit", "variant"),
+        module=f"{_HERE}.evolution_audit",
+    ),
+    computes(
+        "eda_audit",
+        "Measure, round by round, how far the embeddings are from the private rows, and how their votes spread",
+        "evolution", _BY_ROUND, (EVOLVED / f"{NAME}.npz", TRAIN, HOLDOUT), Each("run.eda_audit", "variant"),
+        module=f"{_HERE}.eda_audit",
+    ),
+    measures(
+        "facts_audit", "Look for the world's facts in the synthetic rows, those of many and those of one", "facts",
+        COLUMNS, (ROWS, FACTS), Each("run.facts_audit", "variant"), (Feature.WORLD,),
+        module=f"{_HERE}.facts_audit",
+    ),
     computes(
         "incontext_baseline",
         "Let a language model answer behind real demonstrations, to see whether it can judge", "incontext",

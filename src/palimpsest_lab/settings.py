@@ -63,6 +63,12 @@ class LabAudit(Settings):
 class LabRuns(Settings):
     """Names of what is measured only when it is asked for."""
 
+    evolution_audit: tuple[str, ...] = ()
+    """Variants of evolve whose rounds are compared with the private rows, one by one."""
+    eda_audit: tuple[str, ...] = ()
+    """The same, of embed."""
+    facts_audit: tuple[str, ...] = ()
+    """Variants whose rows are searched for the facts of the invented world."""
     embedding_audit: tuple[str, ...] = ()
     """Language models whose states are examined, base among them; needs labels."""
     clipping_audit: tuple[Literal["base"], ...] = ()
@@ -79,6 +85,9 @@ class LabRuns(Settings):
 class LabRun(Settings):
     """Names that the lab's stages are repeated for."""
 
+    evolution_audit: tuple[str, ...] = ()
+    eda_audit: tuple[str, ...] = ()
+    facts_audit: tuple[str, ...] = ()
     embedding_audit: tuple[str, ...] = ()  # language models, base (the public one) among them
     in_context_baseline: tuple[Literal["real"], ...] = ()  # [real] where in_context names rows: what the model can do
     in_context: tuple[str, ...] = ()
@@ -117,6 +126,9 @@ def _run(runs: Any, run: Mapping[str, Any]) -> dict[str, Any]:
             f"runs.shadow_mia is {unknown[0]!r}.", f"Allowed here: {', '.join(run['dp_lm']) or 'nothing yet'}."
         )
     return {
+        "evolution_audit": list(runs.evolution_audit),
+        "eda_audit": list(runs.eda_audit),
+        "facts_audit": list(runs.facts_audit),
         "embedding_audit": list(runs.embedding_audit),
         "in_context_baseline": ["real"] if runs.in_context else [],
         "in_context": list(runs.in_context),
@@ -139,6 +151,10 @@ def _problems(params: "Params") -> Iterator[str]:
     for name, model in run.shadow_mia.items():
         if params.run.dp_lm.get(name) != model:
             yield f"run.shadow_mia has {name}: {model}; allowed are the pairs of run.dp_lm"
+    yield from find_unknown("run.evolution_audit", run.evolution_audit, "run.private_evolve", params.run.private_evolve)
+    yield from find_unknown("run.eda_audit", run.eda_audit, "run.eda_evolve", params.run.eda_evolve)
+    facts = params.run.evaluate if params.world else ()
+    yield from find_unknown("run.facts_audit", run.facts_audit, "run.evaluate, and of a world", facts)
     yield from _check_in_context(params)
     yield from _check_prompt_mia(params)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from palimpsest.audit.rounds import (
+from palimpsest_lab.audits.rounds import (
     MEASURES,
     EvolutionAudit,
     Turnout,
@@ -22,7 +22,7 @@ from palimpsest.params.load import load
 from palimpsest.records.evolved import EvolvedRound, read_evolved, write_evolved
 from palimpsest.records.private import SplitRow
 from palimpsest.records.write import write_split
-from stages import eda_audit
+from palimpsest_lab.stages import eda_audit
 
 ROOT = Path(__file__).parents[2]
 AXES = np.eye(4)

@@ -194,7 +194,7 @@ def test_no_private_data_reach_the_release_of_the_repository_past_the_meter():
 
 def test_every_stage_of_the_repository_is_a_node_with_what_it_needs():
     flow, graph = real(()), {stage.name: stage for stage in read_graph(ROOT)}
-    plain = Flow(tuple(nodes(read("dvc.yaml")["stages"], PARAMS)), flow.private, flow.ledgered)
+    plain = Flow(tuple(nodes(read("dvc.yaml")["stages"], read("params.resolved.yaml"))), flow.private, flow.ledgered)
     needs = {node.name: {maker.name for maker, _ in plain.makers(node)} for node in plain.nodes}
     gated = {name for name, stage in read("dvc.yaml")["stages"].items() if "gates" in stage.get("do", stage)["meta"]}
     assert needs.keys() == graph.keys()

@@ -303,11 +303,13 @@ def test_a_meaningless_epsilon_and_fixed_noise_are_flagged() -> None:
     assert "NOTHING" in second
 
 
-def test_the_two_sizes_of_the_demo_run_the_same_stages_on_the_same_terms() -> None:
+def test_the_two_sizes_of_the_demo_release_the_same_on_the_same_terms() -> None:
     small, full = (loads(DEMO.with_name(name).read_text(encoding="utf-8")) for name in (FILE, "params.full.yaml"))
-    assert small.run == full.run
+    references = {"inf", "judge_inf"}  # beside the exhibits, what only the full size has
+    for key, listed in full.run.model_dump(exclude={"evolution_audit", "eda_audit", "facts_audit"}).items():
+        assert [name for name in listed if name not in references] == list(getattr(small.run, key)), key
     assert {name: model.epsilon for name, model in small.charged.items()} == {
-        name: model.epsilon for name, model in full.charged.items()
+        name: model.epsilon for name, model in full.charged.items() if name not in references
     }
     assert (small.dataset.labels, small.release, small.privacy.ledger) == (
         full.dataset.labels, full.release, full.privacy.ledger,
@@ -316,7 +318,7 @@ def test_the_two_sizes_of_the_demo_run_the_same_stages_on_the_same_terms() -> No
 
 
 def test_merge_keys_are_resolved() -> None:
-    text = DEMO.read_text(encoding="utf-8")
+    text = DEMO.with_name("params.full.yaml").read_text(encoding="utf-8")
     assert "<<: *" in text
     models = loads(text).lms
     assert models["inf"].train == models["dp3"].train

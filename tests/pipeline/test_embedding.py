@@ -39,6 +39,7 @@ def place(ran: Place, copy: Callable[[Place], Place]) -> Iterator[Place]:
         WORDS: {"method": "custext", "epsilon": math.inf, "token_epsilon": 0.5, "vocabulary": 60, "neighbours": 5},
     }
     place.edit("variants", **variants)
+    place.edit("runs", eda_audit=[EVOLVED])
     place.cap(100.0)
     with place.entered():
         yield place

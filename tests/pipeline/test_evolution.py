@@ -34,6 +34,7 @@ def place(ran: Place, copy: Callable[[Place], Place]) -> Iterator[Place]:
         VOTED: {"method": "vote_select", "epsilon": 1.0, "from": VARIANT, "keep": 0.5, "votes": votes, "batch": 64},
     }
     place.edit("variants", **variants)
+    place.edit("runs", evolution_audit=[EVOLVED])
     with place.entered():
         yield place
 

@@ -58,4 +58,4 @@ def test_the_page_knows_what_is_built_on_what():
     needs = {stage["name"]: set(stage["deps"]) for stage in read_stages(ROOT / "dvc.yaml")}
     assert needs["discriminator"] == {"dp_train", "preprocess"}
     assert "discriminator" in needs["pplm_generate"]
-    assert all("pplm_generate" in needs[name] for name in ("downstream_eval", "ngram_audit", "facts_audit"))
+    assert all("pplm_generate" in needs[name] for name in ("downstream_eval", "ngram_audit", "text_mia"))

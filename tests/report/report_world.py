@@ -19,7 +19,7 @@ from palimpsest.audit.membership import Attack, Control, EpsilonLower, Membershi
 from palimpsest.audit.memorisation import Contrast, Extraction, MemorisationAudit, Repeats
 from palimpsest.audit.ngrams import NgramAudit, OrderOverlap, PerReference
 from palimpsest.audit.reconstruction import DecodedText, DecoderScores
-from palimpsest.audit.rounds import Distance, EvolutionAudit, Turnout
+from palimpsest_lab.audits.rounds import Distance, EvolutionAudit, Turnout
 from palimpsest.audit.statistics import Estimate, Interval, Rate
 from palimpsest.audit.structure import StructureAudit
 from palimpsest.audit.text_membership import Phantom, PhantomOrder, TextMembershipAudit

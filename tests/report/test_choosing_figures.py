@@ -3,9 +3,9 @@
 import pytest
 from report_world import distances, evolution, page_of, results, svg, world_of_choosing
 
-from palimpsest.audit.rounds import EvolutionAudit
+from palimpsest_lab.audits.rounds import EvolutionAudit
 from palimpsest.report.sections import gallery, generation
-from palimpsest.report.sections import generation as rounds
+from palimpsest_lab.sections import rounds
 
 
 def test_each_round_is_a_row_for_each_measure() -> None:

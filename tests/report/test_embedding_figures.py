@@ -20,7 +20,7 @@ from report_world import (
 from palimpsest.report.sections import gallery, generation, utility
 from palimpsest.report.sections import generation as of_decoder
 from palimpsest.report.sections.base import Figure
-from palimpsest_lab.sections import incontext
+from palimpsest_lab.sections import incontext, rounds
 
 
 def shown(world: dict[str, dict[str, dict[str, Any]]]) -> dict[str, Figure]:
@@ -62,7 +62,7 @@ def test_a_method_without_parents_says_nothing_of_them() -> None:
 
 def test_the_spread_of_votes_is_drawn_for_all_labels_and_for_each() -> None:
     figure = FIGURES["How votes spread, round by round"]
-    assert [(row["round"], row["variance"]) for row in figure.rows if row["label"] == generation.ALL_LABELS] == [
+    assert [(row["round"], row["variance"]) for row in figure.rows if row["label"] == rounds.ALL_LABELS] == [
         (1, 12.0), (2, 6.0), (3, 2.0),
     ]  # fmt: skip
     assert len(figure.rows) == 9
@@ -74,8 +74,8 @@ def test_the_spread_of_votes_is_drawn_for_all_labels_and_for_each() -> None:
 
 
 def test_votes_of_a_task_without_labels_are_one_line() -> None:
-    rows = [row for row in generation.votes(RESULTS) if row["label"] == generation.ALL_LABELS]
-    assert svg(generation.votes_chart(rows)).count('aria-roledescription="line mark"') == 1
+    rows = [row for row in rounds.votes(RESULTS) if row["label"] == rounds.ALL_LABELS]
+    assert svg(rounds.votes_chart(rows)).count('aria-roledescription="line mark"') == 1
 
 
 def test_parents_are_counted_before_and_after_the_check() -> None:
@@ -92,7 +92,7 @@ def test_parents_are_counted_before_and_after_the_check() -> None:
 
 def test_rounds_of_texts_have_no_votes_to_show() -> None:
     found = results(world_of_choosing()["metrics"])
-    assert generation.votes(found) == generation.parents(found) == []
+    assert rounds.votes(found) == rounds.parents(found) == []
     assert "Parents, round by round" not in shown(world_of_choosing())
 
 

@@ -19,8 +19,6 @@
 * `ngrams`: word n-gram overlap of the synthetic texts with members, holdout and public text, and its excess
 * `personal`: finds personal data in texts, by kind: values that reach, charge, number or name one person
 * `reconstruction`: scores a decoder's reconstruction of texts from public embeddings: no private row is read
-* `rounds`: measures each round of evolution: its distance from the private rows, the spread of its votes, its number
-  of parents
 * `runs`: the longest runs that two corpora share, in a time that grows with their words and hardly with the runs'
   length
 * `statistics`: the audit's statistics: pure functions of counts and scores, each with its source

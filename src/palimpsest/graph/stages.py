@@ -194,11 +194,6 @@ STAGES = (
     _written.pop("private_predict"),
     _written.pop("select"),
     _written.pop("private_evolve"),
-    computes(
-        "evolution_audit", "Measure, round by round, how far the selected texts are from the private rows", "evolution",
-        ("seed", "dataset.labels", "models.encoder"), (EVOLVED / f"{NAME}.parquet", TRAIN, HOLDOUT),
-        Each("run.private_evolve"),
-    ),
     _written.pop("vote_select"),
     _fetches(
         "decoder_pretrain",
@@ -214,12 +209,6 @@ STAGES = (
         deps=(EMBEDDINGS, TEXTS, READ), outs=(ZERO_SHOT / f"{NAME}.parquet",), gpus=1,
     ),
     _written.pop("eda_evolve"),
-    computes(
-        "eda_audit",
-        "Measure, round by round, how far the embeddings are from the private rows, and how their votes spread",
-        "evolution", ("seed", "dataset.labels", "models.encoder"), (EVOLVED / f"{NAME}.npz", TRAIN, HOLDOUT),
-        Each("run.eda_evolve"),
-    ),
     *_written.values(),
     _fetches(
         "public_only", "The row at epsilon 0: the public texts nearest to each label's public description",
@@ -304,10 +293,6 @@ STAGES = (
         "fields_audit", "Measure how fields go together, and what a model of texts and fields learns from the rows",
         "fields", ("seed", *COLUMNS, "dataset.labels", "dataset.fields", "utility.most_rows"), (ROWS, TRAIN, TEST),
         EVALUATED, (Feature.FIELDS,),
-    ),
-    measures(
-        "facts_audit", "Look for the world's facts in the synthetic rows, those of many and those of one", "facts",
-        COLUMNS, (ROWS, FACTS), EVALUATED, (Feature.WORLD,),
     ),
 
     *(stage for stages in extensions.load_group(extensions.STAGES).values() for stage in stages),

@@ -11,6 +11,7 @@
 * `incontext_settings`: settings of the in-context evaluation
 * `prompt_membership`: membership inference through the prompts of an in-context learner (Duan et al
 * `ratings`: ratings of rows by people: a blinded sheet of rows, and the results of filled sheets
+* `rounds`: each round of evolution: its distance from the private rows, the spread of its votes, its parents
 * `separation`: separation: how well a model's hidden states tell the labels apart, and plane drawings of them
 * `shadow`: attacks that compare a model's losses with those of models that never saw the records: offline LiRA and
   RMIA

@@ -143,8 +143,8 @@ MEASURES: Mapping[str, Measure] = {
         "fidelity_audit", "fidelity", lambda body, detail: Value(body["diversity"][detail["of"]]["words"]),
         runs="audit",
     ),
-    "distance_by_round": Measure("eda_audit", "evolution", _distance),
-    "votes_by_round": Measure("eda_audit", "evolution", _votes),
+    "distance_by_round": Measure("eda_audit", "evolution", _distance, runs="eda_audit"),
+    "votes_by_round": Measure("eda_audit", "evolution", _votes, runs="eda_audit"),
     "hours": Measure("downstream_eval", HOURS, _hours),
     "noise": Measure("", "", lambda body, detail: Value(float(body[detail["number"]]))),
 }  # fmt: skip

@@ -7,7 +7,7 @@ Columns and tables follow the order of `SECTIONS`; figures stand under `HEADINGS
 * `fidelity`: likeness to the private rows as sets, the share of rows that conform to a schema, and facts of the
   invented world
 * `fields`: fields beside texts: distances of their tables, and what a model of texts and fields learns from the rows
-* `generation`: how the rows were made: written, chosen or replaced, decoded from embeddings, evolved round by round
+* `generation`: how the rows were made: written, chosen or replaced; decoded from embeddings
 * `membership`: attacks on the model and on only the rows: membership, those that packages bring, and evidence on
   anonymity
 * `memorisation`: members and secrets that the rows repeat, and n-grams shared with members, a holdout and public text
@@ -35,7 +35,6 @@ SECTIONS = (
     fidelity.STRUCTURE,
     fields.SECTION,
     fidelity.SECTION,
-    generation.ROUNDS,
     *_BROUGHT,
     budget.SECTION,
 )

@@ -1,6 +1,6 @@
 """Measures how far each round's texts are from the private rows, and those from each other: private zone."""
 
-from palimpsest.audit.rounds import EvolutionAudit, measure_rounds
+from palimpsest_lab.audits.rounds import EvolutionAudit, measure_rounds
 from palimpsest.params.load import load
 from palimpsest.records.write import read_rounds
 from palimpsest.workspace import EVOLVED

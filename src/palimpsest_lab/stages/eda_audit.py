@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from palimpsest.audit.rounds import audit_rounds
+from palimpsest_lab.audits.rounds import audit_rounds
 from palimpsest.models.vectors import KeptVectors
 from palimpsest.params.load import load
 from palimpsest.records.evolved import read_evolved
