@@ -31,7 +31,6 @@ from bench.decoder import sentences
 from bench.evolution import EVALUATORS, Bench, public_only, records
 from bench.evolution_rounds import NONE, SEED, Answering
 from bench.real_data import TASKS
-from palimpsest_lab.audits.rounds import audit_rounds
 from palimpsest.files import write_json
 from palimpsest.methods.embed.declaration import Eda, EmbedMeans, EmbedSettings, GaussianHistogram, Readable
 from palimpsest.methods.embed.fit import Embed, EvolvedEmbeddings
@@ -53,6 +52,7 @@ from palimpsest.privacy.rows import PrivateRow
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
 from palimpsest.records.vouched import fingerprint_of
+from palimpsest_lab.audits.rounds import audit_rounds
 from palimpsest_lab.methods.custext.declaration import CusTextSettings
 from palimpsest_lab.methods.custext.fit import CusText
 from palimpsest_lab.methods.custext.fit import plan as plan_custext

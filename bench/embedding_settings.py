@@ -28,7 +28,6 @@ from bench.decoder import sentences
 from bench.embedding import QUESTIONS
 from bench.evolution import records
 from bench.evolution_rounds import NONE, Answering
-from palimpsest_lab.audits.rounds import draw_mixed, measure_rounds
 from palimpsest.files import write_json
 from palimpsest.methods.embed.declaration import Eda, EmbedSettings, GaussianHistogram
 from palimpsest.methods.embed.fit import Embed
@@ -44,6 +43,7 @@ from palimpsest.privacy.rows import PrivateRow
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema, default_delta
 from palimpsest.records.vouched import fingerprint_of
+from palimpsest_lab.audits.rounds import draw_mixed, measure_rounds
 from tests.methods.encoders import Encoding
 
 ALPHA, ROUNDS, EPSILON, COMPONENTS = 0.1, 3, 3.0, 20  # what stays while another is varied

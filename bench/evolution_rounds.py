@@ -21,7 +21,6 @@ import numpy as np
 
 from bench.evolution import EPSILONS, EVALUATORS, Bench, Noised, read
 from bench.real_data import TASKS
-from palimpsest_lab.audits.rounds import measure_rounds
 from palimpsest.files import write_json
 from palimpsest.methods.evolve.author import Author
 from palimpsest.methods.evolve.authors import Base, Corpus
@@ -38,6 +37,7 @@ from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.query import Query, is_stepped
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.records.vouched import fingerprint_of
+from palimpsest_lab.audits.rounds import measure_rounds
 from tests.methods.encoders import Encoding
 
 SEED = 7

@@ -5,6 +5,7 @@ import fcntl
 import logging
 import math
 import os
+import resource
 import signal
 import sys
 import threading
@@ -266,14 +267,17 @@ def _fail_silently(error: Exception) -> NoReturn:
 
 
 def note(program: str, name: str, seconds: float) -> None:
-    """Keep the time of a stage that has just ended, in the working directory.
+    """Keep the time and the peak memory of a stage that has just ended, in the working directory.
 
     Args:
         program: its module in `stages`.
         name: the value it is repeated for; empty where it is not repeated.
         seconds: how long it took, without starting Python.
     """
-    write_json(place(program, name), {"seconds": math.ceil(seconds), "cores": os.cpu_count(), "sizes": sizes(Path())})
+    used = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    gib = used / (2**30 if sys.platform == "darwin" else 2**20)  # macOS counts bytes, Linux KiB
+    body = {"seconds": math.ceil(seconds), "gib": round(gib, 2), "cores": os.cpu_count(), "sizes": sizes(Path())}
+    write_json(place(program, name), body)
 
 
 def place(program: str, name: str) -> Path:

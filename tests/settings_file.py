@@ -23,9 +23,9 @@ def _resolved() -> dict[str, Any]:
 
 
 def demo() -> dict[str, Any]:
-    """Every value of the demo at its full size, to be changed; without its exhibits, which most tests would leave out."""
+    """Every value of the demo at its full size, to be changed; without its exhibits, which few tests run."""
     content = copy.deepcopy(_resolved())
-    content["run"] |= dict.fromkeys(("evolution_audit", "eda_audit", "facts_audit"), [])
+    content["run"] |= {name: [] for name in ("evolution_audit", "eda_audit", "facts_audit")}
     return content
 
 

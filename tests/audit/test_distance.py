@@ -12,8 +12,8 @@ from scipy.linalg import sqrtm
 from scipy.spatial.distance import cdist
 
 from palimpsest.audit.measures import energy, frechet, wasserstein
-from palimpsest_lab.audits.rounds import MEASURES, Distance, measure_rounds
 from palimpsest.errors import DataError, ModelError
+from palimpsest_lab.audits.rounds import MEASURES, Distance, measure_rounds
 
 ALL = pytest.mark.parametrize("measure", MEASURES.values(), ids=MEASURES)
 

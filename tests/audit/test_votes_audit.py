@@ -6,6 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from palimpsest.errors import DataError
+from palimpsest.files import read_json
+from palimpsest.params.load import load
+from palimpsest.records.evolved import EvolvedRound, read_evolved, write_evolved
+from palimpsest.records.private import SplitRow
+from palimpsest.records.write import write_split
 from palimpsest_lab.audits.rounds import (
     MEASURES,
     EvolutionAudit,
@@ -16,12 +22,6 @@ from palimpsest_lab.audits.rounds import (
     measure_rounds,
     turnouts,
 )
-from palimpsest.errors import DataError
-from palimpsest.files import read_json
-from palimpsest.params.load import load
-from palimpsest.records.evolved import EvolvedRound, read_evolved, write_evolved
-from palimpsest.records.private import SplitRow
-from palimpsest.records.write import write_split
 from palimpsest_lab.stages import eda_audit
 
 ROOT = Path(__file__).parents[2]

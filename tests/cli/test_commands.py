@@ -160,7 +160,8 @@ def test_a_plan_tells_the_minutes_of_what_was_measured(place: Place, monkeypatch
     assert (told["minutes"], told["lines"][0]["minutes"]) == ({"dp_train@dp3": 1.5}, 1.5)
     total = 1 + told["unmeasured"]
     lines = place.call("plan").stdout.splitlines()
-    assert f"Expected: 1.5 min for what was measured here, 1 of {total} stages." in lines
+    memory = f"The largest took {told['memory']:.1f} GiB of memory."
+    assert f"Expected: 1.5 min for what was measured here, 1 of {total} stages. {memory}" in lines
     assert "will run 1.5 min  it has not run here" in lines[0]
 
 

@@ -5,12 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from palimpsest.errors import DataError
 from palimpsest.files import read_json, write_json
 from palimpsest.params.file import RESOLVED
-from palimpsest.work.plan import Work, estimate_minutes
+from palimpsest.work.plan import Work, estimate_minutes, find_memory
 from palimpsest.workspace import SEEN
 from stages.common import note, start
 
@@ -47,6 +48,24 @@ def test_only_what_was_measured_is_expected(tmp_path: Path, monkeypatch: pytest.
         assert "dp_train@dp3" not in estimate_minutes(tmp_path, stages)
 
 
+def test_the_largest_of_what_was_measured_says_how_much_memory_it_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_values(tmp_path)
+    stages = ["dp_train@dp3", "report", "ngram_audit@dp3", "of_somebody_else"]
+    assert find_memory(tmp_path, stages) is None
+    note("ngram_audit", "dp3", 6.0)
+    before = find_memory(tmp_path, stages)
+    held = np.ones(1 << 27)  # 1 GiB
+    note("dp_train", "dp3", 6.0)
+    assert before is not None
+    assert held.nbytes / 2**30 <= find_memory(tmp_path, stages) < 64.0
+    kept = tmp_path / SEEN / "seconds" / "dp_train@dp3.json"
+    write_json(kept, {name: value for name, value in read_json(kept).items() if name != "gib"})  # by an older version
+    assert find_memory(tmp_path, stages) == before
+
+
 def test_a_stage_that_ends_well_keeps_its_time_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -65,4 +84,5 @@ def test_a_stage_that_ends_well_keeps_its_time_and_nothing_else(
     body = read_json(kept)
     assert body.pop("seconds") >= 0
     sizes = {"dataset.n_public": 600.0, "lms.dp3.train.epochs": 2.0, "variants.dp3.generate.rows": 100.0}
+    assert body.pop("gib") > 0.0
     assert body == {"cores": os.cpu_count(), "sizes": sizes}

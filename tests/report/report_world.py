@@ -19,7 +19,6 @@ from palimpsest.audit.membership import Attack, Control, EpsilonLower, Membershi
 from palimpsest.audit.memorisation import Contrast, Extraction, MemorisationAudit, Repeats
 from palimpsest.audit.ngrams import NgramAudit, OrderOverlap, PerReference
 from palimpsest.audit.reconstruction import DecodedText, DecoderScores
-from palimpsest_lab.audits.rounds import Distance, EvolutionAudit, Turnout
 from palimpsest.audit.statistics import Estimate, Interval, Rate
 from palimpsest.audit.structure import StructureAudit
 from palimpsest.audit.text_membership import Phantom, PhantomOrder, TextMembershipAudit
@@ -37,6 +36,7 @@ from palimpsest_lab.audits.clipping import ClippingAudit
 from palimpsest_lab.audits.familiarity import Familiarity, Sight
 from palimpsest_lab.audits.incontext import Answered, InContextAnswers
 from palimpsest_lab.audits.prompt_membership import BINS, Density, PromptControl, PromptMembershipAudit
+from palimpsest_lab.audits.rounds import Distance, EvolutionAudit, Turnout
 from palimpsest_lab.audits.separation import Projection, Separation, SeparationAudit
 from tests.receipts import a_line, a_receipt
 

@@ -3,8 +3,8 @@
 import pytest
 from report_world import distances, evolution, page_of, results, svg, world_of_choosing
 
-from palimpsest_lab.audits.rounds import EvolutionAudit
 from palimpsest.report.sections import gallery, generation
+from palimpsest_lab.audits.rounds import EvolutionAudit
 from palimpsest_lab.sections import rounds
 
 

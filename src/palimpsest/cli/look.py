@@ -82,7 +82,9 @@ def _describe_plan(summary: "PlanSummary") -> Iterator[str]:
     yield f"Stages that spend nothing: {others}."
     if summary.minutes:
         measured, total = len(summary.minutes), _time(sum(summary.minutes.values()))
-        yield f"Expected: {total} for what was measured here, {measured} of {measured + summary.unmeasured} stages."
+        memory = "" if summary.memory is None else f" The largest took {summary.memory:.1f} GiB of memory."
+        stages = f"{measured} of {measured + summary.unmeasured} stages"
+        yield f"Expected: {total} for what was measured here, {stages}.{memory}"
     yield budget_sentence(summary)
     if any(line.cost.may_be_paid for line in summary.lines):
         yield MAY_BE_PAID

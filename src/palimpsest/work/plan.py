@@ -71,17 +71,30 @@ class Work:
 
 def estimate_minutes(workspace: Path, names: Iterable[str]) -> dict[str, float]:
     """Return stage, as DVC names it -> its expected minutes; only for those that were measured on this machine."""
-    declared, now = {stage.name: stage for stage in STAGES}, sizes(workspace)
+    now = sizes(workspace)
     minutes: dict[str, float] = {}
     for full in names:
-        stage, _, name = full.partition("@")
         with suppress(OSError, ValueError, KeyError, TypeError, ZeroDivisionError):  # it was not measured, or edited
-            known = declared[stage]
-            kept = read_json(workspace / place(known.code.rpartition(".")[2], name))
+            known, name, kept = _measured(workspace, full)
             if kept["cores"] == os.cpu_count():
                 grown = _work(known, name, now).ratio_to(_work(known, name, kept["sizes"]))
                 minutes[full] = kept["seconds"] / 60.0 * grown
     return minutes
+
+
+def find_memory(workspace: Path, names: Iterable[str]) -> float | None:
+    """Return the peak memory in GiB of the largest of these stages when it last ran here; None if none was measured."""
+    found = []
+    for full in names:
+        with suppress(OSError, ValueError, KeyError):  # it was not measured, or edited
+            found.append(float(_measured(workspace, full)[2]["gib"]))
+    return max(found, default=None)
+
+
+def _measured(workspace: Path, full: str) -> tuple[Stage, str, dict[str, Any]]:
+    stage, _, name = full.partition("@")
+    known = {one.name: one for one in STAGES}[stage]
+    return known, name, read_json(workspace / place(known.code.rpartition(".")[2], name))
 
 
 def _work(stage: Stage, name: str, told: Mapping[str, float]) -> Work:
@@ -207,6 +220,7 @@ class PlanSummary:
         lines: the stages that spend.
         others: how many of the stages that spend nothing are cached, restorable, will run.
         minutes: the expected minutes, by name, of each stage that will run and was measured here before.
+        memory: the peak memory in GiB of the largest of them when it last ran; None where it was not measured.
         unmeasured: how many others will run.
         writing: what an author will write of public text, and what that costs; empty where nothing is due.
     """
@@ -227,6 +241,7 @@ class PlanSummary:
     lines: tuple[PlanLine, ...]
     others: Mapping[str, int]
     minutes: Mapping[str, float]
+    memory: float | None
     unmeasured: int
     writing: str = ""
 
@@ -383,7 +398,8 @@ def summarise_plan(context: Context) -> PlanSummary:
         asset.name, asset.unit, asset.delta, asset.epsilon, costs["spent"], max(0.0, asset.epsilon - costs["spent"]),
         after.spent, after.fits, costs["states"], after.beside, after.most_beside,
         costs["team"] and TeamBudget(**costs["team"]), (*context.params.flags(), *costs["said"], *told), tuple(lines),
-        {str(state): states[str(state)] for state in State}, minutes, len(due) - len(minutes),
+        {str(state): states[str(state)] for state in State}, minutes, find_memory(context.workspace, minutes),
+        len(due) - len(minutes),
         _tell_writing(context.params) if any(name.startswith(_WRITES) for name in due) else "",
     )  # fmt: skip
 

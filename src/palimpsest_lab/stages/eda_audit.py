@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from palimpsest_lab.audits.rounds import audit_rounds
 from palimpsest.models.vectors import KeptVectors
 from palimpsest.params.load import load
 from palimpsest.records.evolved import read_evolved
 from palimpsest.workspace import EVOLVED
+from palimpsest_lab.audits.rounds import audit_rounds
 from stages.audited import conclude_on_error, metric_of_subject, read_one_each, save
 from stages.common import start
 from stages.tools import encoders

@@ -1,9 +1,9 @@
 """Measures how far each round's texts are from the private rows, and those from each other: private zone."""
 
-from palimpsest_lab.audits.rounds import EvolutionAudit, measure_rounds
 from palimpsest.params.load import load
 from palimpsest.records.write import read_rounds
 from palimpsest.workspace import EVOLVED
+from palimpsest_lab.audits.rounds import EvolutionAudit, measure_rounds
 from stages.audited import conclude_on_error, metric_of_subject, read_one_each, save
 from stages.common import start
 from stages.tools import encoders

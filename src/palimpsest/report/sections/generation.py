@@ -6,7 +6,6 @@ Of decoders it is shown how much of their output was readable.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import altair as alt
 from markupsafe import Markup
 
 from palimpsest.audit.reconstruction import DecoderScores
@@ -14,14 +13,12 @@ from palimpsest.methods.registry import METHODS
 from palimpsest.methods.shared.base import GenerationCounts
 from palimpsest.methods.shared.method import Family
 from palimpsest.privacy.receipt import Receipt
-from palimpsest.report import drawing as draw
-from palimpsest.report.drawing import Chart, Rows, fields
+from palimpsest.report.drawing import Rows, fields
 from palimpsest.report.formats import number, per_word, plural_of
 from palimpsest.report.results import Metric, Results, measured_subjects
 from palimpsest.report.sections.base import (
     Cell,
     Column,
-    Figure,
     Page,
     Receipts,
     Section,
