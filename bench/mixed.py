@@ -4,12 +4,14 @@
     python -m bench.mixed synth --files FILES --workspace W
     python -m bench.mixed score --workspace W
     python -m bench.mixed score --files FILES --rows ROWS.jsonl
+    python -m bench.mixed read --files FILES
     python -m bench.mixed tables --files FILES [--repeats 5] [--sigma 4.58]
     python -m bench.mixed mostly --files FILES --rows ROWS.jsonl [--minutes 5]
 
 `make` cuts 5,000 private and 1,300 test rows from `wikimovies_json.jsonl.gz`, and public text from
 `public_wiki.jsonl.gz`. `synth` prints the seconds of `palimpsest synth` at epsilon 3, from start to page, and those of
-the processors. `score` prints what stage fields_audit measures, of other rows where they are named. `tables` prints the
+the processors. `score` prints what stage fields_audit measures, of other rows where they are named. `read` prints
+how often what the encoder reads from a text is what the file says, and its seconds. `tables` prints the
 mean total variation from test rows of all one- and two-way tables, by their zCDP: all tables fitted by mirror descent,
 or a tree of pairs fitted proportionally, and AIM (McKenna et al. 2022) where `mbi` 2 is installed. `mostly` writes rows
 by mostlyai-engine's language model of text and table with its DP setting, where that is installed.
@@ -25,8 +27,9 @@ import subprocess
 import sys
 import time
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Callable, Iterator, Sequence
-from itertools import combinations
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import combinations, islice
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +39,12 @@ from palimpsest.audit.fields import Columns, FieldsAudit, Placed, audit_fields, 
 from palimpsest.audit.statistics import RESAMPLES, Bootstrap
 from palimpsest.files import read_json
 from palimpsest.methods.shared.tables import fit_joint, table_of
+from palimpsest.models.encoder import Encoder
+from palimpsest.models.reader import read_fields
+from palimpsest.models.sources import resolve_encoder
 from palimpsest.privacy.tables import Axes
-from palimpsest.records.fields import parse_fields
+from palimpsest.records.fields import Declared, parse_fields
+from palimpsest.records.private import RawRow
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
 
@@ -62,12 +69,20 @@ TRAIN, TEST, LONGEST = 5000, 1300, 400
 EPSILON = 3.0
 SCHEMA = PublicSchema("films", "classify", "text", TRAIN, LONGEST, "label", GENRES, fields=parse_fields(FIELDS))
 SHAPE = Columns.of(SCHEMA).shape
+READ = 1000  # texts
+PHRASES = {"silent": "a silent film", "book": "based on a novel or a play", "series": "a sequel or a part of a series"}
+WAYS: dict[str, tuple[str, Mapping[str, str]]] = {
+    "genre by words": ("label", {genre: genre for genre in GENRES}),
+    "genre by phrases": ("label", {genre: f"a {genre.lower()} film" for genre in GENRES}),
+    "genre by descriptions": ("label", GENRES),
+    "kind by phrases": ("kind", PHRASES),
+}
 
 
 def main() -> None:
-    """Do one of the five."""
+    """Do one of the six."""
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["make", "synth", "score", "tables", "mostly"])
+    parser.add_argument("what", choices=["make", "synth", "score", "read", "tables", "mostly"])
     for name in ("data", "files", "workspace", "rows"):
         parser.add_argument(f"--{name}", type=Path)
     parser.add_argument("--variant", default="tabulate3")
@@ -77,7 +92,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=5.0)
     args = parser.parse_args()
     known: dict[str, Callable[[Namespace], None]] = {
-        "make": make, "synth": synth, "score": score, "tables": tables, "mostly": mostly
+        "make": make, "synth": synth, "score": score, "read": read, "tables": tables, "mostly": mostly
     }  # fmt: skip
     known[args.what](args)
 
@@ -173,6 +188,30 @@ def show(audit: Any) -> None:
     for one in audit.learned:
         told = (f"{each.value:.3f} ({each.low:.3f}-{each.high:.3f})" for each in (one.synthetic, one.real))
         print(f"{one.target:24}", *(f"{words:>20}" for words in told), f"{one.majority:9.3f}")
+
+
+def read(args: Namespace) -> None:
+    """Print the share of rows whose column is what the encoder reads from the text, by how its values are written."""
+    encoder = Encoder(resolve_encoder("embedded"))
+
+    def encode(texts: Sequence[str]) -> np.ndarray:
+        return np.concatenate([encoder.encode_batch([text]) for text in texts])
+
+    rows = list(islice(lines(args.files / "train.jsonl"), READ))
+    begun = time.perf_counter()
+    texts = [row["text"] for row in rows]
+    vectors = dict(zip(texts, encode(texts), strict=True))
+    print(f"{len(rows)} texts encoded one by one in {time.perf_counter() - begun:.0f} s")
+    for name, (column, phrases) in WAYS.items():
+        some = [row for row in rows if row[column] in phrases]
+        fields: dict[str, Declared] = {"read": f"read({'|'.join(phrases.values())})"}
+        vectors |= dict(zip(phrases.values(), encode(list(phrases.values())), strict=True))
+        told = [RawRow(row["text"], fields="0") for row in some]
+        answers = read_fields(told, fields, lambda texts: np.stack([vectors[text] for text in texts]))
+        found = (list(phrases)[int(one.fields)] for one in answers)
+        right = np.mean([answer == row[column] for answer, row in zip(found, some, strict=True)])
+        most = Counter(row[column] for row in some).most_common(1)[0][1] / len(some)
+        print(f"{name:24} {right:.3f} of {len(some)} rows, the commonest {most:.3f}")
 
 
 # --- tables at equal zCDP ------------------------------------------------------------------------------------------

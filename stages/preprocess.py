@@ -14,12 +14,13 @@ from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import require_unit
 from palimpsest.records.duplicates import SHINGLE, find_guessable, marks
 from palimpsest.records.faults import POLICIES, RecordError
+from palimpsest.records.fields import list_read
 from palimpsest.records.keyed import fingerprint, likeness
 from palimpsest.records.preprocess import preprocess
 from palimpsest.records.private import RawRow
 from palimpsest.records.read import ColumnNames, nobody_error, read_rows
 from palimpsest.records.record import Record
-from palimpsest.records.write import write_public, write_split
+from palimpsest.records.write import Packed, write_public, write_split
 from palimpsest.workspace import FAULT, GIVEN, MANIFEST, ORIGINS, PRIVATE, PUBLIC, ROWS_REPORT, Zone
 from stages.common import start
 from stages.public import public_rows
@@ -35,7 +36,7 @@ def run() -> None:
     asset = ledger.asset(params.dataset.asset)
     require_unit(asset, params.schema_of_data)
     public = write_public_rows(params)
-    rows, test_rows = read_private(params)
+    rows, test_rows = answer_fields(params, *read_private(params))
     column = params.dataset.unit.column
     if column is not None and all(row.unit is None for row in rows):
         raise nobody_error(params.dataset.private, column)
@@ -59,6 +60,21 @@ def run() -> None:
     write_json(MANIFEST, manifest | {"origins": read_origins(params)})
     # Always: the presence of warnings is a function of the rows.
     print(f"preprocess: what the data's owner should know is in {ROWS_REPORT} (private zone)")
+
+
+def answer_fields(
+    params: Params, rows: Sequence[RawRow], test: Sequence[RawRow] | None
+) -> tuple[Sequence[RawRow], Sequence[RawRow] | None]:
+    """Return the rows with the fields answered that are read from texts."""
+    fields = params.dataset.fields
+    if not list_read(fields):
+        return rows, test
+    from palimpsest.models.reader import read_fields  # with torch, which other files do not need here
+    from stages.tools import encoders
+
+    encode = encoders(params, 1).rows  # each text by itself: an answer then depends on no other
+    own, others = (Packed.of(RawRow, read_fields(some, fields, encode)) for some in (rows, test or ()))
+    return own, None if test is None else others
 
 
 def read_origins(params: Params) -> dict[str, Any]:

@@ -150,7 +150,7 @@ STAGES = (
     ),
     Stage(
         "preprocess", "Read and check the files, draw the audit subset and its coins, write the splits", Zone.PRIVATE,
-        params=("seed", "dataset", "audit.size", "audit.similarity"),
+        params=("seed", "dataset", "audit.size", "audit.similarity", "models.encoder"),
         deps=(PRIVATE_FILE, TEST_FILE, PUBLIC_FILE),
         outs=(TRAIN, HOLDOUT, TEST, ROWS_REPORT, MANIFEST, TEXTS, HELD),
     ),

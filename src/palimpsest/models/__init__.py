@@ -7,6 +7,7 @@
 * `grammar`: the tokens with which a record that is a JSON object can go on, so that what is drawn parses and conforms
 * `lm`: causal language models: training a small one on public text, and loading any
 * `products`: products of float32 matrices by oneDNN, for models that are only read
+* `reader`: fields that are read from texts by the encoder: which public words are most like a text
 * `settings`: settings of the models that public text makes, of embedding decoders, and the words that prompts are made
   of
 * `sources`: resolves a model's source to a folder, finds what is wrong with it, and reads it as data: no code of it

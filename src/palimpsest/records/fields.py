@@ -1,7 +1,8 @@
 """Fields beside a text: categories, numbers and dates, each read into one of a public list of cells.
 
 A field is declared by public words: a list of categories, `number(0..120, 5)` for bounds and the width of a cell, or
-`date(2024-01..2026-12, month)`. What a record says is never part of a declaration.
+`date(2024-01..2026-12, month)`. What a record says is never part of a declaration. `read(angry|calm)` is no column of
+the file: a reader answers it from each text (`models.reader`).
 """
 
 import math
@@ -19,11 +20,13 @@ Declared: TypeAlias = str | Sequence[str]  # as in params.yaml: words for a numb
 Value: TypeAlias = str | int | float
 
 MOST_CELLS = 10_000  # of one field
+MOST_READ = 10  # fields that a reader answers
 _NUMBER = re.compile(r"number\(\s*(\S+?)\s*\.\.\s*([^\s,]+)\s*,\s*(\S+?)\s*\)")
 _DATE = re.compile(r"date\(\s*([\d-]+)\s*\.\.\s*([\d-]+)\s*,\s*(day|week|month|year)\s*\)")
 _CATEGORY = re.compile(r"category\((.*)\)", re.DOTALL)
+_READ = re.compile(r"read\((.*)\)", re.DOTALL)
 _ONE = re.compile(r"\s*([^:,()]+?)\s*:\s*(\w+\((?:[^()]|\([^()]*\))*\))\s*(?:,|$)")
-FORMS = "category(low|high), number(0..120, 5) or date(2024-01..2026-12, month)"
+FORMS = "category(low|high), number(0..120, 5), date(2024-01..2026-12, month) or read(angry|calm)"
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,11 @@ class Categories:
     def describe(self, cell: int) -> str:
         """Return the cell in words."""
         return self.values[cell]
+
+
+@dataclass(frozen=True)
+class Read(Categories):
+    """One of a public list of words: that which a reader finds most like the text. No column of the file has it."""
 
 
 @dataclass(frozen=True)
@@ -160,7 +168,7 @@ def parse_domain(name: str, declared: Declared) -> Domain:
     """Return the cells of a field.
 
     Raises:
-        ValueError: the words are none of the three forms, or bounds and width do not fit.
+        ValueError: the words are none of the four forms, or bounds and width do not fit.
 
     >>> parse_domain("age", "number(0..120, 5)").size, parse_domain("sent", "date(2024-01..2024-12, month)").size
     (24, 12)
@@ -171,6 +179,8 @@ def parse_domain(name: str, declared: Declared) -> Domain:
         return _categories(name, declared)
     if found := _CATEGORY.fullmatch(declared.strip()):
         return _categories(name, [word.strip() for word in found[1].split("|")])
+    if found := _READ.fullmatch(declared.strip()):
+        return Read(_categories(name, [word.strip() for word in found[1].split("|")]).values)
     if found := _NUMBER.fullmatch(declared.strip()):
         return _numbers(name, *found.groups())
     if found := _DATE.fullmatch(declared.strip()):
@@ -196,13 +206,26 @@ def parse_fields(words: str) -> dict[str, Declared]:
         if one[1] in found:
             raise ValueError(f"field {one[1]!r} is named twice")
         domain = parse_domain(one[1], one[2])
-        found[one[1]], place = domain.values if isinstance(domain, Categories) else one[2], one.end()
+        found[one[1]], place = domain.values if type(domain) is Categories else one[2], one.end()
     return found
 
 
 def domains_of(fields: Mapping[str, Declared]) -> tuple[Domain, ...]:
-    """Return the cells of each field, in their order."""
-    return tuple(parse_domain(name, declared) for name, declared in fields.items())
+    """Return the cells of each field, in their order.
+
+    Raises:
+        ValueError: a declaration is none, or more than ten fields are read from the text.
+    """
+    domains = tuple(parse_domain(name, declared) for name, declared in fields.items())
+    if sum(isinstance(domain, Read) for domain in domains) > MOST_READ:
+        raise ValueError(f"more than {MOST_READ} fields are read from the text; keep those that matter most")
+    return domains
+
+
+def list_read(fields: Mapping[str, Declared]) -> dict[str, Read]:
+    """Return name -> values of the fields that a reader answers."""
+    named = zip(fields, domains_of(fields), strict=True)
+    return {name: domain for name, domain in named if isinstance(domain, Read)}
 
 
 def describe_field(name: str, declared: Declared) -> str:
@@ -213,6 +236,8 @@ def describe_field(name: str, declared: Declared) -> str:
 no value, or none of a cell.'
     """
     domain = parse_domain(name, declared)
+    if isinstance(domain, Read):
+        return f"One of a public list: {', '.join(domain.values)}. In private rows an encoder read it from the text."
     if isinstance(domain, Categories):
         return f"One of a public list: {', '.join(domain.values)}. Empty: no value of the list."
     if isinstance(domain, Numbers):

@@ -13,7 +13,7 @@ from palimpsest.errors import DataError
 from palimpsest.records import schema
 from palimpsest.records.duplicates import marks
 from palimpsest.records.faults import FLATTEN, NOTES, Bad, Kind, Place, RecordError, stop
-from palimpsest.records.fields import Declared, Domain, domains_of, encode_cells
+from palimpsest.records.fields import Declared, Domain, Read, domains_of, encode_cells, list_read
 from palimpsest.records.formats import Wanted, cells
 from palimpsest.records.keyed import BEGINNING, likeness
 from palimpsest.records.private import RawRow
@@ -30,6 +30,7 @@ class ColumnNames:
         label: the label column; several as one name, see `attributes`.
         unit: the column that names the person, by its exact value.
         fields: the fields beside a text, by their columns, and how they are declared; a JSON line may leave one out.
+            Those that a reader answers from the text have no column.
         nobody: whether a row may name no person: its cell is null, empty or blank, or a JSON line has no such key.
         keys: the public keys of a record that is a JSON object, in their order; None where the text is plain.
         plain: True for a public file, whose rows may hold plain text instead of records.
@@ -47,7 +48,8 @@ class ColumnNames:
         """Return the columns that are set: text, then label, then unit, then fields. A free label may be missing."""
         whole = self.keys is not None and self.text == WHOLE_ROW
         labels = [Wanted(name, free_labels) for name in schema.names(self.label)]
-        others = [*labels, Wanted(self.unit, self.nobody), *(Wanted(name, True) for name in self.fields)]
+        columns = [name for name in self.fields if name not in list_read(self.fields)]
+        others = [*labels, Wanted(self.unit, self.nobody), *(Wanted(name, True) for name in columns)]
         return [Wanted(None if whole else self.text), *(other for other in others if other.column is not None)]
 
 
@@ -159,7 +161,8 @@ class _Rule:
         kept = self._clean(whole[: self.max_length], place, self.columns.text)
         named = label[: self.max_length] if label is not None and self.labels is None else label
         cut = len(whole) > self.max_length or named != label
-        return RawRow(kept, named, unit, cut, encode_cells(list(rest), self.domains))
+        values = [None if isinstance(domain, Read) else next(rest) for domain in self.domains]
+        return RawRow(kept, named, unit, cut, encode_cells(values, self.domains))
 
     def notes(self, place: Place, row: RawRow) -> Iterator[RecordError]:
         """Yield what is odd about a row that can be read."""

@@ -12,7 +12,7 @@ import numpy as np
 from palimpsest.errors import ParamsError
 from palimpsest.privacy.planned import PlannedQuery, versions_of
 from palimpsest.privacy.tables import MOST_CELLS, Axes, FieldTables, shape_of
-from palimpsest.records.fields import Declared, domains_of
+from palimpsest.records.fields import Declared, domains_of, list_read
 from palimpsest.records.record import Fields
 from palimpsest.records.schema import PublicSchema
 
@@ -56,6 +56,8 @@ def note_cells(query: FieldTables, schema: PublicSchema) -> Iterator[str]:
             f"{len(query.tables)} tables of the label and {len(schema.fields)} fields: the noise on a count is "
             f"{query.std:.0f} {schema.unit}s, so a cell is seen from about {math.ceil(_SEEN * query.std)}"
         )
+    for name in list_read(schema.fields):
+        yield f"field {name} is no column: the encoder reads it from each text, by itself"
     for (name, _), size in zip(schema.fields.items(), query.sizes, strict=True):
         if _SEEN * query.std > schema.n_units / size:
             yield f"field {name} has {size} cells, fewer {schema.unit}s each than are seen: wider cells say more"
