@@ -29,6 +29,7 @@ import time
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import combinations, islice
 from pathlib import Path
 from typing import Any
@@ -190,6 +191,11 @@ def show(audit: Any) -> None:
         print(f"{one.target:24}", *(f"{words:>20}" for words in told), f"{one.majority:9.3f}")
 
 
+def look_up(vectors: Mapping[str, np.ndarray], texts: Sequence[str]) -> np.ndarray:
+    """The vectors of texts that were encoded before."""
+    return np.stack([vectors[text] for text in texts])
+
+
 def read(args: Namespace) -> None:
     """Print the share of rows whose column is what the encoder reads from the text, by how its values are written."""
     encoder = Encoder(resolve_encoder("embedded"))
@@ -207,7 +213,7 @@ def read(args: Namespace) -> None:
         fields: dict[str, Declared] = {"read": f"read({'|'.join(phrases.values())})"}
         vectors |= dict(zip(phrases.values(), encode(list(phrases.values())), strict=True))
         told = [RawRow(row["text"], fields="0") for row in some]
-        answers = read_fields(told, fields, lambda texts: np.stack([vectors[text] for text in texts]))
+        answers = read_fields(told, fields, partial(look_up, vectors))
         found = (list(phrases)[int(one.fields)] for one in answers)
         right = np.mean([answer == row[column] for answer, row in zip(found, some, strict=True)])
         most = Counter(row[column] for row in some).most_common(1)[0][1] / len(some)

@@ -367,7 +367,7 @@ def tell_of_unread(source: DataSource) -> None:
 
     Where one looks like a value, the header may be missing: the first row is then shown nowhere.
     """
-    read = {source.text, *attributes.names(source.label), source.unit}
+    read = {source.text, *attributes.names(source.label), source.unit, *source.fields}
     left = [name for name in names_of(source.data) if name not in read]
     if source.text == WHOLE_ROW or not left or not owners_terminal():
         return
