@@ -122,16 +122,11 @@ class PricedPlan:
 
 @dataclass(frozen=True)
 class AuditResults:
-    """The measurements of every variant. They are of the private zone and never leave it.
+    """The measurements of every variant. They are of the private zone and never leave it."""
 
-    Attributes:
-        rows: the final table, releases first, then references, `real` and `public_only`.
-        page: the audit page.
-    """
-
-    rows: tuple[Row, ...]
+    rows: tuple[Row, ...]  # the final table, releases first, then references, `real` and `public_only`
     results: Results
-    page: Path
+    page: Path  # the audit page
 
     def of(self, variant: str) -> dict[str, Any]:
         """Kind of measurement -> its typed result, for one variant: `membership`, `ngrams`, `utility`, ...

@@ -240,7 +240,6 @@ class Decisions:
 
 
 def _was_given(context: typer.Context, name: str) -> bool:
-    """Whether an option that has a default was given."""
     source = context.get_parameter_source(name)
     return source is not None and source.name != "DEFAULT"
 
@@ -454,25 +453,13 @@ def _parse_number(answer: str) -> float:
 
 @dataclass(frozen=True)
 class _Question:
-    """One thing to ask.
-
-    Attributes:
-        name: the option's, as `init` has it.
-        words: the question, in a line.
-        kind: how an answer is read.
-        needed: whether an empty answer is asked again.
-        asked: whether it is asked, given what is known so far.
-        again: the words for an empty answer where one is needed.
-        offered: the meaning of an empty answer where there is no default.
-    """
-
-    name: str
-    words: str
-    kind: Callable[[str], Any] = str
-    needed: bool = True
-    asked: Callable[[Given], bool] = lambda _: True
-    again: str = "This is needed."
-    offered: Callable[[Given], Any] = lambda _: None
+    name: str  # the option's, as `init` has it
+    words: str  # the question, in a line
+    kind: Callable[[str], Any] = str  # how an answer is read
+    needed: bool = True  # whether an empty answer is asked again
+    asked: Callable[[Given], bool] = lambda _: True  # whether it is asked, given what is known so far
+    again: str = "This is needed."  # the words for an empty answer where one is needed
+    offered: Callable[[Given], Any] = lambda _: None  # the meaning of an empty answer where there is no default
 
 
 def option_of(name: str) -> str:

@@ -263,7 +263,6 @@ def _may_charge(added: float, *, yes: bool) -> bool:
 
 
 def _run_points(asked: "Sweep", wanted: Sequence[Point], *, yes: bool) -> int:
-    """Run the points one after the other and print their scores."""
     from palimpsest.work.look import score_file
     from palimpsest.work.plan import is_finished
     from palimpsest.work.repro import STOPPED

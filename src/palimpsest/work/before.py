@@ -235,15 +235,10 @@ def may_charge(who: str, charge: str, kept: str) -> bool:
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers that were given.
+    """The answers that were given."""
 
-    Attributes:
-        release: the owner's word for a release; None where none would happen, and nobody was asked.
-        again: the words for second charges; None where they were refused.
-    """
-
-    release: bool | None
-    again: frozenset[str] | None
+    release: bool | None  # the owner's word for a release; None where none would happen, and nobody was asked
+    again: frozenset[str] | None  # the words for second charges; None where they were refused
 
     @property
     def variables(self) -> dict[str, str]:

@@ -215,7 +215,6 @@ def _facts(params: Params, workspace: Path) -> dict[str, bytes]:
 
 
 def _stamp_model(source: Any, workspace: Path) -> str | None:
-    """Return a stamp of a model's files, by sizes and times."""
     with suppress(ModelError):
         if source.embedded:
             return stamp(embedded_folder())  # `place_of` would read it whole

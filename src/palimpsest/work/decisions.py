@@ -168,7 +168,6 @@ def _sections(source: DataSource) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _preset_sections(source: DataSource, preset: Preset) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the sections of params.yaml with the rows, models and evaluators of a preset."""
     body = preset.settings(source.facts)
     body |= {key: {**body.get(key, {}), **entries} for key, entries in _authors(source).items()}
     said = {"version": __version__, "preset": preset.name, "dataset": _dataset(source) | body.pop("dataset", {})}
@@ -228,7 +227,6 @@ def _dataset(source: DataSource) -> dict[str, Any]:
 
 
 def _models(source: DataSource) -> dict[str, dict[str, Any]]:
-    """Return what the first variant is drawn from, under its section."""
     if source.method == "dp_lm":
         return {"lms": {source.row: {"epsilon": source.text_epsilon, **_adapters(source)}}}
     if source.method == "predict" and source.lm == EMBEDDED:

@@ -57,15 +57,10 @@ HELD_BACK = 3  # exit status: all went well, and the owner's word for the releas
 
 @dataclass(frozen=True)
 class FirstCourse:
-    """The part of a run before the first page.
+    """The part of a run before the first page."""
 
-    Attributes:
-        targets: the stages that the page waits for.
-        awaited: the metric files that are still to be written after it.
-    """
-
-    targets: tuple[str, ...]
-    awaited: tuple[str, ...]
+    targets: tuple[str, ...]  # the stages that the page waits for
+    awaited: tuple[str, ...]  # the metric files that are still to be written after it
 
 
 def run_courses(
@@ -271,7 +266,6 @@ def _has_failed(path: Path) -> bool:
 def _ask_answers(
     context: Context, targets: Sequence[str], changed: Collection[str], yes: bool, reason: str | None, anyway: bool
 ) -> Answers:
-    """Return the answers of a person, after the checks that know what changed."""
     runs = select_needed(context, targets, changed)
     spending = select_due(context, runs)
     check_budget(context, spending, anyway=anyway)
@@ -345,19 +339,12 @@ POOLS = ("process", "docker", "kubernetes")
 
 @dataclass(frozen=True)
 class Unattended:
-    """A run that may begin.
+    """A run that may begin."""
 
-    Attributes:
-        targets: what it brings up to date; none for all.
-        lock: the descriptor that holds the workspace.
-        held_back: why nothing is released, in two parts; empty if something is released, or nothing would be.
-        flags: warnings about what is allowed but should be looked at; see `Params.flags`.
-    """
-
-    targets: tuple[str, ...]
-    lock: int
-    held_back: str
-    flags: tuple[str, ...]
+    targets: tuple[str, ...]  # what it brings up to date; none for all
+    lock: int  # the descriptor that holds the workspace
+    held_back: str  # why nothing is released, in two parts; empty if something is released, or nothing would be
+    flags: tuple[str, ...]  # warnings about what is allowed but should be looked at; see `Params.flags`
 
 
 @contextmanager

@@ -45,19 +45,13 @@ _SIZES = ("steps", "requests", "tokens", "forward_tokens", "candidates", "texts_
 
 @dataclass(frozen=True)
 class Lot:
-    """The cells of one data set, with what they would ask and cost.
-
-    Attributes:
-        never: cell of the table -> why it cannot run whatever is brought along; empty where it can.
-        now: the same for this machine and these files.
-        params: of its workspace, with all cells that can run somewhere.
-    """
+    """The cells of one data set, with what they would ask and cost."""
 
     place: Place
     cells: tuple[Cell, ...]
-    never: Mapping[str, str]
-    now: Mapping[str, str]
-    params: Params
+    never: Mapping[str, str]  # cell of the table -> why it cannot run whatever is brought along; empty where it can
+    now: Mapping[str, str]  # the same for this machine and these files
+    params: Params  # of its workspace, with all cells that can run somewhere
 
     @cached_property
     def finished(self) -> frozenset[str]:
@@ -119,19 +113,12 @@ def name_model(model: str) -> str:
 
 @dataclass(frozen=True)
 class Total:
-    """The total that a data set of the ledger would come to.
+    """The total that a data set of the ledger would come to."""
 
-    Attributes:
-        lots: the part of it that is asked for here; several parts may share one budget.
-        epsilon: of all past and all planned charges.
-        asset: on the ledger's terms, where it has them.
-        known: whether the ledger has it.
-    """
-
-    lots: tuple[Lot, ...]
-    epsilon: float
-    asset: Asset
-    known: bool
+    lots: tuple[Lot, ...]  # the part of it that is asked for here; several parts may share one budget
+    epsilon: float  # of all past and all planned charges
+    asset: Asset  # on the ledger's terms, where it has them
+    known: bool  # whether the ledger has it
 
     @property
     def names(self) -> str:
@@ -292,7 +279,6 @@ def _reason_now(cell: Cell, place: Place, asked: Asked) -> str:
 
 
 def _show_plan(found: Grid, lots: Sequence[Lot], asked: Asked) -> None:
-    """Show cells, charges, sizes and hours, and the total of each data set."""
     headings = ("cell", "epsilon", "in truth\npublished", "as the paper\ncounts ours", "published", "size", "state")
     rows = [_planned_row(lot, cell) for lot in lots for cell in lot.cells]
     out = console()

@@ -114,7 +114,6 @@ def _likeness_chart(rows: Rows) -> Chart:
 
 
 def _lengths_chart(rows: Rows) -> Chart:
-    """Draw the lengths of the rows, per variant."""
     line = (
         alt.Chart(draw.data(rows))
         .mark_line(strokeWidth=2, interpolate="monotone")
@@ -130,7 +129,6 @@ def _lengths_chart(rows: Rows) -> Chart:
 
 
 def _labels_chart(rows: Rows) -> Chart:
-    """Draw how often each label occurs, per variant."""
     dots = draw.points(
         alt.Chart(draw.data(rows)),
         90,
@@ -176,7 +174,6 @@ def _figures(page: Page) -> Iterator[Figure]:
 
 
 def _places(rows: Rows) -> str:
-    """Describe the figure of likeness for those who cannot see it."""
     drawn = [row for row in rows if row["place"] is not None]
     if not drawn:
         return "No measure can tell public text from private."
@@ -199,7 +196,6 @@ def structure(results: Results) -> Rows:
 
 
 def _structure_chart(rows: Rows) -> Chart:
-    """Draw, per variant, the share of rows that are JSON and of those that conform to the schema."""
     base = alt.Chart(draw.data(rows)).encode(
         y=draw.line_axis(rows, "variant"),
         yOffset=alt.YOffset("what:N", sort=[PARSED, VALID]),

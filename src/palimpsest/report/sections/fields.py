@@ -12,7 +12,7 @@ from palimpsest.report.sections.base import (
     Page,
     Section,
     Table,
-    interval_cell,
+    interval_column,
     number_column,
     share_column,
     word_column,
@@ -61,15 +61,11 @@ def _tables(page: Page) -> Iterator[Table[Mapping[str, Any]]]:
         "Intervals of 95% over test rows.",
         (
             word_column("Variant", "variant"), word_column("Names", "target"),
-            _scored("Its rows", "synthetic"), _scored("Real rows", "real"),
-            share_column("Most common", "majority"), _scored("Kept", "kept"),
+            interval_column("Its rows", "synthetic"), interval_column("Real rows", "real"),
+            share_column("Most common", "majority"), interval_column("Kept", "kept"),
         ),
         learned(page.results),
     )  # fmt: skip
-
-
-def _scored(name: str, key: str) -> Column[Mapping[str, Any]]:
-    return Column(name, lambda row: interval_cell(row[key]), number=True)
 
 
 SECTION = Section("fields", (_FIELDS,), tables=_tables, heading="Utility")

@@ -314,7 +314,6 @@ def votes_chart(rows: Rows) -> Chart:
 
 
 def _parents_chart(rows: Rows) -> Chart:
-    """Draw how many parents each round's votes selected, dashed, and how many of them are readable."""
     base = alt.Chart(draw.data(rows)).encode(
         x=_ROUND,
         y=alt.Y("parents:Q", title="parents, all labels", scale=_FROM_0),
@@ -365,7 +364,6 @@ def _round_figures(page: Page) -> Iterator[Figure]:
 
 
 def _explain_two_sets(rows: Rows) -> str:
-    """Explain the two compared sets, where candidates and parents are told apart."""
     apart = dict.fromkeys(row["variant"] for row in rows if row["series"] != row["variant"])
     if not apart:
         return ""

@@ -298,7 +298,6 @@ def _phantom_chart(rows: Rows, units: str) -> Chart:
 
 
 def _phantoms(page: Page) -> Iterator[Figure]:
-    """Draw what the rows by themselves give away, whatever wrote them."""
     unit, rows = page.summary.unit, phantoms(page.results)
     return Figure.of(
         rows,

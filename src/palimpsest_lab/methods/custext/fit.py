@@ -51,13 +51,10 @@ class CusText:
     Guarantee: none for records; for words that of `ReplacedWords`. `ask` asks one query whose event is non-private, so
     the ledger refuses it for a release. A plan refuses a finite epsilon, which would name a guarantee that the rows do
     not have.
-
-    Attributes:
-        sets: the public map (`models.word_map`).
     """
 
     plan: Plan
-    sets: WordSets
+    sets: WordSets  # the public map (`models.word_map`)
 
     def ask(self, view: View) -> Sequence[Record]:
         """Ask for the rows with their words replaced, not private. A row without a word of the map is empty."""
