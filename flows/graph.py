@@ -54,10 +54,6 @@ class FlowNode:
 def read_graph(workspace: Path, targets: Sequence[str] = ()) -> tuple[FlowNode, ...]:
     """The stages `dvc repro TARGETS` would visit, each after all that it needs.
 
-    Args:
-        workspace: the folder with dvc.yaml.
-        targets: stage names, matrix groups or paths from the workspace; none means all of dvc.yaml.
-
     Raises:
         ParamsError: a stage's `meta:` cannot be used.
         dvc.exceptions.DvcException: dvc.yaml cannot be read, or a target is not in it.

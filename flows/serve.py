@@ -157,8 +157,6 @@ def serve(
     Args:
         workspace: the folder with params.yaml; its name is the deployment's.
         cron: when to run by itself, as `minute hour day month weekday`; only when asked, by default.
-        workers: stages that may run at once; by default two, or one for every four CPU cores.
-        targets: stages to bring up to date; all by default.
         timezone: of `cron`; this machine's by default.
         anyway: charge also where noise is expected to decide over private rows.
 

@@ -32,6 +32,7 @@ ASKED = (
     "data", "text", "public", "author", "n_public", "asset", "label", "labels", "labels_file", "unit", "persons",
     "max_rows", "language", "epsilon", "budget",
 )  # fmt: skip
+_FIELDS = {"task": "chosen", "method": "wanted", "counted": "filter"}  # option -> field of `DataSource`
 
 
 class Init(TyperCommand):
@@ -203,27 +204,15 @@ class Decisions:
 
     def decided(self) -> "Decided":
         """Return what was decided, after asking on a terminal for what is missing."""
-        from palimpsest.work.begin import (
-            read_author,
-            read_fields,
-            read_label,
-            read_labels,
-            read_milestones,
-            read_schema,
-        )
+        from palimpsest.work import begin
         from palimpsest.work.decisions import Decided
 
-        said = self._complete()
-        said["label"], said["author"] = read_label(said["label"], said["data"]), read_author(said["author"])
-        named = read_labels(said.pop("labels"), said.pop("labels_file"), said["label"])
-        source = DataSource(
-            **said, labels=named, test=self.test, public_test=self.public_test, public_labels=self.public_labels,
-            public_license=self.public_license, about=self.about, fields=read_fields(self.fields),
-            max_length=self.max_length, delta=self.delta, lm=self.lm, words=self.words, preset=self.preset,
-            chosen=self.task, json_schema=read_schema(self.json_schema), wanted=self.method, bad_rows=self.bad_rows,
-            filter=self.counted, rows=self.rows, milestones=read_milestones(self.milestones),
-        )  # fmt: skip
-        return Decided(source, self.check)
+        said = {_FIELDS.get(name, name): value for name, value in (vars(self) | self._complete()).items()}
+        del said["context"], said["check"]
+        said["label"], said["author"] = begin.read_label(said["label"], said["data"]), begin.read_author(said["author"])
+        said["labels"] = begin.read_labels(said["labels"], said.pop("labels_file"), said["label"])
+        said |= {"fields": begin.read_fields(self.fields), "json_schema": begin.read_schema(self.json_schema)}
+        return Decided(DataSource(**said | {"milestones": begin.read_milestones(self.milestones)}), self.check)
 
     def _complete(self) -> dict[str, Any]:
         """Return the options that are asked for where they are missing, as given or answered."""

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -129,8 +129,7 @@ def _draw(workspace: Path, awaited: Sequence[str], variables: Mapping[str, str])
     return True
 
 
-@contextmanager
-def hold_workspace(workspace: Path) -> Iterator[int]:
+def hold_workspace(workspace: Path) -> AbstractContextManager[int]:
     """Hold the workspace while the block lasts; yields the descriptor that holds it.
 
     The operating system gives the lock back when the last process that has the descriptor ends, however it ends.
@@ -138,19 +137,16 @@ def hold_workspace(workspace: Path) -> Iterator[int]:
     Raises:
         DataError: another run holds it: by whom, and since when.
     """
-    with _hold_lock(workspace / RUNNING, "A run is at work in this workspace") as descriptor:
-        yield descriptor
+    return _hold_lock(workspace / RUNNING, "A run is at work in this workspace")
 
 
-@contextmanager
-def hold_schedule(workspace: Path) -> Iterator[int]:
+def hold_schedule(workspace: Path) -> AbstractContextManager[int]:
     """Hold the schedule of the workspace while the block lasts: a second schedule would replace the first and end it.
 
     Raises:
         DataError: it is served already: by whom, and since when.
     """
-    with _hold_lock(workspace / SERVING, "This workspace is served already") as descriptor:
-        yield descriptor
+    return _hold_lock(workspace / SERVING, "This workspace is served already")
 
 
 @contextmanager

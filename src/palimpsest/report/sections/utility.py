@@ -14,22 +14,7 @@ from markupsafe import Markup
 from palimpsest.audit.next_token_settings import NEXT_TOKEN
 from palimpsest.audit.utility import ClassifierAudit, Scored, UtilityScores
 from palimpsest.report import drawing as draw
-from palimpsest.report.drawing import (
-    BLUE,
-    GREY,
-    ORANGE,
-    SHAPES,
-    Chart,
-    Rows,
-    assign_looks,
-    colors,
-    data,
-    describe_values,
-    epsilons,
-    finish,
-    height_of,
-    line_axis,
-)
+from palimpsest.report.drawing import BLUE, GREY, ORANGE, SHAPES, Chart, Rows
 from palimpsest.report.formats import at_most, number, percent
 from palimpsest.report.results import (
     BASELINES,
@@ -217,8 +202,8 @@ def _frontier_chart(rows: Rows) -> Chart:
     dots, levels = draw.split(rows, lambda row: isinstance(row["epsilon"], float))
     methods, lines = draw.names(dots, "series"), draw.names(levels, "series")
     key = alt.Legend(symbolSize=160)
-    color = draw.make_channel(alt.Color, "series", colors(methods + lines), legend=key)
-    shapes = assign_looks(methods, SHAPES) | dict.fromkeys(lines, "stroke")
+    color = draw.make_channel(alt.Color, "series", draw.colors(methods + lines), legend=key)
+    shapes = draw.assign_looks(methods, SHAPES) | dict.fromkeys(lines, "stroke")
     shape = draw.make_channel(alt.Shape, "series", shapes, legend=key)
     dashes = {name: [1, 0] for name in methods} | {name: _DASHES.get(name, [8, 4]) for name in lines}
     dash = draw.make_channel(alt.StrokeDash, "series", dashes, legend=key)
@@ -387,12 +372,14 @@ def bracket(summary: Summary) -> Rows:
 def _bracket_chart(rows: Rows) -> Chart:
     """Draw, per variant, where its true epsilon can be: above what attacks showed, below what is proved."""
     between = (
-        alt.Chart(data(rows))
+        alt.Chart(draw.data(rows))
         .transform_filter(alt.FieldOneOfPredicate(field="kind", oneOf=[_PROVED, ATTACKED]))
         .mark_bar(color=BLUE, opacity=0.22, height=10)
-        .encode(x="min(epsilon):Q", x2="max(epsilon):Q", y=line_axis(rows, "variant", offset=12))
+        .encode(x="min(epsilon):Q", x2="max(epsilon):Q", y=draw.line_axis(rows, "variant", offset=12))
     )
-    return finish(alt.layer(between, epsilons(rows, "variant", _BRACKETS)), height_of(rows, "variant"), columns=1)
+    return draw.finish(
+        alt.layer(between, draw.epsilons(rows, "variant", _BRACKETS)), draw.height_of(rows, "variant"), columns=1
+    )
 
 
 def _bracket_figures(page: Page) -> Iterator[Figure]:
@@ -405,7 +392,7 @@ def _bracket_figures(page: Page) -> Iterator[Figure]:
         caption="The true privacy loss of a release lies on its bar: not above the proof, not below what the strongest "
         "attack showed (95% for all audits of it together; one whose control failed is left out). A claim beyond the "
         "diamond could not have been refuted by any attack in these audits, whatever the code did.",
-        alt=describe_values("Epsilon per variant", rows, "variant", "kind", value="epsilon"),
+        alt=draw.describe_values("Epsilon per variant", rows, "variant", "kind", value="epsilon"),
         wide=True,
     )
 
