@@ -217,11 +217,7 @@ class Workspace:
         return Dataset.from_pandas(self.samples(variant, reference=reference), preserve_index=False)
 
     def audit(self) -> AuditResults:
-        """Return what the last run measured.
-
-        Raises:
-            DataError: nothing was measured yet.
-        """
+        """Return what the last run measured. Raises DataError if nothing was measured yet."""
         if not (self.folder / SUMMARY).is_file():
             raise DataError("There is no report yet.", "Make it with run().")
         context = open_workspace(self.folder)
@@ -237,11 +233,7 @@ class Workspace:
 
 
 def open(folder: Path | str = ".") -> Workspace:
-    """A workspace that exists.
-
-    Raises:
-        ParamsError: the folder has no params.yaml, or one that is wrong.
-    """
+    """A workspace that exists. Raises ParamsError if the folder has no params.yaml, or one that is wrong."""
     read(folder)
     return Workspace(Path(folder))
 

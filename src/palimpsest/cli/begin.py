@@ -92,8 +92,7 @@ class Decisions:
         str | None, typer.Option(help="What the texts are, for the author: public, as 'questions to an encyclopedia'.")
     ] = None
     n_public: Annotated[
-        int | None,
-        typer.Option("--rows-about", "--n-public", help="About how many private records there are: public."),
+        int | None, typer.Option("--rows-about", "--n-public", help="About how many private records there are: public.")
     ] = None
     asset: Annotated[
         str | None, typer.Option(help="A name for the data set in the ledger; none: that of the file.")
@@ -183,8 +182,7 @@ class Decisions:
         Path | None, typer.Option(help="With --task json: a file with the public JSON schema of a record.")
     ] = None
     method: Annotated[
-        str | None,
-        typer.Option(help="How the first variant's rows are made."),  # `Init` says which there are
+        str | None, typer.Option(help="How the first variant's rows are made.")  # `Init` says which there are
     ] = None
     bad_rows: Annotated[
         str,

@@ -37,10 +37,7 @@ def run(
     anyway: Anyway = False,
     workers: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            help="Stages that run at once, sharing the CPU cores; none: one, with --ui two or more.",
-        ),
+        typer.Option(min=1, help="Stages that run at once, sharing the CPU cores; none: one, with --ui two or more."),
     ] = None,
     workspace: Workspace = Path(),
 ) -> None:

@@ -351,11 +351,7 @@ def _run(path: Path) -> Noted | None:
 
 
 def _read_lock(workspace: Path, read: Callable[[Path], Any]) -> Mapping[str, Noted]:
-    """Return stage -> what DVC's lock file says of it.
-
-    Raises:
-        DataError: the file is not whole.
-    """
+    """Return stage -> what DVC's lock file says of it. Raises DataError if the file is not whole."""
     try:
         stages = dict(read(workspace / LOCK).get("stages", {}))
         if not all(map(_is_whole, stages.values())):

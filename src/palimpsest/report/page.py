@@ -173,13 +173,7 @@ def verdicts(page: Page, still: Sequence[Coming] = ()) -> Table[Row]:
     listed = [(section.name, column) for section in SECTIONS for column in section.columns(page)]
     shown = (column for name, column in listed if name not in waiting or any(map(column.cell, rows)))
     named: Column[Row] = Column("Variant", lambda row: Cell(row.variant, (ROLE_WORDS[row.role],)))
-    return Table(
-        "Verdict per variant",
-        "",
-        (named, *shown),
-        rows,
-        role=lambda row: row.role,
-    )
+    return Table("Verdict per variant", "", (named, *shown), rows, role=lambda row: row.role)
 
 
 def _explain_unattacked(summary: Summary, still: Sequence[Coming]) -> str:

@@ -56,11 +56,7 @@ class Results:
     documents: Mapping[str, Mapping[str, Document]] = field(default_factory=dict)
 
     def of(self, metric: Metric[T]) -> dict[str, T]:
-        """Return subject -> result.
-
-        Raises:
-            DataError: a file is not what this version writes.
-        """
+        """Return subject -> result. Raises DataError if a file is not what this version writes."""
         found = ((name, self.get(metric, name)) for name in self.documents.get(metric.name, {}))
         return {name: result for name, result in found if result is not None}
 

@@ -16,14 +16,7 @@ from palimpsest.methods.shared.method import Reads
 from palimpsest.params.load import device_of
 from palimpsest.params.schema import DpLmVariant, Params
 from palimpsest.privacy.ledger import records
-from palimpsest.privacy.ledger.rules import (
-    GIVE_BACK,
-    TEAM,
-    charges_again,
-    full_budget_error,
-    has_waiting,
-    resolve_team,
-)
+from palimpsest.privacy.ledger.rules import GIVE_BACK, TEAM, charges_again, full_budget_error, has_waiting, resolve_team
 from palimpsest.privacy.shown import delta_down, delta_up, down, up
 from palimpsest.records.vouched import EMBEDDED
 from palimpsest.report.release import word

@@ -196,10 +196,7 @@ def _check_sizes(source: DataSource) -> Iterator[Problem]:
             "Give a number of synthetic rows, or leave it out.",
         )
     if source.max_length is not None and source.max_length < 1:
-        yield (
-            f"--max-length is {source.max_length}; allowed is at least 1.",
-            "Give the most characters kept.",
-        )
+        yield (f"--max-length is {source.max_length}; allowed is at least 1.", "Give the most characters kept.")
 
 
 def _check_budget(source: DataSource) -> Iterator[Problem]:

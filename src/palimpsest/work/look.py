@@ -293,11 +293,7 @@ def scores_of(workspaces: Sequence[Path], variants: Sequence[str] = ()) -> Score
 
 
 def require_measured(variants: Sequence[str], measured: Collection[str]) -> None:
-    """Refuse a name that was not measured.
-
-    Raises:
-        ParamsError: there is one.
-    """
+    """Refuse a name that was not measured. Raises ParamsError if there is one."""
     for name in variants:
         if name not in measured:
             raise ParamsError(

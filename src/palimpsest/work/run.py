@@ -300,11 +300,7 @@ def _run_warm(run: Callable[[Mapping[str, str]], int], variables: Mapping[str, s
 
 
 def _run_repro(
-    workers: int | None,
-    workspace: Path,
-    keeps: Sequence[int],
-    courses: Courses,
-    variables: Mapping[str, str],
+    workers: int | None, workspace: Path, keeps: Sequence[int], courses: Courses, variables: Mapping[str, str]
 ) -> int:
     """Run one stage after the other, or `workers` at once; return 0 or 1. KeyboardInterrupt after a Ctrl-C."""
     if workers is not None:

@@ -157,11 +157,7 @@ def totals(lots: Sequence[Lot]) -> list[Total]:
 
 
 def show_tables(paper: str | None = None) -> None:
-    """List the papers and their tables, or those of one paper.
-
-    Raises:
-        ParamsError: there is no such paper.
-    """
+    """List the papers and their tables, or those of one paper. Raises ParamsError if there is no such paper."""
     found = [grid(*each) for each in list_grids() if paper in (None, each[0])]
     if not found:
         raise ParamsError(
@@ -176,11 +172,7 @@ def read_options(
     workspace: Path, data: Path | None, model: Path | None, judge: Path | None, cells: str | None, records: str | None,
     budget: float, precision: str | None,
 ) -> Asked:  # fmt: skip
-    """Read the options.
-
-    Raises:
-        ParamsError: a number of records is none.
-    """
+    """Read the options. Raises ParamsError if a number of records is none."""
     counts: dict[str, int] = {}
     for part in (records or "").split(",") if records else ():
         name, _, number_of = part.partition("=")

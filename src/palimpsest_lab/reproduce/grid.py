@@ -129,11 +129,7 @@ def list_grids() -> tuple[tuple[str, str], ...]:
 
 
 def grid(paper: str, table: str) -> Grid:
-    """Read the grid of that table.
-
-    Raises:
-        ParamsError: there is none.
-    """
+    """Read the grid of that table. Raises ParamsError if there is none."""
     if (paper, table) not in list_grids():
         known = ", ".join(" ".join(each) for each in list_grids())
         raise ParamsError(f"There is no table {table!r} of paper {paper!r}.", f"Name one of: {known}.")

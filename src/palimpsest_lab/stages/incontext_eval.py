@@ -42,11 +42,7 @@ def run(name: str) -> None:
 
 
 def settings_of(params: Params) -> InContext:
-    """Return the settings of the judge.
-
-    Raises:
-        ParamsError: params.yaml has none, or there is no label to ask for.
-    """
+    """Return the settings of the judge. Raises ParamsError if params.yaml has none, or there is no label to ask for."""
     settings = utility_of(params).in_context
     if settings is None:
         raise ParamsError("utility.in_context is null in params.yaml.", "Fill it in, or leave this stage out.")

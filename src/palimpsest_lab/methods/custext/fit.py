@@ -21,11 +21,7 @@ _QUERY = "replaced_words"
 
 
 def plan(settings: CusTextSettings, budget: Budget) -> Plan:
-    """Plan the queries of a fit.
-
-    Raises:
-        ParamsError: the budget is finite, or the map would not hold one set.
-    """
+    """Plan the queries of a fit. Raises ParamsError if the budget is finite, or the map would not hold one set."""
     if not math.isinf(budget.epsilon):
         raise ParamsError(
             f"custext protects words, not records; epsilon {budget.epsilon:g} would claim what it does not give.",
