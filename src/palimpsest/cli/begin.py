@@ -23,7 +23,7 @@ from palimpsest.methods.shared.method import Method
 from palimpsest.params.file import FILE
 from palimpsest.params.schema import NAME
 from palimpsest.privacy.shown import down, up
-from palimpsest.work.decisions import DataSource, Decided
+from palimpsest.work.decisions import DataSource
 from palimpsest.workspace import SYNTHETIC
 
 commands = typer.Typer()
@@ -200,17 +200,16 @@ class Decisions:
         ),
     ] = True
 
-    def decided(self) -> "Decided":
-        """Return what was decided, after asking on a terminal for what is missing."""
+    def read(self) -> DataSource:
+        """Return what was decided about the data, after asking on a terminal for what is missing."""
         from palimpsest.work import begin
-        from palimpsest.work.decisions import Decided
 
         said = {_FIELDS.get(name, name): value for name, value in (vars(self) | self._complete()).items()}
         del said["context"], said["check"]
         said["label"], said["author"] = begin.read_label(said["label"], said["data"]), begin.read_author(said["author"])
         said["labels"] = begin.read_labels(said["labels"], said.pop("labels_file"), said["label"])
         said |= {"fields": begin.read_fields(self.fields), "json_schema": begin.read_schema(self.json_schema)}
-        return Decided(DataSource(**said | {"milestones": begin.read_milestones(self.milestones)}), self.check)
+        return DataSource(**said | {"milestones": begin.read_milestones(self.milestones)})
 
     def _complete(self) -> dict[str, Any]:
         """Return the options that are asked for where they are missing, as given or answered."""
@@ -246,8 +245,7 @@ def init(
     """
     from palimpsest.work.begin import init_workspace
 
-    decided = decisions.decided()
-    init_workspace(workspace, decided.source, force=force, lost=lost, check=decided.check)
+    init_workspace(workspace, decisions.read(), force=force, lost=lost, check=decisions.check)
     print("next: palimpsest plan, then palimpsest run")
 
 
@@ -266,10 +264,10 @@ def synth(
     Makes a workspace, shows the plan, asks, runs, and prints some rows. The same line again goes on where it stopped,
     and charges nothing again. On a terminal, what is missing is asked.
     """
-    end(_synthesise(decisions.decided(), folder, yes=yes, anyway=anyway))
+    end(_synthesise(decisions.read(), folder, check=decisions.check, yes=yes, anyway=anyway))
 
 
-def _synthesise(decided: Decided, folder: Path | None, *, yes: bool, anyway: bool) -> int:
+def _synthesise(source: DataSource, folder: Path | None, *, check: bool, yes: bool, anyway: bool) -> int:
     """Return the exit status. A folder with a workspace of the same decisions is continued.
 
     Raises:
@@ -281,15 +279,14 @@ def _synthesise(decided: Decided, folder: Path | None, *, yes: bool, anyway: boo
     from palimpsest.work.plan import summarise_plan
     from palimpsest.work.run import run_workspace
 
-    source = decided.source
     workspace = folder or Path(f"{source.asset}-workspace")
     if (workspace / FILE).exists():
         source = use_copies(source, workspace)
-        require_same(workspace, fit_to_public(source) if decided.check else source)
+        require_same(workspace, fit_to_public(source) if check else source)
         check_source(source)
         print(f"going on with the workspace {workspace}, which this line has made before")
     else:
-        init_workspace(workspace, source, force=False, check=decided.check)
+        init_workspace(workspace, source, force=False, check=check)
     show_plan(workspace)
     plan = summarise_plan(open_workspace(workspace))
     if not plan.writing and any(line.cost.may_be_paid for line in plan.lines):  # to write may cost money

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from palimpsest.params.file import model_keys
 from palimpsest.workspace import (
@@ -27,13 +28,8 @@ READ = "{read}"  # the file that its author reads, where one writes for it, or t
 PRIVATE_FILE, TEST_FILE = "${dataset.private}", "${dataset.test}"
 PUBLIC_FILE, PUBLIC_TEST_FILE = "${dataset.public}", "${dataset.public_test}"
 _HINT = "# not found? Activate the environment that has palimpsest"
-_MODELS = (
-    "models.lm",
-    "models.encoder",
-    "models.classifier",
-    "models.next_token",
-    "authors.",
-)  # keys of models that no stage makes
+# Keys of models that no stage makes.
+_MODELS = ("models.lm", "models.encoder", "models.classifier", "models.next_token", "authors.")
 TEXTS, HELD = PUBLIC / "train.parquet", PUBLIC / "heldout.parquet"
 MODEL, MODEL_RECEIPT, MODEL_BELOW = MODELS / NAME, MODEL_RECEIPTS / f"{NAME}.json", MODELS / BELOW
 ROWS, RECEIPT = SYNTHETIC / f"{NAME}.parquet", RECEIPTS / f"{NAME}.json"
@@ -180,15 +176,10 @@ def measures(
     over: Each = AUDITED,
     needs: tuple[Feature, ...] = (),
     zone: Zone = Zone.PRIVATE,
-    module: str = "",
-    first: bool = False,
-    gpus: int = 0,
+    **more: Any,
 ) -> Stage:
     """Declare a stage that measures what it is repeated for: by default each variant's rows, beside private rows."""
-    return Stage(
-        name, desc, zone, over, params, deps, metrics=metric_files(metric), needs=needs, module=module, first=first,
-        gpus=gpus,
-    )  # fmt: skip
+    return Stage(name, desc, zone, over, params, deps, metrics=metric_files(metric), needs=needs, **more)
 
 
 computes = partial(measures, gpus=1)  # with torch

@@ -240,20 +240,6 @@ def find_stale(workspace: Path) -> set[str]:
     return stages | ({inputs.STAGE} if inputs.is_outdated(workspace, contents) else set())
 
 
-def find_changed(workspace: Path, facts: Mapping[str, bytes]) -> set[str]:
-    """Return the stages that `dvc repro` would run, as `find_stale`, for another graph, without stage `inputs`.
-
-    Args:
-        workspace: the folder with the graph.
-        facts: path -> what the file would say now; all else that a stage reads is taken as it lies there.
-
-    Raises:
-        ParamsError: if the folder is no DVC workspace.
-    """
-    with _repo(workspace) as repo:
-        return _find_changed(repo, facts)
-
-
 def _refill(repo: "Repo") -> None:
     """Put outputs of stages that lie here unchanged back into DVC's cache, where that lost them or has them torn.
 

@@ -143,14 +143,6 @@ def usual_epsilon(preset: str) -> float:
     return known.epsilon if known else DataSource.epsilon
 
 
-@dataclass(frozen=True)
-class Decided:
-    """The decisions given to a command: the data, and whether to go through the files once."""
-
-    source: DataSource
-    check: bool
-
-
 def params_text(source: DataSource) -> str:
     """Return the params.yaml of a workspace for these data: what was given, and one variant or all of a preset."""
     sections = _sections(source) if source.published is None else _preset_sections(source, source.published)

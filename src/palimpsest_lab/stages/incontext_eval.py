@@ -12,9 +12,8 @@ from palimpsest.params.schema import Params
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.records.keyed import digest
 from palimpsest.workspace import PRIVATE, REAL
-from palimpsest_lab.audits.incontext import audit_in_context
+from palimpsest_lab.audits.incontext import Judge, audit_in_context
 from palimpsest_lab.audits.incontext_endpoint import EndpointJudge
-from palimpsest_lab.audits.incontext_judge import Judge
 from palimpsest_lab.audits.incontext_model import local_judge
 from palimpsest_lab.audits.incontext_settings import InContext
 from palimpsest_lab.settings import models_of, utility_of
