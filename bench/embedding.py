@@ -75,17 +75,11 @@ COUNTED: dict[str, Any] = {"prior": None, "histogram_share": 0.01, "batch": 64}
 
 @dataclass(frozen=True, eq=False)
 class Tools:
-    """What `embed` writes with.
+    """What `embed` writes with."""
 
-    Attributes:
-        decoder: a trained one.
-        losses: texts -> losses by the public language model.
-        limit: the largest that can be read.
-    """
-
-    decoder: Decoder
-    losses: Callable[[Sequence[str]], np.ndarray]
-    limit: float
+    decoder: Decoder  # a trained one
+    losses: Callable[[Sequence[str]], np.ndarray]  # texts -> losses by the public language model
+    limit: float  # the largest that can be read
 
 
 def main() -> None:

@@ -77,17 +77,11 @@ class Template(NamedTuple):
 
 @dataclass(frozen=True)
 class Scope:
-    """What names stand for at a place of the source.
+    """What names stand for at a place of the source."""
 
-    Attributes:
-        constants: name -> value, of the module.
-        function: the function around the place.
-        given: parameter -> what a caller gives it, as text.
-    """
-
-    constants: Constants
-    function: Function = None
-    given: Mapping[str, str] = field(default_factory=dict)
+    constants: Constants  # name -> value, of the module
+    function: Function = None  # the function around the place
+    given: Mapping[str, str] = field(default_factory=dict)  # parameter -> what a caller gives it, as text
 
     def text(self, node: ast.expr) -> str:
         """An expression's text, with ‹name› for what the source alone does not say."""
@@ -111,17 +105,11 @@ class Scope:
 
 
 class Maker(NamedTuple):
-    """What makes an error: a class, or a function that is given `problem` and `remedy`.
+    """What makes an error: a class, or a function that is given `problem` and `remedy`."""
 
-    Attributes:
-        kind: the class of the error.
-        parameters: their names, in order.
-        parts: parameter -> its text, to the problem and the remedy.
-    """
-
-    kind: str
-    parameters: tuple[str, ...]
-    parts: Callable[[Mapping[str, str]], tuple[str, str]]
+    kind: str  # the class of the error
+    parameters: tuple[str, ...]  # their names, in order
+    parts: Callable[[Mapping[str, str]], tuple[str, str]]  # parameter -> its text, to the problem and the remedy
 
     def called(self, call: ast.Call, scope: Scope) -> tuple[str, str]:
         """The two parts, where it is called so."""

@@ -117,21 +117,14 @@ def measure(
 
 @dataclass(frozen=True, eq=False)
 class Look:
-    """Ways to choose public texts by private records.
-
-    Attributes:
-        named: embeddings of the labels' descriptions, (labels, d).
-        sigma: noise of the sums' coordinates, or of the counts.
-        records: private records of a label that are drawn.
-        as_they_are: whether noisy means are used as they are.
-    """
+    """Ways to choose public texts by private records."""
 
     private: Encoded
     public: Encoded
-    named: np.ndarray
-    sigma: float
-    records: int
-    as_they_are: bool
+    named: np.ndarray  # embeddings of the labels' descriptions, (labels, d)
+    sigma: float  # noise of the sums' coordinates, or of the counts
+    records: int  # private records of a label that are drawn
+    as_they_are: bool  # whether noisy means are used as they are
 
     @property
     def rows(self) -> int:

@@ -186,21 +186,13 @@ def read_copied(
 
 @dataclass(frozen=True)
 class Row:
-    """A way to write texts.
+    """A way to write texts."""
 
-    Attributes:
-        write: writes the texts of a job.
-        against: the row whose tokens per second this one's are divided by.
-        bar: the ratio it must reach; none where it is only shown.
-        texts: side by side; none means the batch of the run.
-        half: whether the language model is in bfloat16.
-    """
-
-    write: Callable[[Job], None]
-    against: str
-    bar: float | None = None
-    texts: int | None = None
-    half: bool = False
+    write: Callable[[Job], None]  # writes the texts of a job
+    against: str  # the row whose tokens per second this one's are divided by
+    bar: float | None = None  # the ratio it must reach; none where it is only shown
+    texts: int | None = None  # side by side; none means the batch of the run
+    half: bool = False  # whether the language model is in bfloat16
 
 
 ROWS = {

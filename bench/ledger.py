@@ -38,16 +38,12 @@ FORK = multiprocessing.get_context("fork")
 
 @dataclass(frozen=True)
 class Race:
-    """What came of it.
-
-    Attributes:
-        seconds: of each reservation that was asked for, refused ones among them.
-    """
+    """What came of it."""
 
     asked: int
     admitted: int
     overspent: int
-    seconds: np.ndarray
+    seconds: np.ndarray  # of each reservation that was asked for, refused ones among them
 
 
 def cap() -> float:

@@ -19,21 +19,13 @@ _FENCE = re.compile(
 
 
 class Block(NamedTuple):
-    """A code block of a page.
+    """A code block of a page."""
 
-    Attributes:
-        place: page and line.
-        language: what stands behind its fence.
-        code: what stands in it.
-        why_not: why no test runs it, from the comment `<!-- not run: WHY -->` above it.
-        first: what a reader does before it by hand, from the comment `<!-- first: COMMAND -->` above it.
-    """
-
-    place: str
-    language: str
-    code: str
-    why_not: str | None
-    first: str | None
+    place: str  # page and line
+    language: str  # what stands behind its fence
+    code: str  # what stands in it
+    why_not: str | None  # why no test runs it, from the comment `<!-- not run: WHY -->` above it
+    first: str | None  # what a reader does before it by hand, from the comment `<!-- first: COMMAND -->` above it
 
     @property
     def script(self) -> str:

@@ -101,21 +101,13 @@ def dealt(sentences: Sequence[Record]) -> World:
 
 @dataclass(frozen=True)
 class Way:
-    """One way to protect somebody.
+    """One way to protect somebody."""
 
-    Attributes:
-        name: its row in the table.
-        most: kept rows of a person; 0 where nobody is capped.
-        rows: what queries read.
-        schema: what is public about them.
-        group: how many records the noise must hide together; 1 where the query hides a unit by itself.
-    """
-
-    name: str
-    most: int
-    rows: Sequence[PrivateRow]
-    schema: PublicSchema
-    group: int = 1
+    name: str  # its row in the table
+    most: int  # kept rows of a person; 0 where nobody is capped
+    rows: Sequence[PrivateRow]  # what queries read
+    schema: PublicSchema  # what is public about them
+    group: int = 1  # how many records the noise must hide together; 1 where the query hides a unit by itself
 
     @property
     def delta(self) -> float:

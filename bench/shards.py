@@ -48,15 +48,10 @@ HERE = "one process"
 
 @dataclass(frozen=True)
 class Works:
-    """What is measured, on made texts and vectors and a model of the caller's.
+    """What is measured, on made texts and vectors and a model of the caller's."""
 
-    Attributes:
-        lm: a folder with a causal model.
-        folder: where vectors are kept.
-    """
-
-    lm: Path
-    folder: Path
+    lm: Path  # a folder with a causal model
+    folder: Path  # where vectors are kept
 
     def all(self) -> dict[str, Callable[[], object]]:
         """Name -> a work from its beginning, whose result can be pickled."""

@@ -53,12 +53,7 @@ Step = Callable[[torch.Tensor], None]
 
 @dataclass(frozen=True)
 class Shape:
-    """A model of random weights and a batch.
-
-    Attributes:
-        gemma: a Gemma 3, gated and with sliding attention, in place of a GPT-2.
-        rank: of the adapters that train in its place, which is then in bfloat16 on a GPU; 0 trains all.
-    """
+    """A model of random weights and a batch."""
 
     layers: int
     width: int
@@ -66,8 +61,8 @@ class Shape:
     vocabulary: int
     batch: int
     tokens: int
-    gemma: bool = False
-    rank: int = 0
+    gemma: bool = False  # a Gemma 3, gated and with sliding attention, in place of a GPT-2
+    rank: int = 0  # of the adapters that train in its place, which is then in bfloat16 on a GPU; 0 trains all
 
     def model(self, engine: "Engine") -> PreTrainedModel:
         torch.manual_seed(0)

@@ -56,7 +56,7 @@ def build(workspace: Path, targets: list[str] | None = None, workers: int | None
     Args:
         workspace: the folder with dvc.yaml.
         targets: stage names or matrix groups; all of dvc.yaml by default.
-        workers: stages that may run at once, with the CPU cores divided among them; see `slots.workers_of`.
+        workers: stages that may run at once, with the CPU cores divided among them.
 
     Returns:
         Completed; Failed, naming the stages that failed and those that could not run; or Cancelled.
@@ -71,14 +71,7 @@ def build(workspace: Path, targets: list[str] | None = None, workers: int | None
 def bring(
     workspace: Path, targets: Sequence[str] = (), workers: int | None = None, keeps: Sequence[int] = ()
 ) -> State[Any]:
-    """Bring the workspace up to date as `build` does, inside any flow.
-
-    Args:
-        workspace: the folder with dvc.yaml.
-        targets: stage names or matrix groups; all of dvc.yaml by default.
-        workers: stages that may run at once.
-        keeps: descriptors that every stage holds open as long as it lives.
-    """
+    """Bring the workspace up to date as `build` does, inside any flow."""
     close_workspace(workspace)
     stages = read_graph(workspace, targets)
     with open_runner(workspace, stages, workers, keeps=keeps) as runner, _heed_signals() as stop:

@@ -16,10 +16,6 @@ def environment(workspace: Path, base: Mapping[str, str] = os.environ) -> dict[s
     """`base` with analytics off and Prefect's files inside the workspace.
 
     What `base` sets already stays: a user's own PREFECT_HOME or PREFECT_API_URL wins.
-
-    Args:
-        workspace: the folder with dvc.yaml.
-        base: the variables to start from.
     """
     ours = {
         "PREFECT_HOME": str(workspace.resolve() / ".palimpsest" / "prefect"),
@@ -34,11 +30,7 @@ def environment(workspace: Path, base: Mapping[str, str] = os.environ) -> dict[s
 
 
 def apply_environment(workspace: Path) -> None:
-    """Set `environment` for this process and its children, and make Prefect's folder. Call it before importing Prefect.
-
-    Args:
-        workspace: the folder with dvc.yaml.
-    """
+    """Set `environment` for this process and its children, before Prefect is imported, and make Prefect's folder."""
     os.environ.update(environment(workspace))
     make_folder(Path(os.environ["PREFECT_HOME"]))
 

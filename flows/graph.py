@@ -33,26 +33,16 @@ DVC = threading.RLock()  # dvc.repo.Repo is not thread-safe, not even two of the
 
 @dataclass(frozen=True, slots=True)
 class FlowNode:
-    """One node of the graph.
+    """One node of the graph."""
 
-    Attributes:
-        name: as `dvc repro` prints it: `dp_train@dp3`, or the path of a .dvc file.
-        target: the same node as an absolute DVC target, good from any working directory.
-        needs: names of the stages whose outputs it reads.
-        gpus: devices it must have to itself, where the machine has any; one for each of its processes.
-        retries: how often Prefect may run it again after a failure.
-        zone: private unless dvc.yaml says otherwise.
-        desc: what it does, in a sentence.
-        receipt: path, from the workspace, of the JSON file that says what it charged; None if it charges nothing.
-    """
-
-    name: str
-    target: str
-    needs: tuple[str, ...] = ()
-    gpus: int = 0
-    retries: int = 0
-    zone: Zone = Zone.PRIVATE
-    desc: str = ""
+    name: str  # as `dvc repro` prints it: `dp_train@dp3`, or the path of a .dvc file
+    target: str  # the same node as an absolute DVC target, good from any working directory
+    needs: tuple[str, ...] = ()  # names of the stages whose outputs it reads
+    gpus: int = 0  # devices it must have to itself, where the machine has any; one for each of its processes
+    retries: int = 0  # how often Prefect may run it again after a failure
+    zone: Zone = Zone.PRIVATE  # private unless dvc.yaml says otherwise
+    desc: str = ""  # what it does, in a sentence
+    # path, from the workspace, of the JSON file that says what it charged; None if it charges nothing
     receipt: str | None = None
 
     @property
@@ -63,10 +53,6 @@ class FlowNode:
 
 def read_graph(workspace: Path, targets: Sequence[str] = ()) -> tuple[FlowNode, ...]:
     """The stages `dvc repro TARGETS` would visit, each after all that it needs.
-
-    Args:
-        workspace: the folder with dvc.yaml.
-        targets: stage names, matrix groups or paths from the workspace; none means all of dvc.yaml.
 
     Raises:
         ParamsError: a stage's `meta:` cannot be used.

@@ -173,11 +173,7 @@ def open_runner(
     """Yield a runner for these stages while they run; stop them if that ends early, for whatever reason.
 
     Args:
-        workspace: the folder with dvc.yaml.
         stages: all that it may be asked to run.
-        workers: how many at once; see `slots.workers_of`.
-        variables: set in the environment of every stage, in addition to what is inherited.
-        keeps: descriptors that every stage holds open as long as it lives.
 
     Raises:
         DeviceError: a stage asks for more GPUs than there are.
@@ -261,7 +257,7 @@ class Children:
                 self._running.discard(child)
 
     def stop(self, grace: float = GRACE_SECONDS) -> None:
-        """End every child and start no more; see `processes.end`."""
+        """End every child and start no more; see `end`."""
         with self._lock:
             self._stopped = True
             running = list(self._running)
@@ -302,13 +298,6 @@ def bring_side_by_side(
     """Bring the workspace up to date, as `dvc repro TARGETS` would; 0, or 1 if a stage failed.
 
     Each line of a stage is printed behind its name. After a failure those that run go on, and no other is started.
-
-    Args:
-        workspace: the folder with dvc.yaml.
-        targets: stage names or matrix groups; all of dvc.yaml by default.
-        workers: stages that may run at once, with the CPU cores divided among them; see `slots.workers_of`.
-        variables: set in the environment of every stage, in addition to what is inherited.
-        keeps: descriptors that every stage holds open as long as it lives.
 
     Raises:
         DeviceError: a stage asks for more GPUs than there are. No stage has been started.

@@ -157,8 +157,6 @@ def serve(
     Args:
         workspace: the folder with params.yaml; its name is the deployment's.
         cron: when to run by itself, as `minute hour day month weekday`; only when asked, by default.
-        workers: stages that may run at once; by default two, or one for every four CPU cores.
-        targets: stages to bring up to date; all by default.
         timezone: of `cron`; this machine's by default.
         anyway: charge also where noise is expected to decide over private rows.
 
@@ -182,25 +180,15 @@ def serve(
 
 @dataclass(frozen=True)
 class Wanted:
-    """The choices that go into a new prefect.yaml.
+    """The choices that go into a new prefect.yaml."""
 
-    Attributes:
-        pools: kinds of work pools, the one with the schedule first.
-        targets: stages to bring up to date; none for all.
-        cron: `minute hour day month weekday`; None to run only when asked.
-        timezone: of `cron`; this machine's by default.
-        image: the image built from the target `worker` of the Dockerfile.
-        notify: a block of notifications, as TYPE/NAME; None tells nobody.
-        anyway: charge also where noise is expected to decide over private rows.
-    """
-
-    pools: tuple[str, ...]
-    targets: tuple[str, ...]
-    cron: str | None
-    timezone: str | None
-    image: str
-    notify: str | None
-    anyway: bool = False
+    pools: tuple[str, ...]  # kinds of work pools, the one with the schedule first
+    targets: tuple[str, ...]  # stages to bring up to date; none for all
+    cron: str | None  # `minute hour day month weekday`; None to run only when asked
+    timezone: str | None  # of `cron`; this machine's by default
+    image: str  # the image built from the target `worker` of the Dockerfile
+    notify: str | None  # a block of notifications, as TYPE/NAME; None tells nobody
+    anyway: bool = False  # charge also where noise is expected to decide over private rows
 
 
 def team_text(workspace: Path, wanted: Wanted) -> str:

@@ -124,7 +124,6 @@ def row(workspace: Path, stage: FlowNode, state: str, outcome: StageOutcome | No
     """One line of the table: stage, state, seconds and epsilon spent in this run.
 
     Args:
-        workspace: the folder that `stage.receipt` starts from.
         stage: the stage.
         state: its task's state.
         outcome: what happened to it; None if it was not run.

@@ -45,14 +45,9 @@ def run_with_server(
     """Run the flow against PREFECT_API_URL, or else a server of its own, and print the interface's address.
 
     Args:
-        workspace: the folder with dvc.yaml.
         stay: keep the own server open afterwards, until Ctrl-C.
-        targets: stages to bring up to date; all by default.
-        workers: stages that may run at once; by default two, or one for every four CPU cores.
-        variables: set in the environment of the flow and its stages, in addition to what is inherited.
         courses: runs several flows, one after another, in place of `targets`: it is given a function that runs a flow
             of some targets, and returns the exit code of all.
-        keeps: descriptors that the flow holds open as long as it lives.
 
     Returns:
         The flow's exit code: 0 if all is up to date, 130 if it was interrupted, else 1.
@@ -85,14 +80,6 @@ def serve_with_server(
     anyway: bool,
 ) -> int:
     """Serve the runs of a workspace, against PREFECT_API_URL or else a server of its own, until Ctrl-C.
-
-    Args:
-        workspace: the folder with dvc.yaml.
-        targets: stages to bring up to date; all by default.
-        cron: when to run by itself; only when asked, if None.
-        timezone: of `cron`.
-        workers: stages that may run at once.
-        anyway: charge also where noise is expected to decide over private rows.
 
     Returns:
         The exit code: 130 after Ctrl-C.

@@ -66,11 +66,7 @@ def save(name: str, kind: str, document: Mapping[str, Any]) -> None:
 
 
 def read_result(path: Path) -> dict[str, Any]:
-    """Read another audit's result that this audit builds on.
-
-    Raises:
-        DataError: the other audit came to no result.
-    """
+    """Read another audit's result that this audit builds on. Raises DataError if the other audit came to no result."""
     body = dict(read_json(path))
     if why := read_inconclusive(body):
         raise DataError(f"What this is compared with is inconclusive, because {why.inconclusive}.", why.remedy)

@@ -78,14 +78,10 @@ def run(name: str) -> None:
 
 @dataclass(frozen=True)
 class Judges:
-    """All evaluators of params.yaml.
-
-    Attributes:
-        others: the memory for vectors of texts that are not private.
-    """
+    """All evaluators of params.yaml."""
 
     params: Params
-    others: Path = OF_MEASURED
+    others: Path = OF_MEASURED  # the memory for vectors of texts that are not private
 
     def part(self, rows: Sequence[Record] | Sequence[SplitRow], asset: bool) -> Part:
         """Choose the rows that evaluators may read, at most `utility.most_rows`: equal rows give an equal choice."""

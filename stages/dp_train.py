@@ -52,22 +52,14 @@ def run(name: str, artifacts: Callable[..., Artifacts] = Artifacts) -> None:
 
 @dataclass(frozen=True)
 class Fitting:
-    """A model to fit.
+    """A model to fit."""
 
-    Attributes:
-        run: identifies a retry as the same plan; its variant names the model.
-        ask: asks the plan's queries and returns the fitted model.
-        provenance: distinguishes the public sources of the base model.
-        code: digest of the code.
-        assumptions: assumptions of this training about the machine, ids of `privacy.planned`.
-    """
-
-    run: Run
+    run: Run  # identifies a retry as the same plan; its variant names the model
     plan: Plan
-    ask: Callable[[View], Saved]
-    provenance: str = ""
-    code: str = ""
-    assumptions: Collection[str] = ()
+    ask: Callable[[View], Saved]  # asks the plan's queries and returns the fitted model
+    provenance: str = ""  # distinguishes the public sources of the base model
+    code: str = ""  # digest of the code
+    assumptions: Collection[str] = ()  # assumptions of this training about the machine, ids of `privacy.planned`
 
     @property
     def shared(self) -> tuple[str, str, str]:

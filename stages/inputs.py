@@ -82,7 +82,6 @@ def is_outdated(workspace: Path, now: Mapping[str, bytes] | None = None) -> bool
 
 
 def _code(look: Look, *modules: str) -> dict[str, object]:
-    """Describe a stage's own code, and all that it can import."""
     found = look.code(*modules)
     return {"modules": list(modules), "files": len(found), "sha256": look.fingerprint(found)}
 

@@ -4,7 +4,7 @@ import platform
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import reduce
 from importlib.metadata import version
@@ -60,9 +60,11 @@ def run(*awaited: str) -> None:
         receipts, books, asdict(params.schema_of_data), stages, sources=describe_sources(params), swept=params.swept,
         language=params.dataset.language,
     )  # fmt: skip
-    pages = draw_tolerantly(results, lambda found: _render_private(found, receipts, books, document, stages, still))
-    write_text(PAGE, pages.page)
-    write_json(SUMMARY, pages.table)
+    page, table, plots = draw_tolerantly(
+        results, lambda found: _render_private(found, receipts, books, document, stages, still)
+    )
+    write_text(PAGE, page)
+    write_json(SUMMARY, table)
     if awaited:
         return
     card = render_card(
@@ -71,17 +73,8 @@ def run(*awaited: str) -> None:
     )  # fmt: skip
     write_text(CARD, card)
     write_json(STATEMENT, document)
-    for name, rows in pages.plots.items():
+    for name, rows in plots.items():
         write_json(PLOTS / f"{name}.json", rows)
-
-
-@dataclass(frozen=True)
-class _Pages:
-    """The outputs for the private zone: the page as HTML, the final table, and the rows behind each plot."""
-
-    page: str
-    table: Mapping[str, Any]
-    plots: Mapping[str, Rows]
 
 
 def _render_private(
@@ -91,14 +84,15 @@ def _render_private(
     document: Mapping[str, Any],
     stages: Sequence[Mapping[str, Any]],
     still: Sequence[Coming],
-) -> _Pages:
+) -> tuple[str, Mapping[str, Any], Mapping[str, Rows]]:
+    """Return the page as HTML, the final table, and the rows behind each plot."""
     summary = summarise(results, receipts, books)
     told = conclusions(summary, find_unattacked(still))
     kept = summary.table(told, [one.words for one in still], [one.sentence for one in collect_unsettled(results)])
     page = Page(summary, results, receipts, books)
     plots = {name: rows(page) for section in sections.SECTIONS for name, rows in section.plots.items()}
     shown = render_internal(summary, results, receipts, books, document, stages, provenance(), still)
-    return _Pages(shown, kept.to_json(), plots)
+    return shown, kept.to_json(), plots
 
 
 def draw_tolerantly(results: Results, draw: Callable[[Results], T]) -> T:

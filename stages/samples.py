@@ -95,17 +95,12 @@ class Side:
 
 @dataclass(frozen=True, eq=False)
 class Reader:
-    """Inputs that are read once for all variants.
-
-    Attributes:
-        train: the rows that methods read.
-        holdout: rows that nothing was fitted to.
-    """
+    """Inputs that are read once for all variants."""
 
     params: Params
     encode: StoredEncoders
-    train: Side
-    holdout: Side
+    train: Side  # the rows that methods read
+    holdout: Side  # rows that nothing was fitted to
 
     @classmethod
     def of(cls, params: Params) -> "Reader":

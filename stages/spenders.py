@@ -25,21 +25,15 @@ from stages import resuming
 
 @dataclass(frozen=True)
 class Spender:
-    """A fitted model, or a charged variant.
-
-    Attributes:
-        origin: what it is drawn from, or who writes for it; None where there is nothing of the kind, or several.
-        settings: the settings of the method.
-        target: its purpose and its epsilon.
-        origins: the variants that it chooses from, where there are several.
-    """
+    """A fitted model, or a charged variant."""
 
     name: str
+    # what it is drawn from, or who writes for it; None where there is nothing of the kind, or several
     origin: str | None
     method: Method
-    settings: Any
-    target: Fitted
-    origins: tuple[str, ...] = ()
+    settings: Any  # the settings of the method
+    target: Fitted  # its purpose and its epsilon
+    origins: tuple[str, ...] = ()  # the variants that it chooses from, where there are several
 
     @property
     def stage(self) -> str:

@@ -1,12 +1,6 @@
 """Membership inference from only the released rows of one variant, whatever method wrote them."""
 
-from palimpsest.audit.text_membership import (
-    Phantom,
-    TextMembershipAudit,
-    embedding_attack,
-    phantom_test,
-    text_attacks,
-)
+from palimpsest.audit.text_membership import Phantom, TextMembershipAudit, embedding_attack, phantom_test, text_attacks
 from palimpsest.audit.units import Released, Scores, find_planted, plant
 from palimpsest.params.schema import Params
 from palimpsest.records.write import read_split

@@ -70,17 +70,13 @@ class Artifacts:
     """Everything that a method may read, loaded on request; see `Files`.
 
     Guarantee: it hands out nothing that its method does not declare, so that the graph has an edge to all of it.
-
-    Attributes:
-        spender: the spender whose method is built.
-        vouched: returns the path of a public source that params.yaml names, once it is checked (`stages.vouching`).
-        kept: where a stopped run leaves its state for going on; None keeps nothing.
     """
 
     params: Params
-    spender: Reader
+    spender: Reader  # the spender whose method is built
+    # returns the path of a public source that params.yaml names, once it is checked (`stages.vouching`)
     vouched: Callable[[Params, str], Path] = refuse_vouched
-    kept: Path | None = None
+    kept: Path | None = None  # where a stopped run leaves its state for going on; None keeps nothing
 
     @property
     def schema(self) -> PublicSchema:
@@ -223,19 +219,12 @@ class Artifacts:
 
 @dataclass(frozen=True)
 class StoredEncoders:
-    """One sentence encoder with two memories, so that stored vectors of private texts meet no other text.
+    """One sentence encoder with two memories, so that stored vectors of private texts meet no other text."""
 
-    Attributes:
-        rows: for private texts.
-        others: for public and synthetic texts, of one zone.
-        fresh: for public texts, each by itself, with no memory.
-        fingerprint: of the encoder's weights and configuration.
-    """
-
-    rows: KeptVectors
-    others: KeptVectors
-    fresh: Encode
-    fingerprint: str
+    rows: KeptVectors  # for private texts
+    others: KeptVectors  # for public and synthetic texts, of one zone
+    fresh: Encode  # for public texts, each by itself, with no memory
+    fingerprint: str  # of the encoder's weights and configuration
 
     @property
     def dimension(self) -> int:

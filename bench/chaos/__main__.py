@@ -53,22 +53,15 @@ SEEDED = {
 
 @dataclass(frozen=True)
 class Cell:
-    """One blow.
+    """One blow."""
 
-    Attributes:
-        kind: its row of the table.
-        strike: deals its blows to a changed copy, one each time it is asked; yields what each hit.
-        runner: what runs the graph, before and after.
-        seeded: whether a seed fixes the noise, so that rows and models can be compared too.
-        targets: what is brought up to date.
-    """
-
-    kind: str
+    kind: str  # its row of the table
     number: int
-    runner: str
+    runner: str  # what runs the graph, before and after
+    # deals its blows to a changed copy, one each time it is asked; yields what each hit
     strike: Callable[[Place, tuple[str, ...], random.Random], Iterator[str]]
-    seeded: bool = False
-    targets: tuple[str, ...] = TARGETS
+    seeded: bool = False  # whether a seed fixes the noise, so that rows and models can be compared too
+    targets: tuple[str, ...] = TARGETS  # what is brought up to date
 
     @property
     def name(self) -> str:

@@ -38,14 +38,10 @@ _VOTES = {"neighbours": 3, "threshold": 0.0, "selection": "rank"}
 
 @dataclass
 class Child:
-    """A command that runs.
-
-    Attributes:
-        code: how it ended; None while it runs.
-    """
+    """A command that runs."""
 
     pid: int
-    code: int | None = None
+    code: int | None = None  # how it ended; None while it runs
 
     def wait(self, seconds: float = 0.0) -> int | None:
         """Wait so long for its end: its exit status, or None while it runs."""
@@ -89,15 +85,10 @@ def _opened(path: Path) -> int:
 
 @dataclass(frozen=True)
 class Place:
-    """A folder with the user's files, the ledger and the workspace.
+    """A folder with the user's files, the ledger and the workspace."""
 
-    Attributes:
-        home: the folder of all.
-        printed: the file, from there, with what the last command printed.
-    """
-
-    home: Path
-    printed: str = "output.log"
+    home: Path  # the folder of all
+    printed: str = "output.log"  # the file, from there, with what the last command printed
 
     @property
     def url(self) -> str | None:

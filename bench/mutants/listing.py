@@ -21,38 +21,23 @@ RANDOMISED = ("T2", "T3")  # those of T4 take long: `make test-slow` repeats the
 
 @dataclass(frozen=True)
 class Edit:
-    """One place of one file.
+    """One place of one file."""
 
-    Attributes:
-        file: path below the project's root.
-        old: what stands there, exactly once.
-        new: what the mutant has instead.
-    """
-
-    file: str
-    old: str
-    new: str
+    file: str  # path below the project's root
+    old: str  # what stands there, exactly once
+    new: str  # what the mutant has instead
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """A fault that breaks a guarantee.
+    """A fault that breaks a guarantee."""
 
-    Attributes:
-        id: its name.
-        item: which fault of the list it is an instance of, a key of `Listing.items`.
-        sentence: what the mutated code does.
-        law: what must hold and does not.
-        edits: the fault.
-        tests: tier -> node ids that are run against it.
-    """
-
-    id: str
-    item: str
-    sentence: str
-    law: str
-    edits: tuple[Edit, ...]
-    tests: Mapping[str, tuple[str, ...]]
+    id: str  # its name
+    item: str  # which fault of the list it is an instance of, a key of `Listing.items`
+    sentence: str  # what the mutated code does
+    law: str  # what must hold and does not
+    edits: tuple[Edit, ...]  # the fault
+    tests: Mapping[str, tuple[str, ...]]  # tier -> node ids that are run against it
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -62,17 +47,11 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Listing:
-    """All of them.
+    """All of them."""
 
-    Attributes:
-        items: key -> a fault in words.
-        mutants: at least one for each.
-        fixed: node ids of randomised tiers that no draw decides.
-    """
-
-    items: Mapping[str, str]
-    mutants: tuple[Mutant, ...]
-    fixed: frozenset[str] = frozenset()
+    items: Mapping[str, str]  # key -> a fault in words
+    mutants: tuple[Mutant, ...]  # at least one for each
+    fixed: frozenset[str] = frozenset()  # node ids of randomised tiers that no draw decides
 
     @property
     def tests(self) -> list[str]:

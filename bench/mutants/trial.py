@@ -28,15 +28,10 @@ _TOLD = re.compile(r"^(?:ERROR|FAILED) (.+?)(?: - .*)?$")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run of tests came to.
+    """What a run of tests came to."""
 
-    Attributes:
-        kind: passed, failed, broken (the code did not run as a program) or timeout.
-        why: the line that pytest says of the first test that failed.
-    """
-
-    kind: str
-    why: str = ""
+    kind: str  # passed, failed, broken (the code did not run as a program) or timeout
+    why: str = ""  # the line that pytest says of the first test that failed
 
     @property
     def test(self) -> str | None:
@@ -47,17 +42,11 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Copy:
-    """A copy of the project's files.
+    """A copy of the project's files."""
 
-    Attributes:
-        folder: where it lies.
-        nursery: runs its tests.
-        timeout: seconds after which a run of tests is ended.
-    """
-
-    folder: Path
-    nursery: Nursery
-    timeout: float
+    folder: Path  # where it lies
+    nursery: Nursery  # runs its tests
+    timeout: float  # seconds after which a run of tests is ended
 
     @contextmanager
     def mutated(self, mutant: Mutant) -> Iterator[None]:

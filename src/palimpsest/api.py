@@ -122,16 +122,11 @@ class PricedPlan:
 
 @dataclass(frozen=True)
 class AuditResults:
-    """The measurements of every variant. They are of the private zone and never leave it.
+    """The measurements of every variant. They are of the private zone and never leave it."""
 
-    Attributes:
-        rows: the final table, releases first, then references, `real` and `public_only`.
-        page: the audit page.
-    """
-
-    rows: tuple[Row, ...]
+    rows: tuple[Row, ...]  # the final table, releases first, then references, `real` and `public_only`
     results: Results
-    page: Path
+    page: Path  # the audit page
 
     def of(self, variant: str) -> dict[str, Any]:
         """Kind of measurement -> its typed result, for one variant: `membership`, `ngrams`, `utility`, ...
@@ -222,11 +217,7 @@ class Workspace:
         return Dataset.from_pandas(self.samples(variant, reference=reference), preserve_index=False)
 
     def audit(self) -> AuditResults:
-        """Return what the last run measured.
-
-        Raises:
-            DataError: nothing was measured yet.
-        """
+        """Return what the last run measured. Raises DataError if nothing was measured yet."""
         if not (self.folder / SUMMARY).is_file():
             raise DataError("There is no report yet.", "Make it with run().")
         context = open_workspace(self.folder)
@@ -242,11 +233,7 @@ class Workspace:
 
 
 def open(folder: Path | str = ".") -> Workspace:
-    """A workspace that exists.
-
-    Raises:
-        ParamsError: the folder has no params.yaml, or one that is wrong.
-    """
+    """A workspace that exists. Raises ParamsError if the folder has no params.yaml, or one that is wrong."""
     read(folder)
     return Workspace(Path(folder))
 

@@ -101,14 +101,10 @@ def close_workspace(workspace: Path) -> None:
 
 @dataclass(frozen=True)
 class CachePlace:
-    """The place of DVC's cache.
+    """The place of DVC's cache."""
 
-    Attributes:
-        folder: absolute; it may be missing as yet.
-        said_by: the file of settings that names it; None where none does, and it is in the project's own folder.
-    """
-
-    folder: Path
+    folder: Path  # absolute; it may be missing as yet
+    # the file of settings that names it; None where none does, and it is in the project's own folder
     said_by: Path | None
 
 

@@ -109,6 +109,8 @@ def _to_mapping(value: Any) -> dict[str, Any]:
 def _to_json_value(value: Any) -> Any:
     if isinstance(value, Plain):
         return value.to_json()
+    if isinstance(value, PlainFile):
+        return _to_mapping(value)
     if isinstance(value, Mapping):
         return {str(key): _to_json_value(one) for key, one in value.items()}
     if isinstance(value, np.ndarray):
@@ -130,4 +132,4 @@ def _read(kind: Any, value: Any) -> Any:
         return np.asarray(value, dtype=np.float64)
     if hasattr(kind, "_fields"):
         return kind(*(value[name] for name in kind._fields))
-    return kind.from_json(value) if isinstance(kind, type) and issubclass(kind, Plain) else value
+    return kind.from_json(value) if isinstance(kind, type) and issubclass(kind, _Read) else value

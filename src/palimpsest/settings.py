@@ -22,35 +22,22 @@ _NO_TEXTS = ("json", "span")  # tasks whose records are no texts
 
 @dataclass(frozen=True)
 class Stated:
-    """Statements of a person that defaults follow from: public facts of the data set, and which language model it is.
+    """Statements of a person that defaults follow from: public facts of the data set, and the language model."""
 
-    Attributes:
-        task: classify, span, text or json.
-        asset: the data set's name in the ledger.
-        labelled: whether there is a public list of labels.
-        units: the declared number of records, or of persons where these are the unit.
-        text_tokens: tokens of a long text, about, where the data set says so.
-        embedded: whether the language model is the embedded one; else one is named.
-    """
-
-    task: str
-    asset: str
-    labelled: bool
-    units: int
-    text_tokens: int | None
-    embedded: bool
+    task: str  # classify, span, text or json
+    asset: str  # the data set's name in the ledger
+    labelled: bool  # whether there is a public list of labels
+    units: int  # the declared number of records, or of persons where these are the unit
+    text_tokens: int | None  # tokens of a long text, about, where the data set says so
+    embedded: bool  # whether the language model is the embedded one; else one is named
 
 
 @dataclass(frozen=True)
 class Follows:
-    """Marks a key whose default follows from what a person states: `batch: Annotated[int, Follows(...)]`.
+    """Marks a key whose default follows from what a person states: `batch: Annotated[int, Follows(...)]`."""
 
-    Attributes:
-        words: the default, for the reference page.
-        of: what is stated, and the section as far as it is written -> the default.
-    """
-
-    words: str
+    words: str  # the default, for the reference page
+    # what is stated, and the section as far as it is written -> the default
     of: Callable[[Stated, Mapping[str, Any]], Any]
 
 
@@ -58,12 +45,10 @@ class Settings(BaseModel):
     """A section of settings: unknown keys are errors, defaults are checked too, values never change after loading.
 
     A key is described by its field, or by the text under it (`descriptions`).
-
-    Attributes:
-        means: keys that change nothing of what is made, as how often an endpoint may be asked: a stopped run goes on
-            under its charge with others of these.
     """
 
+    # keys that change nothing of what is made, as how often an endpoint may be asked: a stopped run goes on under its
+    # charge with others of these
     means: ClassVar[frozenset[str]] = frozenset()
 
     # Pydantic could read the texts itself, but does so whenever a section is defined: most of a command's start.

@@ -1,5 +1,6 @@
 """The lab's commands. Each calls a plain function in its own module; heavy imports wait until then."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -7,6 +8,7 @@ import typer
 
 from palimpsest.cli.command import Command, end
 from palimpsest.errors import ParamsError
+from palimpsest.workspace import RATINGS
 
 
 def dataset(
@@ -115,13 +117,15 @@ def rate(
 
     References only if they are named.
     """
-    from palimpsest_lab.commands.ratings import read_ratings, write_sheet
+    from palimpsest.work.look import run_private
 
+    program = partial(run_private, workspace, "palimpsest_lab.stages.ratings")  # of the private zone
     if not read:
-        end(write_sheet(workspace, variants or [], sheet))
+        done = f"Sheet (private zone): {(workspace / RATINGS).resolve()}/sheet.csv; the key beside it stays here."
+        end(program(["sheet", str(sheet), *(variants or [])], done))
     if variants:
         raise ParamsError("--read is given with a VARIANT.", "Give it alone, with --read before each filled sheet.")
-    end(read_ratings(workspace, read))
+    end(program(["read", *(str(path.resolve()) for path in read)], ""))
 
 
 DATASET = Command(

@@ -40,16 +40,13 @@ class WriteShots(MeteredWriting):
     noise allows for `Sampling.rounding`, which was measured on public prompts and is an assumption.
 
     Attributes:
-        label: whose demonstrations; "" where the task has no labels.
-        allowed: tokens that may follow, bool (vocabulary,).
-        ends: ids that end a demonstration.
         shape: of every forward pass over prompts; a record that would pass its longest is left out of its prompt.
     """
 
     sampling: Sampling
-    label: str
-    allowed: torch.Tensor
-    ends: frozenset[int]
+    label: str  # whose demonstrations; "" where the task has no labels
+    allowed: torch.Tensor  # tokens that may follow, bool (vocabulary,)
+    ends: frozenset[int]  # ids that end a demonstration
 
     @property
     def stores_answer(self) -> bool:

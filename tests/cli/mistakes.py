@@ -41,27 +41,16 @@ Edit = Callable[[], object]
 
 @dataclass(frozen=True)
 class Mistake:
-    """One mistake.
+    """One mistake."""
 
-    Attributes:
-        name: what was done, in a few words.
-        files: name -> other content than in `FILES`.
-        options: other values than in `OPTIONS`; None leaves one out.
-        data: the private file's name.
-        edit: what is done to the files in the current folder.
-        command: what is run once `init` has made the workspace `work`; none is `init` itself.
-        after: what is done to the files before that.
-        ends: exit status.
-    """
-
-    name: str
-    files: Mapping[str, Content] = field(default_factory=dict)
-    options: Mapping[str, object] = field(default_factory=dict)
-    data: str = "own.csv"
-    edit: Edit = lambda: None
-    command: tuple[str, ...] = ()
-    after: Edit = lambda: None
-    ends: int = 1
+    name: str  # what was done, in a few words
+    files: Mapping[str, Content] = field(default_factory=dict)  # name -> other content than in `FILES`
+    options: Mapping[str, object] = field(default_factory=dict)  # other values than in `OPTIONS`; None leaves one out
+    data: str = "own.csv"  # the private file's name
+    edit: Edit = lambda: None  # what is done to the files in the current folder
+    command: tuple[str, ...] = ()  # what is run once `init` has made the workspace `work`; none is `init` itself
+    after: Edit = lambda: None  # what is done to the files before that
+    ends: int = 1  # exit status
 
 
 def _xlsx(name: str) -> Edit:

@@ -20,7 +20,7 @@ from dvc.utils.serialize import _yaml
 from palimpsest.errors import DataError
 from palimpsest.privacy.ledger import records
 from palimpsest.work import before as run_command
-from palimpsest.work.context import find_changed, find_stale
+from palimpsest.work.context import find_stale
 from palimpsest.work.repro import BUSY, STOPPED, reproduce
 from palimpsest.work.run import hold_workspace
 from palimpsest.workspace import READING, RUNNING
@@ -120,7 +120,7 @@ def test_a_list_of_busy_files_that_a_killed_reader_left_half_is_forgotten(make: 
     folder = make("open('first.txt', 'w')")
     (folder / READING).mkdir(parents=True)
     (folder / READING / "rwlock").write_text('{"read": {')
-    assert find_changed(folder, {}) == {"first", "next"}
+    assert find_stale(folder) == {"first", "next"}
 
 
 def test_dvc_leaves_its_lock_file_as_it_was_or_whole(
@@ -145,7 +145,7 @@ def test_dvc_leaves_its_lock_file_as_it_was_or_whole(
     assert "No space left on device (OSError at line " in capsys.readouterr().err
     assert reproduce(["first"], single_item=True) == 0
     assert Path("dvc.lock").read_bytes() != before
-    assert not find_changed(folder, {}) & {"first"}
+    assert not find_stale(folder) & {"first"}
     assert not list(folder.glob(".dvc.lock*"))
 
 

@@ -25,16 +25,11 @@ REFUSED = "where others than their owner may read them"
 
 @dataclass(frozen=True)
 class Shared:
-    """A user's workspace and a team's cache, in folders that everybody may enter.
-
-    Attributes:
-        cache: the team's, which the user's settings of DVC name.
-        variables: the environment of the user's commands.
-    """
+    """A user's workspace and a team's cache, in folders that everybody may enter."""
 
     place: Place
-    cache: Path
-    variables: dict[str, str]
+    cache: Path  # the team's, which the user's settings of DVC name
+    variables: dict[str, str]  # the environment of the user's commands
 
     def repro(self, *targets: str) -> tuple[int, str]:
         """Bare `dvc repro`, with the umask that most users have."""

@@ -14,7 +14,7 @@ from dvc.utils.serialize import dumps_yaml, parse_yaml
 from palimpsest.errors import DataError
 from palimpsest.graph import state
 from palimpsest.graph.state import Cache, Standing, State, md5_of, survey
-from palimpsest.work.context import environment, find_changed
+from palimpsest.work.context import environment, find_stale
 
 GRAPH = """
 stages:
@@ -72,14 +72,14 @@ def test_what_is_read_is_what_dvc_says_and_does(tmp_path: Path) -> None:
     assert work.states() == ["will run"] * 3
     assert work.repro() == ["first", "second", "third"]
     assert work.states() == ["cached"] * 3
-    assert find_changed(tmp_path, {}) == set()
+    assert find_stale(tmp_path) == set()
 
     work.set(2)
     told = work.look()
     assert told["first"].why == ("lms.dp3.epsilon (3 before, 2 now)",)
     assert told["second"].after == ("first",)
     assert work.states() == ["will run"] * 3
-    assert find_changed(tmp_path, {}) == set(told)
+    assert find_stale(tmp_path) == set(told)
     assert work.repro() == ["first"], "its text is the same, so nothing behind it ran"
 
     work.set(3)
@@ -207,4 +207,4 @@ def test_of_a_metric_that_dvc_is_not_to_keep_it_keeps_a_copy_and_needs_none(tmp_
     copy.chmod(0o600)
     copy.unlink()
     assert work.states() == ["cached"] * 3
-    assert find_changed(tmp_path, {}) == set()
+    assert find_stale(tmp_path) == set()

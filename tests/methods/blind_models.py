@@ -36,15 +36,10 @@ def blind_model(base: Path, reads: str) -> tuple[ConditionalLm, Serialiser]:
 
 @dataclass(frozen=True)
 class Chosen(StepDraw):
-    """A draw that takes the columns it is told, and notes what it might have taken.
+    """A draw that takes the columns it is told, and notes what it might have taken."""
 
-    Attributes:
-        columns: what to take, int64 (B,).
-        noted: gets the log-probabilities that were drawn from, (B, columns).
-    """
-
-    columns: torch.Tensor
-    noted: list[torch.Tensor]
+    columns: torch.Tensor  # what to take, int64 (B,)
+    noted: list[torch.Tensor]  # gets the log-probabilities that were drawn from, (B, columns)
 
     def pick(self, log_probs: torch.Tensor) -> torch.Tensor:
         self.noted.append(log_probs)

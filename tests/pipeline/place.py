@@ -40,13 +40,9 @@ _TICK = 0.02
 
 @dataclass(frozen=True)
 class Place:
-    """A folder with the user's files, the ledger and the workspace.
+    """A folder with the user's files, the ledger and the workspace."""
 
-    Attributes:
-        home: the folder of all three.
-    """
-
-    home: Path
+    home: Path  # the folder of all three
 
     @property
     def workspace(self) -> Path:

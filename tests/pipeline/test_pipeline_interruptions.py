@@ -32,23 +32,14 @@ RECEIPT = f"reports/receipts/models/{VARIANT}.json"
 
 @dataclass(frozen=True)
 class After:
-    """What is left after a step.
+    """What is left after a step."""
 
-    Attributes:
-        code: exit status.
-        output: all that was printed.
-        charges: the charges of this plan, oldest first.
-        balance: what is spent.
-        head: hash of the ledger's newest entry.
-        files: of the models and the receipts.
-    """
-
-    code: int
-    output: str
-    charges: list[Charge]
-    balance: Balance
-    head: str
-    files: set[str]
+    code: int  # exit status
+    output: str  # all that was printed
+    charges: list[Charge]  # the charges of this plan, oldest first
+    balance: Balance  # what is spent
+    head: str  # hash of the ledger's newest entry
+    files: set[str]  # of the models and the receipts
 
     @property
     def states(self) -> Counter[tuple[str, str]]:

@@ -31,21 +31,13 @@ KILLED = -signal.SIGKILL
 
 @dataclass(frozen=True)
 class Attempt:
-    """What an attempt left.
+    """What an attempt left."""
 
-    Attributes:
-        codes: how each process ended.
-        output: what each printed, nothing where it was killed.
-        charges: the charges of its plan, oldest first.
-        balance: what is spent.
-        checkpoints: names of the files from which a training goes on, without the charge's.
-    """
-
-    codes: Sequence[int | None]
-    output: Sequence[str]
-    charges: list[Charge]
-    balance: Balance
-    checkpoints: list[str]
+    codes: Sequence[int | None]  # how each process ended
+    output: Sequence[str]  # what each printed, nothing where it was killed
+    charges: list[Charge]  # the charges of its plan, oldest first
+    balance: Balance  # what is spent
+    checkpoints: list[str]  # names of the files from which a training goes on, without the charge's
 
 
 def attempt(place: Place, killed: int | None = None, step: int = 0) -> Attempt:

@@ -121,12 +121,9 @@ class Counted:
 
 @dataclass
 class Frozen:
-    """What the mechanisms of a wave were given, in order; what they give back is told.
+    """What the mechanisms of a wave were given, in order; what they give back is told."""
 
-    Attributes:
-        events: ("sum", batch), ("draw", scores) and ("passes", distance).
-    """
-
+    # ("sum", batch), ("draw", scores) and ("passes", distance)
     events: list[tuple[str, Any]] = field(default_factory=list)
 
     def draw(self, scores: torch.Tensor, _source: NoiseSource) -> int:

@@ -123,15 +123,10 @@ def content(unit: str = "record", milestones: tuple[float, ...] | None = None, *
 
 @dataclass
 class Workspace:
-    """A folder in which `stages.release` can run.
+    """A folder in which `stages.release` can run."""
 
-    Attributes:
-        folder: the workspace; the working directory while it is used.
-        key: the file of the signing key, outside it.
-    """
-
-    folder: Path
-    key: Path
+    folder: Path  # the workspace; the working directory while it is used
+    key: Path  # the file of the signing key, outside it
 
     @property
     def params(self) -> Params:

@@ -23,19 +23,12 @@ _WAYS = ("Road", "Lane", "Street", "Square", "Close")
 
 @dataclass(frozen=True)
 class DetailKind:
-    """One kind of personal detail.
+    """One kind of personal detail."""
 
-    Attributes:
-        name: what it is called in facts.json.
-        slots: what each place of `pattern` is drawn from, independently.
-        pattern: the value, with one pair of braces per slot.
-        phrases: sentences that state it, `{value}` being the value.
-    """
-
-    name: str
-    slots: tuple[Sequence[str], ...]
-    pattern: str
-    phrases: tuple[str, ...]
+    name: str  # what it is called in facts.json
+    slots: tuple[Sequence[str], ...]  # what each place of `pattern` is drawn from, independently
+    pattern: str  # the value, with one pair of braces per slot
+    phrases: tuple[str, ...]  # sentences that state it, `{value}` being the value
 
     def value(self, draw: Draw) -> str:
         """One value, uniform over the space."""
@@ -102,17 +95,11 @@ class Mint:
 
 @dataclass(frozen=True)
 class Customer:
-    """One customer.
+    """One customer."""
 
-    Attributes:
-        id: what the column `CUSTOMER` holds.
-        slots: rules of the grammar that are always expanded alike: first and last name, and town.
-        details: kind -> the customer's own value, which no other customer has.
-    """
-
-    id: str
-    slots: Mapping[str, str]
-    details: Mapping[str, str]
+    id: str  # what the column `CUSTOMER` holds
+    slots: Mapping[str, str]  # rules of the grammar that are always expanded alike: first and last name, and town
+    details: Mapping[str, str]  # kind -> the customer's own value, which no other customer has
 
 
 def dealt_authors(stream: str, count: int, rows: int, seed: int, mint: Mint) -> list[Customer]:

@@ -47,42 +47,25 @@ _WORDS = (10, 22)  # a ticket's aimed length; the obligatory sentences may go a 
 
 @dataclass(frozen=True)
 class WorldSettings:
-    """The size and the truth of a world.
+    """The size and the truth of a world."""
 
-    Attributes:
-        seed: the same seed gives the same bytes on every machine.
-        private_rows: labelled tickets of the private training set.
-        test_rows: labelled private test tickets.
-        public_rows: public tickets, without labels.
-        public_test_rows: labelled tickets like the test tickets, invented and declared public.
-        products: products that only the private tickets complain about.
-        public_products: all others.
-        facts: population facts; each product has about facts / products of them.
-        support_low: private tickets that state the rarest fact.
-        support_high: private tickets that state the commonest fact; the others are log-spaced between.
-        public_pairs: product-symptom pairs of the public tickets, also log-spaced.
-        detail_share: share of the tickets that hold an individual detail.
-        label_noise: share of the labelled tickets routed to a wrong team.
-        canaries: planted secrets.
-        canary_repeats: in how many private tickets a canary is planted; the canaries take turns.
-        authors: customers who wrote the private tickets; None: each ticket is somebody else's, and names nobody.
-    """
-
-    seed: int
-    private_rows: int = 10_000
-    test_rows: int = 1500
-    public_rows: int = 8000
-    public_test_rows: int = 1500
-    products: int = 12
-    public_products: int = 48
-    facts: int = 96
-    support_low: int = 10
-    support_high: int = 400
-    public_pairs: int = 240
-    detail_share: float = 0.6
-    label_noise: float = 0.03
-    canaries: int = 20
+    seed: int  # the same seed gives the same bytes on every machine
+    private_rows: int = 10_000  # labelled tickets of the private training set
+    test_rows: int = 1500  # labelled private test tickets
+    public_rows: int = 8000  # public tickets, without labels
+    public_test_rows: int = 1500  # labelled tickets like the test tickets, invented and declared public
+    products: int = 12  # products that only the private tickets complain about
+    public_products: int = 48  # all others
+    facts: int = 96  # population facts; each product has about facts / products of them
+    support_low: int = 10  # private tickets that state the rarest fact
+    support_high: int = 400  # private tickets that state the commonest fact; the others are log-spaced between
+    public_pairs: int = 240  # product-symptom pairs of the public tickets, also log-spaced
+    detail_share: float = 0.6  # share of the tickets that hold an individual detail
+    label_noise: float = 0.03  # share of the labelled tickets routed to a wrong team
+    canaries: int = 20  # planted secrets
+    # in how many private tickets a canary is planted; the canaries take turns
     canary_repeats: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
+    # customers who wrote the private tickets; None: each ticket is somebody else's, and names nobody
     authors: int | None = None
 
     def __post_init__(self) -> None:
@@ -122,18 +105,14 @@ class WorldSettings:
 
 @dataclass(frozen=True)
 class World:
-    """All records of the world and its answer key; no two records have the same text.
-
-    Attributes:
-        facts: the answer key.
-        customers: "private" and "test" -> who wrote each of the records; empty in a world without authors.
-    """
+    """All records of the world and its answer key; no two records have the same text."""
 
     private: tuple[Record, ...]
     test: tuple[Record, ...]
     public: tuple[Record, ...]
     public_test: tuple[Record, ...]
-    facts: Facts
+    facts: Facts  # the answer key
+    # "private" and "test" -> who wrote each of the records; empty in a world without authors
     customers: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 

@@ -151,11 +151,7 @@ class WordView:
 
     @classmethod
     def of(cls, released: Released) -> "WordView":
-        """Read the texts.
-
-        Raises:
-            DataError: the synthetic texts contain no word.
-        """
+        """Read the texts. Raises DataError if the synthetic texts contain no word."""
         rarity = Counter(chain.from_iterable(set(words(text)) for text in released.public))
         texts = released.texts
         if not any(words(text) for text in texts):

@@ -24,15 +24,10 @@ _PAIR = 2  # words of the shared n-grams that longer runs are put together from
 
 @dataclass(frozen=True, eq=False)
 class Nearest:
-    """The nearest candidate of each row.
+    """The nearest candidate of each row."""
 
-    Attributes:
-        places: index of the nearest candidate; -1 where there is none. int64 (n,).
-        cosines: cosine of the two vectors; NaN where there is none. float64 (n,).
-    """
-
-    places: np.ndarray
-    cosines: np.ndarray
+    places: np.ndarray  # index of the nearest candidate; -1 where there is none. int64 (n,)
+    cosines: np.ndarray  # cosine of the two vectors; NaN where there is none. float64 (n,)
 
 
 def pair_nearest(rows: np.ndarray, candidates: np.ndarray) -> Nearest:

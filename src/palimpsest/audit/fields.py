@@ -27,38 +27,26 @@ class TableDistance(Plain):
     """Total variation between one table of the real test rows and that of others, in 0 to 1.
 
     All have equally many rows, so `real` is what sampling alone makes.
-
-    Attributes:
-        axes: the label or fields of the table.
-        cells: those with no value are among them.
-        real: of real training rows.
-        apart: of these with every column shuffled: each alone is right, and none goes with another.
-        uniform: of every cell equally often.
     """
 
-    axes: tuple[str, ...]
-    cells: int
+    axes: tuple[str, ...]  # the label or fields of the table
+    cells: int  # those with no value are among them
     synthetic: float
-    real: float
-    apart: float
-    uniform: float
+    real: float  # of real training rows
+    apart: float  # of these with every column shuffled: each alone is right, and none goes with another
+    uniform: float  # of every cell equally often
 
 
 @dataclass(frozen=True)
 class Learned(Plain):
-    """Accuracy, on real test rows, of a model that reads the text and all columns but the one that it names.
-
-    Attributes:
-        majority: of always naming what most real training rows have.
-        kept: `synthetic` as a share of `real`, paired by test row; None where `real` is never right.
-    """
+    """Accuracy, on real test rows, of a model that reads the text and all columns but the one that it names."""
 
     target: str
     cells: int
-    majority: float
+    majority: float  # of always naming what most real training rows have
     synthetic: Estimate
     real: Estimate
-    kept: Estimate | None
+    kept: Estimate | None  # `synthetic` as a share of `real`, paired by test row; None where `real` is never right
 
 
 @dataclass(frozen=True)

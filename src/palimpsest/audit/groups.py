@@ -28,16 +28,11 @@ class GroupAccuracy(Plain):
 
 @dataclass(frozen=True)
 class GroupScores(Plain):
-    """Private zone: one group in the rows of a variant.
+    """Private zone: one group in the rows of a variant."""
 
-    Attributes:
-        rows: the variant's rows in the group.
-        test: the real test rows in the group.
-        accuracy: classifier -> its accuracy; none where the group has no test row, or all of them.
-    """
-
-    rows: Rate
-    test: Rate
+    rows: Rate  # the variant's rows in the group
+    test: Rate  # the real test rows in the group
+    # classifier -> its accuracy; none where the group has no test row, or all of them
     accuracy: Mapping[str, GroupAccuracy]
 
 
@@ -88,14 +83,10 @@ class LabelFit(Plain):
 
     The classifier is not perfect, so synthetic rows can be expected to reach the share of real test rows. A share above
     it says that rows are more typical of their label than real ones are.
-
-    Attributes:
-        synthetic: the share of a variant's rows.
-        real: the share of real test rows, none of which the classifier has read.
     """
 
-    synthetic: Estimate
-    real: Estimate
+    synthetic: Estimate  # the share of a variant's rows
+    real: Estimate  # the share of real test rows, none of which the classifier has read
 
     @classmethod
     def of(cls, agreed: np.ndarray, synthetic: int) -> "LabelFit":

@@ -176,21 +176,13 @@ def length_distance(first: Sequence[str], second: Sequence[str]) -> float:
 
 @dataclass(frozen=True)
 class Manifold:
-    """The overlap of two sets of embeddings.
+    """The overlap of two sets of embeddings."""
 
-    Attributes:
-        precision: share of written rows inside some real ball (Kynkäänniemi et al. 2019, equation 2).
-        recall: share of real rows inside some ball of written rows (the same equation, sides swapped).
-        density: mean number of real balls around a written row, over k; can exceed 1 (Naeem et al. 2020, eq. 3).
-        coverage: share of real balls that hold a written row (Naeem et al. 2020, equation 5).
-        f1: harmonic mean of precision and recall; 0 where both are.
-    """
-
-    precision: float
-    recall: float
-    density: float
-    coverage: float
-    f1: float
+    precision: float  # share of written rows inside some real ball (Kynkäänniemi et al. 2019, equation 2)
+    recall: float  # share of real rows inside some ball of written rows (the same equation, sides swapped)
+    density: float  # mean number of real balls around a written row, over k; can exceed 1 (Naeem et al. 2020, eq. 3)
+    coverage: float  # share of real balls that hold a written row (Naeem et al. 2020, equation 5)
+    f1: float  # harmonic mean of precision and recall; 0 where both are
 
 
 def manifold(written: np.ndarray, real: np.ndarray) -> Manifold:
@@ -230,19 +222,15 @@ def radii(within: np.ndarray, neighbours: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Clustered:
-    """Distances between the shares of two sets of embeddings in common clusters: P of written rows, Q of real rows.
+    """Distances between the shares of two sets of embeddings in common clusters: P of written rows, Q of real rows."""
 
-    Attributes:
-        mauve: 1 for equal shares, near 0 where no cluster holds rows of both (Pillutla et al. 2021, "MAUVE: Measuring
-            the Gap Between Neural Text and Human Text using Divergence Frontiers").
-        kl: KL(P | Q) in nats, at least 0. One half is added to each count, so that it stays finite for clusters without
-            real rows.
-        total_variation: half the sum of |P - Q|, from 0 to 1.
-    """
-
+    # 1 for equal shares, near 0 where no cluster holds rows of both (Pillutla et al. 2021, "MAUVE: Measuring the Gap
+    # Between Neural Text and Human Text using Divergence Frontiers").
     mauve: float
+    # KL(P | Q) in nats, at least 0. One half is added to each count, so that it stays finite for clusters without real
+    # rows.
     kl: float
-    total_variation: float
+    total_variation: float  # half the sum of |P - Q|, from 0 to 1
 
 
 def compare_clusters(written: np.ndarray, real: np.ndarray, seed: int) -> Clustered:

@@ -327,8 +327,6 @@ def _look_up(values: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 @dataclass(frozen=True, eq=False)
 class _Coins:
-    """The real coins, and redrawn ones."""
-
     is_member: np.ndarray  # the real coin of each pooled record's unit; bool (records,)
     # uint64 of shape (words, records); each bit position of each word is one permutation of the coins.
     redrawn: np.ndarray

@@ -18,15 +18,10 @@ _kernel = njit(cache=True, nogil=True)
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """Where n-grams begin, n at least 2: those of the last words of a text are no n-grams, so texts are apart.
+    """Where n-grams begin, n at least 2: those of the last words of a text are no n-grams, so texts are apart."""
 
-    Attributes:
-        position: int64 (places,), ascending.
-        gram: the number of the n-gram there, below 2^31; int64 (places,).
-    """
-
-    position: np.ndarray
-    gram: np.ndarray
+    position: np.ndarray  # int64 (places,), ascending
+    gram: np.ndarray  # the number of the n-gram there, below 2^31; int64 (places,)
 
     @classmethod
     def sort(cls, position: np.ndarray, gram: np.ndarray) -> Self:

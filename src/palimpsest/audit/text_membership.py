@@ -6,7 +6,7 @@ is fitted on a coin, so the bound of one run holds for them (`audit_membership`)
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from scipy.sparse import csr_matrix, issparse
@@ -19,7 +19,7 @@ from palimpsest.audit.membership import MembershipAudit
 from palimpsest.audit.ngrams import WordIds
 from palimpsest.audit.statistics import Rate
 from palimpsest.audit.units import Released, Scores, Units
-from palimpsest.plain import Plain
+from palimpsest.plain import At, Plain, PlainFile
 from palimpsest.records.segment import words
 
 Features = Literal["word", "character"]
@@ -225,24 +225,11 @@ class Phantom(Plain):
 
 
 @dataclass(frozen=True, eq=False)
-class TextMembershipAudit:
+class TextMembershipAudit(PlainFile):
     """Private zone: attacks on only the released rows, and the rare n-grams in them."""
 
-    membership: MembershipAudit
+    membership: Annotated[MembershipAudit, At()]
     phantom: Phantom
-
-    def to_json(self, variant: str) -> dict[str, Any]:
-        """The metric file of a variant: that of the attacks, and the rare n-grams beside them."""
-        return self.membership.to_json(variant) | {"phantom": self.phantom.to_json()}
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> "TextMembershipAudit":
-        """Return the value that was written.
-
-        Raises:
-            KeyError: a field is missing.
-        """
-        return cls(MembershipAudit.from_json(body), Phantom.from_json(body["phantom"]))
 
 
 def phantom_test(released: Released, others: Sequence[str], orders: Sequence[int]) -> Phantom:

@@ -259,7 +259,6 @@ def _linear(
     labels: Sequence[str],
     settings: LinearSettings,
 ) -> Evaluation:
-    """One logistic regression per seed."""
     runs = [fit_predict(features, known, test, len(labels), seed) for seed in settings.seeds]
     return evaluate(np.stack(runs), truth, labels)
 
@@ -285,16 +284,12 @@ def fit_predict(features: _Features, targets: np.ndarray, test: _Features, label
 
 @dataclass(frozen=True)
 class ClassifierAudit(PlainFile):
-    """Private zone: the scores of one classifier.
-
-    Attributes:
-        epsilon: proven epsilon of the classifier and the language model charged before it together; None without noise.
-        beside: the evaluator with whose baselines it is compared; None where no evaluator predicts labels.
-    """
+    """Private zone: the scores of one classifier."""
 
     test_rows: int
+    # proven epsilon of the classifier and the language model charged before it together; None without noise
     epsilon: float | None
-    beside: str | None
+    beside: str | None  # the evaluator with whose baselines it is compared; None where no evaluator predicts labels
     scored: Scored
 
 

@@ -23,7 +23,7 @@ from palimpsest.methods.shared.method import Method
 from palimpsest.params.file import FILE
 from palimpsest.params.schema import NAME
 from palimpsest.privacy.shown import down, up
-from palimpsest.work.decisions import DataSource, Decided
+from palimpsest.work.decisions import DataSource
 from palimpsest.workspace import SYNTHETIC
 
 commands = typer.Typer()
@@ -32,6 +32,7 @@ ASKED = (
     "data", "text", "public", "author", "n_public", "asset", "label", "labels", "labels_file", "unit", "persons",
     "max_rows", "language", "epsilon", "budget",
 )  # fmt: skip
+_FIELDS = {"task": "chosen", "method": "wanted", "counted": "filter"}  # option -> field of `DataSource`
 
 
 class Init(TyperCommand):
@@ -91,8 +92,7 @@ class Decisions:
         str | None, typer.Option(help="What the texts are, for the author: public, as 'questions to an encyclopedia'.")
     ] = None
     n_public: Annotated[
-        int | None,
-        typer.Option("--rows-about", "--n-public", help="About how many private records there are: public."),
+        int | None, typer.Option("--rows-about", "--n-public", help="About how many private records there are: public.")
     ] = None
     asset: Annotated[
         str | None, typer.Option(help="A name for the data set in the ledger; none: that of the file.")
@@ -182,8 +182,7 @@ class Decisions:
         Path | None, typer.Option(help="With --task json: a file with the public JSON schema of a record.")
     ] = None
     method: Annotated[
-        str | None,
-        typer.Option(help="How the first variant's rows are made."),  # `Init` says which there are
+        str | None, typer.Option(help="How the first variant's rows are made.")  # `Init` says which there are
     ] = None
     bad_rows: Annotated[
         str,
@@ -201,29 +200,16 @@ class Decisions:
         ),
     ] = True
 
-    def decided(self) -> "Decided":
-        """Return what was decided, after asking on a terminal for what is missing."""
-        from palimpsest.work.begin import (
-            read_author,
-            read_fields,
-            read_label,
-            read_labels,
-            read_milestones,
-            read_schema,
-        )
-        from palimpsest.work.decisions import Decided
+    def read(self) -> DataSource:
+        """Return what was decided about the data, after asking on a terminal for what is missing."""
+        from palimpsest.work import begin
 
-        said = self._complete()
-        said["label"], said["author"] = read_label(said["label"], said["data"]), read_author(said["author"])
-        named = read_labels(said.pop("labels"), said.pop("labels_file"), said["label"])
-        source = DataSource(
-            **said, labels=named, test=self.test, public_test=self.public_test, public_labels=self.public_labels,
-            public_license=self.public_license, about=self.about, fields=read_fields(self.fields),
-            max_length=self.max_length, delta=self.delta, lm=self.lm, words=self.words, preset=self.preset,
-            chosen=self.task, json_schema=read_schema(self.json_schema), wanted=self.method, bad_rows=self.bad_rows,
-            filter=self.counted, rows=self.rows, milestones=read_milestones(self.milestones),
-        )  # fmt: skip
-        return Decided(source, self.check)
+        said = {_FIELDS.get(name, name): value for name, value in (vars(self) | self._complete()).items()}
+        del said["context"], said["check"]
+        said["label"], said["author"] = begin.read_label(said["label"], said["data"]), begin.read_author(said["author"])
+        said["labels"] = begin.read_labels(said["labels"], said.pop("labels_file"), said["label"])
+        said |= {"fields": begin.read_fields(self.fields), "json_schema": begin.read_schema(self.json_schema)}
+        return DataSource(**said | {"milestones": begin.read_milestones(self.milestones)})
 
     def _complete(self) -> dict[str, Any]:
         """Return the options that are asked for where they are missing, as given or answered."""
@@ -240,7 +226,6 @@ class Decisions:
 
 
 def _was_given(context: typer.Context, name: str) -> bool:
-    """Whether an option that has a default was given."""
     source = context.get_parameter_source(name)
     return source is not None and source.name != "DEFAULT"
 
@@ -260,8 +245,7 @@ def init(
     """
     from palimpsest.work.begin import init_workspace
 
-    decided = decisions.decided()
-    init_workspace(workspace, decided.source, force=force, lost=lost, check=decided.check)
+    init_workspace(workspace, decisions.read(), force=force, lost=lost, check=decisions.check)
     print("next: palimpsest plan, then palimpsest run")
 
 
@@ -280,10 +264,10 @@ def synth(
     Makes a workspace, shows the plan, asks, runs, and prints some rows. The same line again goes on where it stopped,
     and charges nothing again. On a terminal, what is missing is asked.
     """
-    end(_synthesise(decisions.decided(), folder, yes=yes, anyway=anyway))
+    end(_synthesise(decisions.read(), folder, check=decisions.check, yes=yes, anyway=anyway))
 
 
-def _synthesise(decided: Decided, folder: Path | None, *, yes: bool, anyway: bool) -> int:
+def _synthesise(source: DataSource, folder: Path | None, *, check: bool, yes: bool, anyway: bool) -> int:
     """Return the exit status. A folder with a workspace of the same decisions is continued.
 
     Raises:
@@ -295,15 +279,14 @@ def _synthesise(decided: Decided, folder: Path | None, *, yes: bool, anyway: boo
     from palimpsest.work.plan import summarise_plan
     from palimpsest.work.run import run_workspace
 
-    source = decided.source
     workspace = folder or Path(f"{source.asset}-workspace")
     if (workspace / FILE).exists():
         source = use_copies(source, workspace)
-        require_same(workspace, fit_to_public(source) if decided.check else source)
+        require_same(workspace, fit_to_public(source) if check else source)
         check_source(source)
         print(f"going on with the workspace {workspace}, which this line has made before")
     else:
-        init_workspace(workspace, source, force=False, check=decided.check)
+        init_workspace(workspace, source, force=False, check=check)
     show_plan(workspace)
     plan = summarise_plan(open_workspace(workspace))
     if not plan.writing and any(line.cost.may_be_paid for line in plan.lines):  # to write may cost money
@@ -454,25 +437,13 @@ def _parse_number(answer: str) -> float:
 
 @dataclass(frozen=True)
 class _Question:
-    """One thing to ask.
-
-    Attributes:
-        name: the option's, as `init` has it.
-        words: the question, in a line.
-        kind: how an answer is read.
-        needed: whether an empty answer is asked again.
-        asked: whether it is asked, given what is known so far.
-        again: the words for an empty answer where one is needed.
-        offered: the meaning of an empty answer where there is no default.
-    """
-
-    name: str
-    words: str
-    kind: Callable[[str], Any] = str
-    needed: bool = True
-    asked: Callable[[Given], bool] = lambda _: True
-    again: str = "This is needed."
-    offered: Callable[[Given], Any] = lambda _: None
+    name: str  # the option's, as `init` has it
+    words: str  # the question, in a line
+    kind: Callable[[str], Any] = str  # how an answer is read
+    needed: bool = True  # whether an empty answer is asked again
+    asked: Callable[[Given], bool] = lambda _: True  # whether it is asked, given what is known so far
+    again: str = "This is needed."  # the words for an empty answer where one is needed
+    offered: Callable[[Given], Any] = lambda _: None  # the meaning of an empty answer where there is no default
 
 
 def option_of(name: str) -> str:

@@ -23,15 +23,10 @@ HELP = {"help_option_names": ["-h", "--help"]}
 
 @dataclass(frozen=True)
 class Command:
-    """A command that a package brings (`extensions`).
+    """A command that a package brings (`extensions`)."""
 
-    Attributes:
-        function: annotated as Typer reads it; its docstring is the command's help.
-        examples: lines to type, shown under the help.
-    """
-
-    function: Callable[..., None]
-    examples: tuple[str, ...] = ()
+    function: Callable[..., None]  # annotated as Typer reads it; its docstring is the command's help
+    examples: tuple[str, ...] = ()  # lines to type, shown under the help
 
     def command(self, name: str) -> Any:
         """Return the command as the command line runs it."""

@@ -140,8 +140,7 @@ def export_ledger(
 
 @books.command("import")
 def import_ledger(
-    file: Annotated[Path, typer.Argument(help="What `palimpsest ledger export` wrote.")],
-    workspace: Workspace = Path(),
+    file: Annotated[Path, typer.Argument(help="What `palimpsest ledger export` wrote.")], workspace: Workspace = Path()
 ) -> None:
     """Write an exported ledger into one that holds nothing.
 

@@ -71,7 +71,6 @@ def _print_plan(summary: "PlanSummary") -> None:
 
 
 def _describe_plan(summary: "PlanSummary") -> Iterator[str]:
-    """Yield the sentences under the tables of a plan."""
     from palimpsest.work.plan import MAY_BE_PAID, budget_sentence
 
     for line in summary.lines:
@@ -137,7 +136,6 @@ def _format_first(cost: "Cost", *keys: str, digits: int = 3) -> str:
 
 
 def _prices(line: "PlanLine") -> list[str]:
-    """Epsilon by the plan's own accountant and by RDP, and the cost to the budget."""
     cost = line.cost
     if not cost.feasible:
         return [MISSING] * 3
@@ -158,7 +156,6 @@ def _time(minutes: float | None) -> str:
 
 
 def _reason(line: "PlanLine") -> str:
-    """Return why it is not cached, in words."""
     before = [f"it needs {', '.join(line.after)}, which will run"] if line.after else []
     return "; ".join([*dict.fromkeys(line.why), *before]) if line.state != State.CACHED else ""
 
@@ -404,7 +401,6 @@ def _point(one: "Scored") -> dict[str, Any]:
 
 
 def _show_comparison(workspace: Path, variants: Sequence[str] = (), *, as_json: bool = False) -> None:
-    """Print a line for each variant, or for those that are named."""
     from palimpsest.work.look import compare_variants
 
     found = compare_variants(workspace, variants)

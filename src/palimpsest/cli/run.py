@@ -37,10 +37,7 @@ def run(
     anyway: Anyway = False,
     workers: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            help="Stages that run at once, sharing the CPU cores; none: one, with --ui two or more.",
-        ),
+        typer.Option(min=1, help="Stages that run at once, sharing the CPU cores; none: one, with --ui two or more."),
     ] = None,
     workspace: Workspace = Path(),
 ) -> None:
@@ -263,7 +260,6 @@ def _may_charge(added: float, *, yes: bool) -> bool:
 
 
 def _run_points(asked: "Sweep", wanted: Sequence[Point], *, yes: bool) -> int:
-    """Run the points one after the other and print their scores."""
     from palimpsest.work.look import score_file
     from palimpsest.work.plan import is_finished
     from palimpsest.work.repro import STOPPED

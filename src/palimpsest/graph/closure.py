@@ -171,7 +171,6 @@ def _with_packages(name: str) -> Iterator[str]:
 
 
 def _source(module: str) -> Path | None:
-    """The file of a module or package of the project."""
     return _file(_home(module), module) if _is_ours(module) else None
 
 
@@ -185,12 +184,10 @@ def _match_files(pattern: str) -> Iterator[Path]:
 
 
 def _home(module: str) -> Path:
-    """The folder that holds a module's root package."""
     return _homes()[module.partition(".")[0]]
 
 
 def _homes() -> Mapping[str, Path]:
-    """The folder that each root lies in."""
     return {root: place.parent for root, place in packages().items()}
 
 

@@ -15,19 +15,12 @@ _NAMED = re.compile(r"\$\{([\w.]+)\}")
 
 @dataclass(frozen=True)
 class Repetition:
-    """A stage of dvc.yaml that runs once, or one repetition of a stage.
+    """A stage of dvc.yaml that runs once, or one repetition of a stage."""
 
-    Attributes:
-        stage: its name in dvc.yaml.
-        name: as `dvc repro` prints it.
-        body: what dvc.yaml says of it.
-        values: what its names stand for: the content of params.yaml, and `item` and `key`.
-    """
-
-    stage: str
-    name: str
-    body: Mapping[str, Any]
-    values: Mapping[str, Any]
+    stage: str  # its name in dvc.yaml
+    name: str  # as `dvc repro` prints it
+    body: Mapping[str, Any]  # what dvc.yaml says of it
+    values: Mapping[str, Any]  # what its names stand for: the content of params.yaml, and `item` and `key`
 
     def paths(self, *keys: str) -> list[str]:
         """Return the paths under these keys, written out, each once; raise what `fill_names` raises."""

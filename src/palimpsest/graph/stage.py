@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from palimpsest.params.file import model_keys
 from palimpsest.workspace import (
@@ -27,13 +28,8 @@ READ = "{read}"  # the file that its author reads, where one writes for it, or t
 PRIVATE_FILE, TEST_FILE = "${dataset.private}", "${dataset.test}"
 PUBLIC_FILE, PUBLIC_TEST_FILE = "${dataset.public}", "${dataset.public_test}"
 _HINT = "# not found? Activate the environment that has palimpsest"
-_MODELS = (
-    "models.lm",
-    "models.encoder",
-    "models.classifier",
-    "models.next_token",
-    "authors.",
-)  # keys of models that no stage makes
+# Keys of models that no stage makes.
+_MODELS = ("models.lm", "models.encoder", "models.classifier", "models.next_token", "authors.")
 TEXTS, HELD = PUBLIC / "train.parquet", PUBLIC / "heldout.parquet"
 MODEL, MODEL_RECEIPT, MODEL_BELOW = MODELS / NAME, MODEL_RECEIPTS / f"{NAME}.json", MODELS / BELOW
 ROWS, RECEIPT = SYNTHETIC / f"{NAME}.parquet", RECEIPTS / f"{NAME}.json"
@@ -60,20 +56,15 @@ class Feature(StrEnum):
 
 @dataclass(frozen=True)
 class Each:
-    """A stage runs once for each name in a list of params.yaml, or in a mapping, which says what the name is built on.
+    """A stage runs once for each name in a list of params.yaml, or in a mapping, which says what each is built on."""
 
-    Attributes:
-        listed: the key of the list or the mapping.
-        item: what the names of a list are names of; None for a mapping.
-        authored: whether each name of the mapping reads a file of its own, as its author does. dvc.yaml then has the
-            mapping itself: a name's entry must not change when another name is added to it.
-        several: whether a name of the mapping is built on several. dvc.yaml then has the mapping itself, and a file
-            of each of them: see `render`.
-    """
-
-    listed: str
-    item: str | None = None
+    listed: str  # the key of the list or the mapping
+    item: str | None = None  # what the names of a list are names of; None for a mapping
+    # whether each name of the mapping reads a file of its own, as its author does. dvc.yaml then has the mapping
+    # itself: a name's entry must not change when another name is added to it.
     authored: bool = False
+    # whether a name of the mapping is built on several. dvc.yaml then has the mapping itself, and a file of each of
+    # them: see `render`.
     several: bool = False
 
     def spell(self, text: str) -> str:
@@ -101,48 +92,27 @@ class Stage:
     Paths and keys have `{name}` and `{below}` where they follow from what the stage is repeated for. A path that starts
     with `${` is named in params.yaml. The code of a stage, the public models that its keys name, and its receipt are
     among what it reads and writes without being listed.
-
-    Attributes:
-        name: as DVC and the command line know it.
-        desc: what it does, in a sentence.
-        zone: what it reads. Nothing that a private or dp stage writes is pushed, but for `PUBLIC_FILES`.
-        over: what it is repeated for.
-        params: the keys of params.yaml that it reads.
-        deps: the files that it reads.
-        outs: the files and folders that it writes, and that others may read.
-        metrics: the measurements that it writes.
-        plots: the tables that it writes.
-        receipt: what it writes of its own charge: a stage with a receipt spends.
-        gates: files that can do no more than stop it.
-        needs: what there must be for the stage to be there.
-        module: its module in `stages`, where that has another name; with dots, one of another package.
-        gpus: how many devices it must have to itself, where the machine has any: 1 for what computes with torch.
-        team: whether it runs in several processes, each with so many.
-        retries: how often a flow may run it again after a failure; never where it reads private rows.
-        first: whether the first page of a run waits for it, while the other measurements are still to come.
-        always: whether it looks at the world outside the graph, and so runs every time.
-        cached: whether DVC keeps what it writes in its cache.
     """
 
-    name: str
-    desc: str
-    zone: Zone
-    over: Each | None = None
-    params: tuple[str, ...] = ()
-    deps: tuple[Path | str, ...] = ()
-    outs: tuple[Path, ...] = ()
-    metrics: tuple[Path, ...] = ()
-    plots: tuple[DvcPlot, ...] = ()
-    receipt: Path | None = None
-    gates: tuple[Path, ...] = ()
-    needs: tuple[Feature, ...] = ()
-    module: str = ""
-    gpus: int = 0
-    team: bool = False
-    retries: int = 0
-    first: bool = False
-    always: bool = False
-    cached: bool = True
+    name: str  # as DVC and the command line know it
+    desc: str  # what it does, in a sentence
+    zone: Zone  # what it reads. Nothing that a private or dp stage writes is pushed, but for `PUBLIC_FILES`.
+    over: Each | None = None  # what it is repeated for
+    params: tuple[str, ...] = ()  # the keys of params.yaml that it reads
+    deps: tuple[Path | str, ...] = ()  # the files that it reads
+    outs: tuple[Path, ...] = ()  # the files and folders that it writes, and that others may read
+    metrics: tuple[Path, ...] = ()  # the measurements that it writes
+    plots: tuple[DvcPlot, ...] = ()  # the tables that it writes
+    receipt: Path | None = None  # what it writes of its own charge: a stage with a receipt spends
+    gates: tuple[Path, ...] = ()  # files that can do no more than stop it
+    needs: tuple[Feature, ...] = ()  # what there must be for the stage to be there
+    module: str = ""  # its module in `stages`, where that has another name; with dots, one of another package
+    gpus: int = 0  # how many devices it must have to itself, where the machine has any: 1 for what computes with torch
+    team: bool = False  # whether it runs in several processes, each with so many
+    retries: int = 0  # how often a flow may run it again after a failure; never where it reads private rows
+    first: bool = False  # whether the first page of a run waits for it, while the other measurements are still to come
+    always: bool = False  # whether it looks at the world outside the graph, and so runs every time
+    cached: bool = True  # whether DVC keeps what it writes in its cache
 
     @property
     def code(self) -> str:
@@ -206,15 +176,10 @@ def measures(
     over: Each = AUDITED,
     needs: tuple[Feature, ...] = (),
     zone: Zone = Zone.PRIVATE,
-    module: str = "",
-    first: bool = False,
-    gpus: int = 0,
+    **more: Any,
 ) -> Stage:
     """Declare a stage that measures what it is repeated for: by default each variant's rows, beside private rows."""
-    return Stage(
-        name, desc, zone, over, params, deps, metrics=metric_files(metric), needs=needs, module=module, first=first,
-        gpus=gpus,
-    )  # fmt: skip
+    return Stage(name, desc, zone, over, params, deps, metrics=metric_files(metric), needs=needs, **more)
 
 
 computes = partial(measures, gpus=1)  # with torch

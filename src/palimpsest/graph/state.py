@@ -43,20 +43,14 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Standing:
-    """The state of a stage.
+    """The state of a stage."""
 
-    Attributes:
-        stage: its name in dvc.yaml.
-        name: with what it is repeated for.
-        why: what changed since it ran, in the words of params.yaml and file paths; empty where nothing did.
-        after: names of stages before it that will run: what it reads may change.
-    """
-
-    stage: str
-    name: str
+    stage: str  # its name in dvc.yaml
+    name: str  # with what it is repeated for
     state: State
+    # what changed since it ran, in the words of params.yaml and file paths; empty where nothing did
     why: tuple[str, ...] = ()
-    after: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()  # names of stages before it that will run: what it reads may change
 
 
 def survey(workspace: Path, facts: Facts, read: Callable[[Path], Any] | None = None) -> list[Standing]:
@@ -179,20 +173,15 @@ class Cache:
 
 @dataclass
 class _Look:
-    """A look at the stages one after the other.
-
-    Attributes:
-        hashes: the hash that each file will have by then; None where it is not known.
-        inside: folder -> stages that may still change something in it.
-    """
-
     workspace: Path
     values: Noted
     told: Facts
     lock: Mapping[str, Noted]
     cache: Cache
+    # the hash that each file will have by then; None where it is not known
     hashes: dict[str, str | None] = field(default_factory=dict)
     writers: dict[str, str] = field(default_factory=dict)
+    # folder -> stages that may still change something in it
     inside: dict[str, dict[str, None]] = field(default_factory=dict)
 
     @cached_property
@@ -362,11 +351,7 @@ def _run(path: Path) -> Noted | None:
 
 
 def _read_lock(workspace: Path, read: Callable[[Path], Any]) -> Mapping[str, Noted]:
-    """Return stage -> what DVC's lock file says of it.
-
-    Raises:
-        DataError: the file is not whole.
-    """
+    """Return stage -> what DVC's lock file says of it. Raises DataError if the file is not whole."""
     try:
         stages = dict(read(workspace / LOCK).get("stages", {}))
         if not all(map(_is_whole, stages.values())):

@@ -36,39 +36,26 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Node:
-    """One stage of the graph, or one repetition of it.
+    """One stage of the graph, or one repetition of it."""
 
-    Attributes:
-        name: as `dvc repro` prints it.
-        zone: what dvc.yaml says it is.
-        reads: files and folders whose content may reach what it writes.
-        writes: files and folders.
-        receipt: whether it says what it charged.
-    """
-
-    name: str
-    zone: Zone
-    reads: tuple[str, ...] = ()
-    writes: tuple[str, ...] = ()
-    receipt: bool = False
+    name: str  # as `dvc repro` prints it
+    zone: Zone  # what dvc.yaml says it is
+    reads: tuple[str, ...] = ()  # files and folders whose content may reach what it writes
+    writes: tuple[str, ...] = ()  # files and folders
+    receipt: bool = False  # whether it says what it charged
 
 
 @dataclass(frozen=True)
 class Flow:
-    """A graph and what is known of its files.
+    """A graph and what is known of its files."""
 
-    Attributes:
-        nodes: the stages.
-        private: files that hold private rows, whether or not a stage makes them and whatever that stage says of them.
-        ledgered: names of nodes whose charges are in the ledger, as committed ones that count, with noise.
-        public: file that a private stage writes only from public files -> that stage; no other stage is believed.
-        door: what a metered query reads of the private zone; whatever else a metered node reads passes no meter.
-    """
-
-    nodes: tuple[Node, ...]
+    nodes: tuple[Node, ...]  # the stages
+    # files that hold private rows, whether or not a stage makes them and whatever that stage says of them
     private: tuple[str, ...]
-    ledgered: frozenset[str]
+    ledgered: frozenset[str]  # names of nodes whose charges are in the ledger, as committed ones that count, with noise
+    # file that a private stage writes only from public files -> that stage; no other stage is believed
     public: Mapping[str, str] = field(default_factory=lambda: PUBLIC_FILES)
+    # what a metered query reads of the private zone; whatever else a metered node reads passes no meter
     door: tuple[str, ...] = DOOR
 
     def is_metered(self, node: Node) -> bool:

@@ -25,19 +25,12 @@ _HOLDS, _FAILS = "holds", "fails"
 
 @dataclass(frozen=True)
 class Gate:
-    """One attempt to show that the claim is wrong, and what came of it.
+    """One attempt to show that the claim is wrong, and what came of it."""
 
-    Attributes:
-        name: what was tried.
-        outcome: holds, fails, refuted, not refuted, inconclusive or not examined.
-        sentence: what that means.
-        evidence: the file in the release, or the test, that carries it.
-    """
-
-    name: str
-    outcome: str
-    sentence: str
-    evidence: str
+    name: str  # what was tried
+    outcome: str  # holds, fails, refuted, not refuted, inconclusive or not examined
+    sentence: str  # what that means
+    evidence: str  # the file in the release, or the test, that carries it
 
 
 def render_card(

@@ -113,21 +113,14 @@ def points(value: float | None, digits: int = 2) -> str:
 
 @dataclass(frozen=True)
 class Unit:
-    """The unit of privacy, and the words for it.
+    """The unit of privacy, and the words for it."""
 
-    Attributes:
-        name: "record" or "person".
-        row: the parts of one row.
-        column: the column whose exact value names the person; None, as are the rest, where the unit is one record.
-        n_persons: the declared, public, approximate number of persons.
-        max_rows_per_person: the public cap.
-    """
-
-    name: str
-    row: str
+    name: str  # "record" or "person"
+    row: str  # the parts of one row
+    # the column whose exact value names the person; None, as are the rest, where the unit is one record
     column: str | None = None
-    n_persons: int | None = None
-    max_rows_per_person: int | None = None
+    n_persons: int | None = None  # the declared, public, approximate number of persons
+    max_rows_per_person: int | None = None  # the public cap
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> "Unit":

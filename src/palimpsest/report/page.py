@@ -42,17 +42,11 @@ _STATUSES = ("proved", "tested", "assumed", "not covered")
 
 @dataclass(frozen=True)
 class Coming:
-    """Measurements that a run has yet to make.
+    """Measurements that a run has yet to make."""
 
-    Attributes:
-        metric: the kind of file.
-        names: the subjects of the files, such as variants.
-        section: where the page will show them.
-    """
-
-    metric: Metric[Any]
-    names: tuple[str, ...]
-    section: Section
+    metric: Metric[Any]  # the kind of file
+    names: tuple[str, ...]  # the subjects of the files, such as variants
+    section: Section  # where the page will show them
 
     @property
     def words(self) -> str:
@@ -179,17 +173,10 @@ def verdicts(page: Page, still: Sequence[Coming] = ()) -> Table[Row]:
     listed = [(section.name, column) for section in SECTIONS for column in section.columns(page)]
     shown = (column for name, column in listed if name not in waiting or any(map(column.cell, rows)))
     named: Column[Row] = Column("Variant", lambda row: Cell(row.variant, (ROLE_WORDS[row.role],)))
-    return Table(
-        "Verdict per variant",
-        "",
-        (named, *shown),
-        rows,
-        role=lambda row: row.role,
-    )
+    return Table("Verdict per variant", "", (named, *shown), rows, role=lambda row: row.role)
 
 
 def _explain_unattacked(summary: Summary, still: Sequence[Coming]) -> str:
-    """Say why no attack on a release showed anything."""
     if any(is_attack(one.metric.name) for one in still):
         return "still to come"
     tried = any(row.unsettled_attacks for row in summary.of("release"))
@@ -197,7 +184,6 @@ def _explain_unattacked(summary: Summary, still: Sequence[Coming]) -> str:
 
 
 def _first_page_alerts(still: Sequence[Coming], provenance: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return the notice that a first page shows before all else."""
     if not still:
         return []
     listed = "; ".join(one.words for one in still)
@@ -235,7 +221,6 @@ def _bar(ledger: LedgerSummary) -> dict[str, float]:
 
 @cache
 def _library() -> Markup:
-    """Return Vega, Vega-Lite and their embedder in one script, of the version that Altair writes for."""
     version = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
     return Markup(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=version))
 
@@ -288,7 +273,6 @@ def _end_to_end_claim(item: Mapping[str, Any]) -> Claim:
 
 
 def _statement_claims(statement: Mapping[str, Any]) -> list[Claim]:
-    """Return the statement's own claims: tested end to end, assumed, and not covered."""
     own = [*map(_end_to_end_claim, statement["end_to_end"]), *map(_assumption_claim, statement["assumptions"])]
     return own + [
         Claim(f"N-{item['id']}", item["sentence"], "not covered", "reports/statement.json")
@@ -333,7 +317,6 @@ def _assumption_claim(item: Mapping[str, Any]) -> Claim:
 
 
 def _name_basis(item: Mapping[str, Any]) -> str:
-    """Name what an assumption without a test rests on."""
     if item["holds"] == "owner":
         named = (f"{one['source']} ({one['name']}, {(one['sha256'] or 'no hash')[:12]})" for one in item["sources"])
         return "; ".join(["the owner's word", *named])

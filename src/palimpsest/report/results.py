@@ -27,19 +27,13 @@ EVALUATORS = ("tfidf_lr", "minilm_lr")  # the first shares no weights with any g
 
 @dataclass(frozen=True)
 class Metric(Generic[T]):
-    """One kind of metric file.
+    """One kind of metric file."""
 
-    Attributes:
-        name: the name of the kind.
-        read: the file's content -> its result.
-        asked: the subjects whose files belong to this run; files of settings since taken back may still lie there.
-        path: below the metrics' folder, with a place for the subject; if left out, that of a variant's own file.
-    """
-
-    name: str
-    read: Callable[[Document], T]
+    name: str  # the name of the kind
+    read: Callable[[Document], T]  # the file's content -> its result
+    # the subjects whose files belong to this run; files of settings since taken back may still lie there
     asked: Callable[[Params], Iterable[str]]
-    path: str = ""
+    path: str = ""  # below the metrics' folder, with a place for the subject; if left out, that of a variant's own file
 
     def file(self, whose: str) -> str:
         """Return the path of one file below the metrics' folder."""
@@ -56,19 +50,13 @@ class Results:
     """The metric files of one run.
 
     Guarantee: a file of an audit that came to no result is never returned as a result.
-
-    Attributes:
-        documents: kind -> subject, such as a variant -> the file's content.
     """
 
+    # kind -> subject, such as a variant -> the file's content
     documents: Mapping[str, Mapping[str, Document]] = field(default_factory=dict)
 
     def of(self, metric: Metric[T]) -> dict[str, T]:
-        """Return subject -> result.
-
-        Raises:
-            DataError: a file is not what this version writes.
-        """
+        """Return subject -> result. Raises DataError if a file is not what this version writes."""
         found = ((name, self.get(metric, name)) for name in self.documents.get(metric.name, {}))
         return {name: result for name, result in found if result is not None}
 
@@ -107,27 +95,19 @@ class Fraction(Plain):
 
 @dataclass(frozen=True)
 class Score(Plain):
-    """The scores on the real test rows of one evaluator, trained on a variant's rows.
+    """The scores on the real test rows of one evaluator, trained on a variant's rows."""
 
-    Attributes:
-        evaluator: its name.
-        accuracy: on the real test rows.
-        retention: accuracy / accuracy of the real row, paired by test row; None where it was not compared.
-        gap_closed: (accuracy - public_only) / (real - public_only), paired alike; None where `gap_note` says why.
-        gap_note: the reason for a missing gap, or None.
-        perplexity: on the real test rows, of an evaluator that predicts tokens.
-        over_public_lm: accuracy / accuracy of the public_lm row, paired alike; None where there is no such row.
-        macro_f1: mean F1 over the labels, of an evaluator that predicts them.
-    """
-
-    evaluator: str
-    accuracy: Estimate
+    evaluator: str  # its name
+    accuracy: Estimate  # on the real test rows
+    # accuracy / accuracy of the real row, paired by test row; None where it was not compared
     retention: Estimate | None
+    # (accuracy - public_only) / (real - public_only), paired alike; None where `gap_note` says why
     gap_closed: Estimate | None
-    gap_note: str | None
-    perplexity: Estimate | None = None
+    gap_note: str | None  # the reason for a missing gap, or None
+    perplexity: Estimate | None = None  # on the real test rows, of an evaluator that predicts tokens
+    # accuracy / accuracy of the public_lm row, paired alike; None where there is no such row
     over_public_lm: Estimate | None = None
-    macro_f1: float | None = None
+    macro_f1: float | None = None  # mean F1 over the labels, of an evaluator that predicts them
 
 
 @dataclass(frozen=True)
@@ -287,18 +267,12 @@ class Budget(Plain):
 
 @dataclass(frozen=True)
 class FinalTable(Plain):
-    """Private zone: reports/summary.json, from which the terminal shows a part of the page.
-
-    Attributes:
-        conclusions: release -> a sentence or two.
-        coming: the measurements still to come, in words.
-        unsettled: the audits that came to no result, and why.
-    """
+    """Private zone: reports/summary.json, from which the terminal shows a part of the page."""
 
     zone: str
     rows: tuple[Row, ...]
     budget: Budget
     unit: str
-    conclusions: Mapping[str, str]
-    coming: tuple[str, ...]
-    unsettled: tuple[str, ...]
+    conclusions: Mapping[str, str]  # release -> a sentence or two
+    coming: tuple[str, ...]  # the measurements still to come, in words
+    unsettled: tuple[str, ...]  # the audits that came to no result, and why

@@ -59,40 +59,25 @@ def _cut(text: str) -> str:
 
 @dataclass(frozen=True)
 class Near:
-    """The private row that is nearest to a synthetic one, by the encoder.
+    """The private row that is nearest to a synthetic one, by the encoder."""
 
-    Attributes:
-        pieces: its text; every second piece is words that the synthetic row has too.
-        person: the beginning of the person's keyed id; None where the unit of privacy is one record.
-        fields: the cells of its fields in words; "" where it has none.
-    """
-
-    pieces: tuple[str, ...]
+    pieces: tuple[str, ...]  # its text; every second piece is words that the synthetic row has too
     label: str
     cosine: float
-    person: str | None
-    fields: str = ""
+    person: str | None  # the beginning of the person's keyed id; None where the unit of privacy is one record
+    fields: str = ""  # the cells of its fields in words; "" where it has none
 
 
 @dataclass(frozen=True)
 class Written:
-    """One synthetic row.
+    """One synthetic row."""
 
-    Attributes:
-        pieces: its text; every second piece is words that the nearest private row has too.
-        label: "" where it has none.
-        longest: the longest run of words that it shares with any single row that was read, in words.
-        near: None where no row is near, as where the encoder has no vector of the text.
-        unread: the cosine of the nearest row that nothing was fitted to; None where there is none.
-        fields: its fields in words; "" where it has none.
-    """
-
-    pieces: tuple[str, ...]
-    label: str
-    longest: int
-    near: Near | None
-    unread: float | None
-    fields: str = ""
+    pieces: tuple[str, ...]  # its text; every second piece is words that the nearest private row has too
+    label: str  # "" where it has none
+    longest: int  # the longest run of words that it shares with any single row that was read, in words
+    near: Near | None  # None where no row is near, as where the encoder has no vector of the text
+    unread: float | None  # the cosine of the nearest row that nothing was fitted to; None where there is none
+    fields: str = ""  # its fields in words; "" where it has none
 
 
 @dataclass(frozen=True)
@@ -106,48 +91,32 @@ class Removal:
 
 @dataclass(frozen=True)
 class Round:
-    """The texts that a round began with and selected; where embeddings evolve, the public text nearest to each.
+    """The texts that a round began with and selected; where embeddings evolve, the public text nearest to each."""
 
-    Attributes:
-        before: text and label, with how often it occurs.
-    """
-
-    before: tuple[tuple[Record, int], ...]
+    before: tuple[tuple[Record, int], ...]  # text and label, with how often it occurs
     after: tuple[tuple[Record, int], ...]
 
 
 @dataclass(frozen=True)
 class Browsed:
-    """One variant, or a row at epsilon 0.
-
-    Attributes:
-        role: says in words whether its rows may leave.
-        total: how many rows it has; `rows` are all or some of them.
-        stands: whether the texts of its rounds stand for embeddings.
-    """
+    """One variant, or a row at epsilon 0."""
 
     name: str
-    role: str
-    total: int
+    role: str  # says in words whether its rows may leave
+    total: int  # how many rows it has; `rows` are all or some of them
     rows: tuple[Written, ...]
     removed: tuple[Removal, ...]
     rounds: tuple[Round, ...]
-    stands: bool
+    stands: bool  # whether the texts of its rounds stand for embeddings
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Numbers of private rows, and the length of a marked run of words.
+    """Numbers of private rows, and the length of a marked run of words."""
 
-    Attributes:
-        read: rows that methods read.
-        unread: rows that nothing was fitted to.
-        words: in a run that is marked.
-    """
-
-    read: int
-    unread: int
-    words: int
+    read: int  # rows that methods read
+    unread: int  # rows that nothing was fitted to
+    words: int  # in a run that is marked
 
 
 def render_samples(asset: str, variants: Sequence[Browsed], sizes: Sizes, created: str) -> str:
@@ -170,7 +139,6 @@ def render_samples(asset: str, variants: Sequence[Browsed], sizes: Sizes, create
 
 
 def _variant_data(one: Browsed) -> dict[str, Any]:
-    """Return what the script reads of a variant."""
     return {
         "name": one.name,
         "role": one.role,

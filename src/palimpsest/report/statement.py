@@ -306,7 +306,6 @@ def assumptions(released: Sequence[Receipt], unit: Unit, units: int, verified: b
 
 
 def _state_assumption(item: Mapping[str, Any], unit: Unit) -> dict[str, Any]:
-    """State one of the shipped assumptions in the words of the unit and with the unit's test."""
     test = item.get("of_persons", item["test"]) if unit.persons else item["test"]
     holds = "assumed" if item["id"] in ASSUMPTIONS else "yes" if test else "untested"
     return {"id": item["id"], "sentence": unit.fill_sentence(item["sentence"]), "test": test, "holds": holds}
@@ -353,7 +352,6 @@ def layers(released: Sequence[Receipt], total: Total, unit: Unit, *, promised: b
 
 
 def _floating_point(released: Sequence[Receipt]) -> tuple[str, str]:
-    """State what rounding may do, and whether that is tested or assumed."""
     exact = (
         "Gaussian noise, noisy picks and sums of whole numbers are exact; what rounding may move besides is charged."
     )

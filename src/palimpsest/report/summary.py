@@ -29,14 +29,10 @@ from palimpsest.workspace import PUBLIC_ONLY
 
 @dataclass(frozen=True)
 class Unsettled:
-    """One reason, and the audits that it kept from a result.
-
-    Attributes:
-        audits: kind of metric file -> its subjects, such as variants.
-    """
+    """One reason, and the audits that it kept from a result."""
 
     why: Inconclusive
-    audits: dict[str, tuple[str, ...]]
+    audits: dict[str, tuple[str, ...]]  # kind of metric file -> its subjects, such as variants
 
     @property
     def sentence(self) -> str:
@@ -202,7 +198,6 @@ def _attacks(row: Row, references: Sequence[Row]) -> str:
 
 
 def _name_unsettled(row: Row) -> list[str]:
-    """Name the attacks that came to no result, and say why."""
     named = ((kind.replace("_", " "), row.unsettled[kind]) for kind in row.unsettled_attacks)
     return [f"Its {kind} attack is inconclusive, because {why}." for kind, why in named]
 

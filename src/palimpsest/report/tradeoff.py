@@ -17,18 +17,12 @@ class TradeOff:
     Guarantee: between the given points the convex curve is bounded from below by the lines through its neighbours,
     and everywhere by the (epsilon, delta) curve (Kairouz et al. 2015, theorem 2.1): the bounds on the best attack
     are never less than it can do, if the points themselves are proven.
-
-    Attributes:
-        alpha: false-positive rates, increasing, the last one 1.
-        beta: smallest false-negative rate at each.
-        epsilon: proven epsilon of the same release.
-        delta: its delta.
     """
 
-    alpha: np.ndarray
-    beta: np.ndarray
-    epsilon: float
-    delta: float
+    alpha: np.ndarray  # false-positive rates, increasing, the last one 1
+    beta: np.ndarray  # smallest false-negative rate at each
+    epsilon: float  # proven epsilon of the same release
+    delta: float  # its delta
 
     def false_negatives(self, fpr: np.ndarray | float) -> np.ndarray:
         """Return a lower bound on the false-negative rate at these false-positive rates.

@@ -16,14 +16,7 @@ from palimpsest.methods.shared.method import Reads
 from palimpsest.params.load import device_of
 from palimpsest.params.schema import DpLmVariant, Params
 from palimpsest.privacy.ledger import records
-from palimpsest.privacy.ledger.rules import (
-    GIVE_BACK,
-    TEAM,
-    charges_again,
-    full_budget_error,
-    has_waiting,
-    resolve_team,
-)
+from palimpsest.privacy.ledger.rules import GIVE_BACK, TEAM, charges_again, full_budget_error, has_waiting, resolve_team
 from palimpsest.privacy.shown import delta_down, delta_up, down, up
 from palimpsest.records.vouched import EMBEDDED
 from palimpsest.report.release import word
@@ -235,15 +228,10 @@ def may_charge(who: str, charge: str, kept: str) -> bool:
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers that were given.
+    """The answers that were given."""
 
-    Attributes:
-        release: the owner's word for a release; None where none would happen, and nobody was asked.
-        again: the words for second charges; None where they were refused.
-    """
-
-    release: bool | None
-    again: frozenset[str] | None
+    release: bool | None  # the owner's word for a release; None where none would happen, and nobody was asked
+    again: frozenset[str] | None  # the words for second charges; None where they were refused
 
     @property
     def variables(self) -> dict[str, str]:

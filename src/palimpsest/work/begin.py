@@ -289,7 +289,6 @@ def find_copies(source: DataSource, workspace: Path) -> dict[str, Any]:
 
 
 def _copy_tables(source: DataSource, copies: Mapping[str, Path], workspace: Path, drafts: ExitStack) -> DataSource:
-    """Return the source with drafts of the copies, and draft a file that says where they are from."""
     now: dict[str, Any] = {name: drafts.enter_context(atomic_path(path)) for name, path in copies.items()}
     if copies:
         print("copying into the workspace:", *(describe(getattr(source, name)) for name in copies))

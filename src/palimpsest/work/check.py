@@ -69,7 +69,6 @@ def find_problems(source: DataSource) -> Iterator[Problem]:
 
 
 def _check_task(source: DataSource) -> Iterator[Problem]:
-    """Check that the columns, the labels and the schema are those of the task."""
     task, label, labels = source.task, source.label is not None, bool(source.labels)
     if task not in _TASKS:
         yield f"--task is {task!r}.", f"Choose one of {', '.join(_TASKS)}."
@@ -121,7 +120,6 @@ def _check_columns(source: DataSource) -> Iterator[Problem]:
 
 
 def _check_preset(source: DataSource) -> Iterator[Problem]:
-    """Check that there is such a preset, its methods can do the task, and no other method is asked for."""
     known = source.published
     if known is None and source.preset != _MODERN:
         yield f"--preset is {source.preset!r}.", f"Choose one of {_MODERN}, {', '.join(presets())}."
@@ -139,7 +137,6 @@ def _check_preset(source: DataSource) -> Iterator[Problem]:
 
 
 def _check_method(source: DataSource) -> Iterator[Problem]:
-    """Check that the first variant's method exists and can do the task."""
     known = FIRST.get(source.method)
     if source.published is not None:
         return
@@ -154,7 +151,6 @@ def _check_method(source: DataSource) -> Iterator[Problem]:
 
 
 def _check_words(source: DataSource) -> Iterator[Problem]:
-    """Check the language model, its prompts' word for a text, and the ledger's name for the data set."""
     if source.words is not None and source.words not in _WORDS:
         yield (
             f"--words is {source.words!r}.",
@@ -172,7 +168,6 @@ def _check_words(source: DataSource) -> Iterator[Problem]:
 
 
 def _check_sizes(source: DataSource) -> Iterator[Problem]:
-    """Check the numbers of records and persons, and what is kept of one."""
     records, persons = source.n_public, source.persons
     if records < LEAST_UNITS:
         remedy = "Give the approximate number of private records; with fewer than that no audit can be made."
@@ -201,14 +196,10 @@ def _check_sizes(source: DataSource) -> Iterator[Problem]:
             "Give a number of synthetic rows, or leave it out.",
         )
     if source.max_length is not None and source.max_length < 1:
-        yield (
-            f"--max-length is {source.max_length}; allowed is at least 1.",
-            "Give the most characters kept.",
-        )
+        yield (f"--max-length is {source.max_length}; allowed is at least 1.", "Give the most characters kept.")
 
 
 def _check_budget(source: DataSource) -> Iterator[Problem]:
-    """Check how private the first variant is, and the data set as a whole."""
     epsilon, budget, units = source.epsilon, source.budget, source.persons or source.n_public
     if not epsilon >= _LEAST_EPSILON:
         remedy = "Give 1 to 8, say 3; the smaller, the more private."

@@ -31,19 +31,13 @@ def table(title: str | None = None) -> "Table":
 
 @dataclass(frozen=True)
 class Rows:
-    """A table to print.
-
-    Attributes:
-        headings: one a column; a cell and a heading may have several lines.
-        left: headings of the columns that are words, which stand to the left.
-        colours: a cell's text -> the colour that it has on a terminal.
-    """
+    """A table to print."""
 
     title: str
-    headings: tuple[str, ...]
+    headings: tuple[str, ...]  # one a column; a cell and a heading may have several lines
     rows: Sequence[Sequence[str]]
-    left: tuple[str, ...] = ()
-    colours: tuple[tuple[str, str], ...] = ()
+    left: tuple[str, ...] = ()  # headings of the columns that are words, which stand to the left
+    colours: tuple[tuple[str, str], ...] = ()  # a cell's text -> the colour that it has on a terminal
 
 
 def show(out: Console, made: Rows) -> None:

@@ -215,7 +215,6 @@ def _facts(params: Params, workspace: Path) -> dict[str, bytes]:
 
 
 def _stamp_model(source: Any, workspace: Path) -> str | None:
-    """Return a stamp of a model's files, by sizes and times."""
     with suppress(ModelError):
         if source.embedded:
             return stamp(embedded_folder())  # `place_of` would read it whole
@@ -239,20 +238,6 @@ def find_stale(workspace: Path) -> set[str]:
         contents = inputs.contents(workspace) if written else {}
         stages = _find_changed(repo, contents)
     return stages | ({inputs.STAGE} if inputs.is_outdated(workspace, contents) else set())
-
-
-def find_changed(workspace: Path, facts: Mapping[str, bytes]) -> set[str]:
-    """Return the stages that `dvc repro` would run, as `find_stale`, for another graph, without stage `inputs`.
-
-    Args:
-        workspace: the folder with the graph.
-        facts: path -> what the file would say now; all else that a stage reads is taken as it lies there.
-
-    Raises:
-        ParamsError: if the folder is no DVC workspace.
-    """
-    with _repo(workspace) as repo:
-        return _find_changed(repo, facts)
 
 
 def _refill(repo: "Repo") -> None:

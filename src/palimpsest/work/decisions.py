@@ -143,14 +143,6 @@ def usual_epsilon(preset: str) -> float:
     return known.epsilon if known else DataSource.epsilon
 
 
-@dataclass(frozen=True)
-class Decided:
-    """The decisions given to a command: the data, and whether to go through the files once."""
-
-    source: DataSource
-    check: bool
-
-
 def params_text(source: DataSource) -> str:
     """Return the params.yaml of a workspace for these data: what was given, and one variant or all of a preset."""
     sections = _sections(source) if source.published is None else _preset_sections(source, source.published)
@@ -168,7 +160,6 @@ def _sections(source: DataSource) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _preset_sections(source: DataSource, preset: Preset) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the sections of params.yaml with the rows, models and evaluators of a preset."""
     body = preset.settings(source.facts)
     body |= {key: {**body.get(key, {}), **entries} for key, entries in _authors(source).items()}
     said = {"version": __version__, "preset": preset.name, "dataset": _dataset(source) | body.pop("dataset", {})}
@@ -228,7 +219,6 @@ def _dataset(source: DataSource) -> dict[str, Any]:
 
 
 def _models(source: DataSource) -> dict[str, dict[str, Any]]:
-    """Return what the first variant is drawn from, under its section."""
     if source.method == "dp_lm":
         return {"lms": {source.row: {"epsilon": source.text_epsilon, **_adapters(source)}}}
     if source.method == "predict" and source.lm == EMBEDDED:

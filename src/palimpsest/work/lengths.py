@@ -175,7 +175,6 @@ def _running(params: Params) -> dict[str, Any]:
 
 
 def _token_limits(settings: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, int]]:
-    """Yield every limit in tokens, by its key."""
     for key, value in settings.items():
         if isinstance(value, Mapping):
             yield from _token_limits(value, f"{above}{key}.")

@@ -205,21 +205,15 @@ _AUDIT: _Columns = (
 
 @dataclass(frozen=True)
 class StatusSummary:
-    """The output of `palimpsest status --json`.
-
-    Attributes:
-        delta: the delta at which epsilon holds; cap, spent and left are epsilons.
-        stages: each after those it needs; state is cached, restorable or will run.
-        said: whose charges are in `spent`, and what is wrong with an entry of the ledger.
-    """
+    """The output of `palimpsest status --json`."""
 
     asset: str
-    delta: float
+    delta: float  # the delta at which epsilon holds; cap, spent and left are epsilons
     cap: float
     spent: float
     left: float
-    stages: tuple[Standing, ...]
-    said: tuple[str, ...] = ()
+    stages: tuple[Standing, ...]  # each after those it needs; state is cached, restorable or will run
+    said: tuple[str, ...] = ()  # whose charges are in `spent`, and what is wrong with an entry of the ledger
 
 
 def summarise_status(context: Context) -> StatusSummary:
@@ -248,43 +242,28 @@ def run_private(workspace: Path, program: str, told: Sequence[str], done: str) -
 
 @dataclass(frozen=True)
 class Scored:
-    """The score of one row by one evaluator.
+    """The score of one row by one evaluator."""
 
-    Attributes:
-        workspace: as it was named.
-        variant: or a baseline: real, public_only, public_lm.
-        role: by its receipt, release or reference; for a baseline its name.
-        method: None for a baseline.
-        epsilon: proved, by its receipt; None if it has none.
-        token_epsilon: of one word, where a method protects only words.
-        accuracy: on real test rows, with its 95 % interval.
-    """
-
-    workspace: str
-    variant: str
-    role: str
-    method: str | None
-    epsilon: float | None
-    token_epsilon: float | None
+    workspace: str  # as it was named
+    variant: str  # or a baseline: real, public_only, public_lm
+    role: str  # by its receipt, release or reference; for a baseline its name
+    method: str | None  # None for a baseline
+    epsilon: float | None  # proved, by its receipt; None if it has none
+    token_epsilon: float | None  # of one word, where a method protects only words
     evaluator: str
-    accuracy: Estimate
+    accuracy: Estimate  # on real test rows, with its 95 % interval
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Two rows of one workspace by one evaluator.
-
-    Attributes:
-        value: the first's accuracy minus the second's, with its 95 % interval.
-        noise: whether that interval holds 0.
-    """
+    """Two rows of one workspace by one evaluator."""
 
     workspace: str
     evaluator: str
     first: str
     second: str
-    value: Estimate
-    noise: bool
+    value: Estimate  # the first's accuracy minus the second's, with its 95 % interval
+    noise: bool  # whether that interval holds 0
 
 
 @dataclass(frozen=True)
@@ -314,11 +293,7 @@ def scores_of(workspaces: Sequence[Path], variants: Sequence[str] = ()) -> Score
 
 
 def require_measured(variants: Sequence[str], measured: Collection[str]) -> None:
-    """Refuse a name that was not measured.
-
-    Raises:
-        ParamsError: there is one.
-    """
+    """Refuse a name that was not measured. Raises ParamsError if there is one."""
     for name in variants:
         if name not in measured:
             raise ParamsError(
@@ -327,7 +302,6 @@ def require_measured(variants: Sequence[str], measured: Collection[str]) -> None
 
 
 def _read_scores(workspace: Path) -> Iterator[Scored]:
-    """Yield the scores on disk of the variants that run and the baselines."""
     params = read(workspace)
     for variant, path in ((name, score_file(workspace, name)) for name in measured_subjects(params)):
         if not path.is_file():
@@ -365,51 +339,32 @@ def _differences(found: Sequence[Scored]) -> Iterator[Difference]:
 
 @dataclass(frozen=True)
 class Compared:
-    """One variant, or a baseline.
-
-    Attributes:
-        role: release, reference, or a baseline: real (the private rows), public_only, public_lm.
-        epsilon: proved; None if it has none.
-        token_epsilon: of one word, where a method protects only words.
-        evaluator: the classifier behind utility and gain; None where none was used.
-        utility: its accuracy on real test rows.
-        perplexity: of an evaluator that predicts tokens, on the same rows.
-        label_fit: how often a classifier of the real rows gives its rows their labels; None for rows without labels.
-        gain: the share of the gap from a row of public text only to the private rows that is closed.
-        no_gain: why that is unknown.
-        attacks: kind -> the strongest attack of that kind.
-        verdict: over all attacks.
-        conclusion: gain and attacks in words; None if it is no release.
-        unsettled: kind of measurement -> why it came to no result.
-    """
+    """One variant, or a baseline."""
 
     variant: str
-    role: str
+    role: str  # release, reference, or a baseline: real (the private rows), public_only, public_lm
     method: str | None
-    epsilon: float | None
-    token_epsilon: float | None
-    evaluator: str | None
-    utility: Estimate | None
-    gain: Estimate | None
-    no_gain: str | None
-    attacks: Mapping[str, Membership]
-    verdict: str | None
-    conclusion: str | None
-    perplexity: Estimate | None = None
+    epsilon: float | None  # proved; None if it has none
+    token_epsilon: float | None  # of one word, where a method protects only words
+    evaluator: str | None  # the classifier behind utility and gain; None where none was used
+    utility: Estimate | None  # its accuracy on real test rows
+    gain: Estimate | None  # the share of the gap from a row of public text only to the private rows that is closed
+    no_gain: str | None  # why that is unknown
+    attacks: Mapping[str, Membership]  # kind -> the strongest attack of that kind
+    verdict: str | None  # over all attacks
+    conclusion: str | None  # gain and attacks in words; None if it is no release
+    perplexity: Estimate | None = None  # of an evaluator that predicts tokens, on the same rows
+    # how often a classifier of the real rows gives its rows their labels; None for rows without labels
     label_fit: LabelFit | None = None
-    unsettled: Mapping[str, str] = field(default_factory=dict)
+    unsettled: Mapping[str, str] = field(default_factory=dict)  # kind of measurement -> why it came to no result
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The output of `palimpsest compare --json`. It belongs to the private zone.
-
-    Attributes:
-        coming: measurements that are still to be made.
-    """
+    """The output of `palimpsest compare --json`. It belongs to the private zone."""
 
     variants: tuple[Compared, ...]
-    coming: tuple[str, ...]
+    coming: tuple[str, ...]  # measurements that are still to be made
 
 
 def compare_variants(workspace: Path, variants: Sequence[str] = ()) -> Comparison:

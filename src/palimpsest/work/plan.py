@@ -52,17 +52,11 @@ MAY_BE_PAID = (
 
 @dataclass(frozen=True)
 class Work:
-    """The amount of work in a stage; 1 stands for a size that does not concern it.
+    """The amount of work in a stage; 1 stands for a size that does not concern it."""
 
-    Attributes:
-        records: n_public, where it reads private rows.
-        rows: the rows asked for from what it is repeated for.
-        passes: the passes over these: epochs, rounds, steps and tokens, multiplied.
-    """
-
-    records: float
-    rows: float
-    passes: float
+    records: float  # n_public, where it reads private rows
+    rows: float  # the rows asked for from what it is repeated for
+    passes: float  # the passes over these: epochs, rounds, steps and tokens, multiplied
 
     def ratio_to(self, before: "Work") -> float:
         """Return how many times as much work it is, by the size that grew most."""
@@ -116,77 +110,49 @@ def _sizes_below(key: str, told: Mapping[str, float]) -> Iterator[tuple[str, flo
 
 @dataclass(frozen=True)
 class Priced:
-    """The plan of a model that is fitted to private rows, or of a variant that is written from them.
+    """The plan of a model that is fitted to private rows, or of a variant that is written from them."""
 
-    Attributes:
-        stage: the stage's name, as in dvc.yaml.
-        name: the model's or the variant's.
-        purpose: release or reference.
-        plan: the queries of its stage.
-        whole: its whole cost: its own plan and that of the model it builds on.
-        own_delta: the delta that this takes beside its event.
-        pending: whether the stage would run, and be charged.
-        run: its identity in the ledger; None where the rows are not there yet, or may be others by then.
-    """
-
-    stage: str
-    name: str
-    purpose: str
-    plan: Plan
-    whole: dpa.DpEvent
-    own_delta: float
-    pending: bool
+    stage: str  # the stage's name, as in dvc.yaml
+    name: str  # the model's or the variant's
+    purpose: str  # release or reference
+    plan: Plan  # the queries of its stage
+    whole: dpa.DpEvent  # its whole cost: its own plan and that of the model it builds on
+    own_delta: float  # the delta that this takes beside its event
+    pending: bool  # whether the stage would run, and be charged
+    # its identity in the ledger; None where the rows are not there yet, or may be others by then
     run: Run | None = None
 
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of something that spends, as it is shown.
+    """The cost of something that spends, as it is shown."""
 
-    Attributes:
-        name: the model's or the variant's.
-        numbers: of its plan, what is known of it: noise_multiplier, sigma, steps, rows, requests, tokens, cost.
-        notes: notes to its owner.
-        feasible: whether the setting can work.
-        epsilon: its own, with what it builds on; None for a reference, and where it cannot work.
-        accountant: the accountant of that epsilon; epsilon_rdp is that of the other.
-        budget_cost: what a run would add to the data set's total now; 0 if it will not run, or was paid for.
-        may_be_paid: whether that is 0 if the file, which only a run reads, holds rows that were charged before.
-        raised: in words, the versions of its queries that were raised since these rows were charged.
-    """
-
-    name: str
+    name: str  # the model's or the variant's
+    # of its plan, what is known of it: noise_multiplier, sigma, steps, rows, requests, tokens, cost
     numbers: Mapping[str, Any]
-    notes: tuple[str, ...]
-    feasible: bool
-    epsilon: float | None
-    accountant: str
+    notes: tuple[str, ...]  # notes to its owner
+    feasible: bool  # whether the setting can work
+    epsilon: float | None  # its own, with what it builds on; None for a reference, and where it cannot work
+    accountant: str  # the accountant of that epsilon; epsilon_rdp is that of the other
     epsilon_rdp: float | None
-    budget_cost: float
-    raised: tuple[str, ...] = ()
+    budget_cost: float  # what a run would add to the data set's total now; 0 if it will not run, or was paid for
+    raised: tuple[str, ...] = ()  # in words, the versions of its queries that were raised since these rows were charged
+    # whether that is 0 if the file, which only a run reads, holds rows that were charged before
     may_be_paid: bool = False
 
 
 @dataclass(frozen=True)
 class PlanLine:
-    """A stage that spends.
-
-    Attributes:
-        state: cached, restorable (free) or will run.
-        why: what changed since it ran, in words.
-        after: stages before it that will run.
-        draws: variants that are drawn from it, free.
-        minutes: expected minutes, where it will run; None where it was never measured here.
-    """
+    """A stage that spends."""
 
     stage: str
     method: str
     purpose: str
-    state: str
-    why: tuple[str, ...]
-    after: tuple[str, ...]
-    draws: tuple[str, ...]
-    minutes: float | None
+    state: str  # cached, restorable (free) or will run
+    why: tuple[str, ...]  # what changed since it ran, in words
+    after: tuple[str, ...]  # stages before it that will run
+    draws: tuple[str, ...]  # variants that are drawn from it, free
+    minutes: float | None  # expected minutes, where it will run; None where it was never measured here
     cost: Cost
 
 
@@ -207,43 +173,28 @@ class TeamBudget:
 
 @dataclass(frozen=True)
 class PlanSummary:
-    """A summary of what a run of the workspace would do and cost; `palimpsest plan --json` prints it.
-
-    Attributes:
-        unit: record or person.
-        cap: the budget's epsilon, at `delta`; spent and left count what was charged, after what a run would charge.
-        fits: whether a run stays within the budget.
-        states: in words, the guarantee that is proved for all releases together after the run.
-        beside: deltas that no event carries, after the run; at most `most_beside`.
-        team: the budget of the team that asks, where teams share the data set.
-        flags: warnings about the settings, and about what the ledger's total adds up.
-        lines: the stages that spend.
-        others: how many of the stages that spend nothing are cached, restorable, will run.
-        minutes: the expected minutes, by name, of each stage that will run and was measured here before.
-        memory: the peak memory in GiB of the largest of them when it last ran; None where it was not measured.
-        unmeasured: how many others will run.
-        writing: what an author will write of public text, and what that costs; empty where nothing is due.
-    """
+    """A summary of what a run of the workspace would do and cost; `palimpsest plan --json` prints it."""
 
     asset: str
-    unit: str
+    unit: str  # record or person
     delta: float
-    cap: float
+    cap: float  # the budget's epsilon, at `delta`; spent and left count what was charged, after what a run would charge
     spent: float
     left: float
     after: float
-    fits: bool
-    states: str
-    beside: float
+    fits: bool  # whether a run stays within the budget
+    states: str  # in words, the guarantee that is proved for all releases together after the run
+    beside: float  # deltas that no event carries, after the run; at most `most_beside`
     most_beside: float
-    team: TeamBudget | None
-    flags: tuple[str, ...]
-    lines: tuple[PlanLine, ...]
-    others: Mapping[str, int]
+    team: TeamBudget | None  # the budget of the team that asks, where teams share the data set
+    flags: tuple[str, ...]  # warnings about the settings, and about what the ledger's total adds up
+    lines: tuple[PlanLine, ...]  # the stages that spend
+    others: Mapping[str, int]  # how many of the stages that spend nothing are cached, restorable, will run
+    # the expected minutes, by name, of each stage that will run and was measured here before
     minutes: Mapping[str, float]
-    memory: float | None
-    unmeasured: int
-    writing: str = ""
+    memory: float | None  # peak GiB of the largest of them when it last ran; None where it was not measured
+    unmeasured: int  # how many others will run
+    writing: str = ""  # what an author will write of public text, and what that costs; empty where nothing is due
 
 
 def price_all(context: Context, *, only_pending: bool = False) -> list[Priced]:
@@ -501,35 +452,24 @@ _EVALUATION = "downstream_eval"  # the stage
 
 @dataclass(frozen=True)
 class Offer:
-    """A point with what it would cost.
-
-    Attributes:
-        why: the reason why it is left out; empty if it can run.
-        charges: the parts of it that ask private rows something.
-        added: the epsilon that it adds to the data set's total, after the points before it.
-        may_be_paid: whether that is 0 if the file, which only a run reads, holds rows that were charged before.
-    """
+    """A point with what it would cost."""
 
     point: Point
-    why: str
-    charges: tuple[Priced, ...] = ()
-    added: float = 0.0
+    why: str  # the reason why it is left out; empty if it can run
+    charges: tuple[Priced, ...] = ()  # the parts of it that ask private rows something
+    added: float = 0.0  # the epsilon that it adds to the data set's total, after the points before it
+    # whether that is 0 if the file, which only a run reads, holds rows that were charged before
     may_be_paid: bool = False
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """A grid, and the workspace to which it would be added.
-
-    Attributes:
-        text: params.yaml as it is.
-        found: stage -> its state as it is.
-    """
+    """A grid, and the workspace to which it would be added."""
 
     context: Context
     variant: str
-    text: str
-    found: Mapping[str, Standing]
+    text: str  # params.yaml as it is
+    found: Mapping[str, Standing]  # stage -> its state as it is
 
     @cached_property
     def written(self) -> dict[str, Any]:
@@ -600,7 +540,6 @@ def _parses_to(text: str, wanted: Mapping[str, Any]) -> bool:
 
 
 def _select_new(section: str, there: Mapping[str, Any], entries: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entries that are not there yet."""
     other = [name for name in entries if section != "sweeps" and name in there and there[name] != entries[name]]
     if other:
         raise ParamsError(

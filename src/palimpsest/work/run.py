@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -57,15 +57,10 @@ HELD_BACK = 3  # exit status: all went well, and the owner's word for the releas
 
 @dataclass(frozen=True)
 class FirstCourse:
-    """The part of a run before the first page.
+    """The part of a run before the first page."""
 
-    Attributes:
-        targets: the stages that the page waits for.
-        awaited: the metric files that are still to be written after it.
-    """
-
-    targets: tuple[str, ...]
-    awaited: tuple[str, ...]
+    targets: tuple[str, ...]  # the stages that the page waits for
+    awaited: tuple[str, ...]  # the metric files that are still to be written after it
 
 
 def run_courses(
@@ -134,8 +129,7 @@ def _draw(workspace: Path, awaited: Sequence[str], variables: Mapping[str, str])
     return True
 
 
-@contextmanager
-def hold_workspace(workspace: Path) -> Iterator[int]:
+def hold_workspace(workspace: Path) -> AbstractContextManager[int]:
     """Hold the workspace while the block lasts; yields the descriptor that holds it.
 
     The operating system gives the lock back when the last process that has the descriptor ends, however it ends.
@@ -143,19 +137,16 @@ def hold_workspace(workspace: Path) -> Iterator[int]:
     Raises:
         DataError: another run holds it: by whom, and since when.
     """
-    with _hold_lock(workspace / RUNNING, "A run is at work in this workspace") as descriptor:
-        yield descriptor
+    return _hold_lock(workspace / RUNNING, "A run is at work in this workspace")
 
 
-@contextmanager
-def hold_schedule(workspace: Path) -> Iterator[int]:
+def hold_schedule(workspace: Path) -> AbstractContextManager[int]:
     """Hold the schedule of the workspace while the block lasts: a second schedule would replace the first and end it.
 
     Raises:
         DataError: it is served already: by whom, and since when.
     """
-    with _hold_lock(workspace / SERVING, "This workspace is served already") as descriptor:
-        yield descriptor
+    return _hold_lock(workspace / SERVING, "This workspace is served already")
 
 
 @contextmanager
@@ -271,7 +262,6 @@ def _has_failed(path: Path) -> bool:
 def _ask_answers(
     context: Context, targets: Sequence[str], changed: Collection[str], yes: bool, reason: str | None, anyway: bool
 ) -> Answers:
-    """Return the answers of a person, after the checks that know what changed."""
     runs = select_needed(context, targets, changed)
     spending = select_due(context, runs)
     check_budget(context, spending, anyway=anyway)
@@ -310,11 +300,7 @@ def _run_warm(run: Callable[[Mapping[str, str]], int], variables: Mapping[str, s
 
 
 def _run_repro(
-    workers: int | None,
-    workspace: Path,
-    keeps: Sequence[int],
-    courses: Courses,
-    variables: Mapping[str, str],
+    workers: int | None, workspace: Path, keeps: Sequence[int], courses: Courses, variables: Mapping[str, str]
 ) -> int:
     """Run one stage after the other, or `workers` at once; return 0 or 1. KeyboardInterrupt after a Ctrl-C."""
     if workers is not None:
@@ -345,19 +331,12 @@ POOLS = ("process", "docker", "kubernetes")
 
 @dataclass(frozen=True)
 class Unattended:
-    """A run that may begin.
+    """A run that may begin."""
 
-    Attributes:
-        targets: what it brings up to date; none for all.
-        lock: the descriptor that holds the workspace.
-        held_back: why nothing is released, in two parts; empty if something is released, or nothing would be.
-        flags: warnings about what is allowed but should be looked at; see `Params.flags`.
-    """
-
-    targets: tuple[str, ...]
-    lock: int
-    held_back: str
-    flags: tuple[str, ...]
+    targets: tuple[str, ...]  # what it brings up to date; none for all
+    lock: int  # the descriptor that holds the workspace
+    held_back: str  # why nothing is released, in two parts; empty if something is released, or nothing would be
+    flags: tuple[str, ...]  # warnings about what is allowed but should be looked at; see `Params.flags`
 
 
 @contextmanager

@@ -70,14 +70,10 @@ class _Place:
     Guarantee: a run reads canaries, texts and models that the scene invented, in a folder of its own, and is charged to
     a ledger that lies there: neither the user's rows nor the user's ledger are opened. `planted` keeps faults away from
     any other rows.
-
-    Attributes:
-        home: the folder, an absolute path.
-        scene: the scene that runs.
     """
 
-    home: Path
-    scene: Scene
+    home: Path  # the folder, an absolute path
+    scene: Scene  # the scene that runs
 
     def prepare(self, seed: int) -> None:
         """Write settings, public texts and public models, and run the stages that read only these."""
@@ -132,7 +128,6 @@ def _run(steps: tuple[Step, ...]) -> None:
 
 
 def _receipt() -> Receipt:
-    """Return the receipt of what the run shows."""
     receipts = [folder / f"{NAME}.json" for folder in (RECEIPTS, MODEL_RECEIPTS)]
     return next(read_receipt(path) for path in receipts if path.is_file())
 

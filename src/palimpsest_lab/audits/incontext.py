@@ -6,6 +6,7 @@ Nothing is trained. A model that real demonstrations do not help cannot judge ot
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +21,6 @@ from palimpsest.errors import DataError
 from palimpsest.plain import At, Plain, PlainFile
 from palimpsest.progress import track
 from palimpsest.records.record import Record
-from palimpsest_lab.audits.incontext_judge import Judge
 from palimpsest_lab.audits.incontext_settings import InContext
 
 Lack: TypeAlias = Literal["context", "demonstrations"]
@@ -30,6 +30,29 @@ _CANNOT_JUDGE = (
     "Real demonstrations do not beat no demonstrations at any number of shots: this model cannot judge demonstrations, "
     "and these figures say nothing about the rows."
 )
+
+
+class Judge(ABC):
+    """A model that answers items behind demonstrations, calibrated (Zhao et al. 2021) unless the settings say no."""
+
+    balanced: ClassVar[bool]  # whether demonstrations are drawn evenly over the labels
+
+    @property
+    @abstractmethod
+    def context(self) -> int:
+        """The model's positions."""
+
+    @abstractmethod
+    def needs(self, shots: int) -> int:
+        """Count positions of the longest prompt and answer that the settings allow: equal for all rows and draws."""
+
+    @abstractmethod
+    def count_cut(self, texts: Sequence[str]) -> int:
+        """Count the texts to answer that are longer than the settings allow."""
+
+    @abstractmethod
+    def judge_items(self, shown: Sequence[Record], asked: Sequence[Record]) -> np.ndarray:
+        """Tell which items are answered right behind these demonstrations, bool (asked,)."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from palimpsest.models.chat.base import TEXT_ROLE, Answer, Ask, Chat
 from palimpsest.models.chat.kept import open_endpoint
 from palimpsest.models.chat.settings import JudgeEndpoint
 from palimpsest.records.record import Record
-from palimpsest_lab.audits.incontext_judge import Judge
+from palimpsest_lab.audits.incontext import Judge
 from palimpsest_lab.audits.incontext_settings import CONTENT_FREE, LABEL, TEXT, InContext
 
 _TOKENS_A_WORD = 2  # an upper estimate: the endpoint's tokenizer is not known

@@ -23,7 +23,7 @@ from palimpsest.models.attention import Masks, masks_of, measure_logits, require
 from palimpsest.models.tokens import Specials, encode_texts, specials
 from palimpsest.records.record import Record
 from palimpsest.records.segment import wording
-from palimpsest_lab.audits.incontext_judge import Judge
+from palimpsest_lab.audits.incontext import Judge
 from palimpsest_lab.audits.incontext_settings import CONTENT_FREE, LABEL, TEXT, InContext
 
 Past = tuple[tuple[torch.Tensor, torch.Tensor], ...]  # per layer: keys and values, (1, heads, time, head width)

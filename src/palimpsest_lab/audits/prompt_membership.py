@@ -9,16 +9,16 @@ A score is a function of the released rows, a public model and the guess records
 is fitted on a coin, so the bound of one run holds for it (`audit_membership`).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, TypeAlias
+from typing import Annotated, ClassVar, TypeAlias
 
 import numpy as np
 
 from palimpsest.audit.membership import Attack, MembershipAudit, Verdict, measure_attack
 from palimpsest.audit.units import Guessed, Scores
 from palimpsest.errors import DataError
-from palimpsest.plain import Plain
+from palimpsest.plain import At, Plain, PlainFile
 from palimpsest.progress import track
 from palimpsest.records.record import Record
 from palimpsest_lab.audits.incontext import draw_rows
@@ -61,10 +61,11 @@ class PromptControl(Plain):
 
 
 @dataclass(frozen=True, eq=False)
-class PromptMembershipAudit:
+class PromptMembershipAudit(PlainFile):
     """Private zone: the attack behind synthetic rows, beside the one that must succeed."""
 
-    membership: MembershipAudit  # behind one synthetic row
+    keys: ClassVar = ("membership", "density", "shown", "verdict")
+    membership: Annotated[MembershipAudit, At()]  # behind one synthetic row
     density: Density  # of the probabilities behind it, their mean over the draws
     shown: PromptControl
 
@@ -80,15 +81,6 @@ class PromptMembershipAudit:
     def among(self, audits: int) -> "PromptMembershipAudit":
         """Return this audit as one of so many of the same claim (`MembershipAudit.among`)."""
         return replace(self, membership=self.membership.among(audits))
-
-    def to_json(self, variant: str) -> dict[str, Any]:
-        own = {"density": self.density.to_json(), "shown": self.shown.to_json(), "verdict": self.verdict}
-        return self.membership.to_json(variant) | own
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> "PromptMembershipAudit":
-        membership, shown = MembershipAudit.from_json(body), PromptControl.from_json(body["shown"])
-        return cls(membership, Density.from_json(body["density"]), shown)
 
 
 @dataclass(frozen=True, eq=False)

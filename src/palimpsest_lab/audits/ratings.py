@@ -25,17 +25,13 @@ Sheet = Mapping[str, bool | None]  # item -> a person's answer, None where there
 
 @dataclass(frozen=True)
 class Ratings(Plain):
-    """Private zone: the answers of people.
+    """Private zone: the answers of people."""
 
-    Attributes:
-        raters: number of sheets that were read.
-        readable: variant -> the share of yes among its answers, each text counting alike; none where none was answered.
-        agreement: Krippendorff's alpha of all answers: 1 where raters agree, 0 where they do as chance would have it;
-            None where it cannot be told: no text has two answers, or all answers are alike.
-    """
-
-    raters: int
+    raters: int  # number of sheets that were read
+    # variant -> the share of yes among its answers, each text counting alike; none where none was answered
     readable: Mapping[str, Estimate]
+    # Krippendorff's alpha of all answers: 1 where raters agree, 0 where they do as chance would have it; None where it
+    # cannot be told: no text has two answers, or all answers are alike
     agreement: float | None
 
 

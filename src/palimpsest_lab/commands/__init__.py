@@ -2,7 +2,6 @@
 
 * `dataset`: `palimpsest dataset`: the published files of a data set by its name, as the files that `palimpsest init`
   reads
-* `ratings`: `palimpsest rate`: sheets for people who judge rows
 * `reproduce`: `palimpsest reproduce`: a table or a figure of a paper by one command, run by the ordinary graph
 * `reproduction`: the workspaces of `palimpsest reproduce`: one for each data set of a paper, with a variant for each
   cell

@@ -41,26 +41,17 @@ _PERSON = "person"
 
 @dataclass(frozen=True)
 class Asked:
-    """The request of a person.
+    """The request of a person."""
 
-    Attributes:
-        folder: of the published files.
-        out: the folder to write to.
-        public: public text to bring along, if any.
-        label: the attribute that a workspace learns, or several with commas between; None for the first.
-        share: of a test part that is cut anew; None keeps the publishers' parts.
-        seed: of that cut.
-        n_public: public, approximate number of private records; None for the publishers' number.
-        sentences: the most sentences of the public texts to use in place of the texts; None for the texts as they are.
-    """
-
-    folder: Path
-    out: Path
-    public: Path | None = None
+    folder: Path  # of the published files
+    out: Path  # the folder to write to
+    public: Path | None = None  # public text to bring along, if any
+    # the attribute that a workspace learns, or several with commas between; None for the first
     label: str | None = None
-    share: float | None = None
-    seed: int = 0
-    n_public: int | None = None
+    share: float | None = None  # of a test part that is cut anew; None keeps the publishers' parts
+    seed: int = 0  # of that cut
+    n_public: int | None = None  # public, approximate number of private records; None for the publishers' number
+    # the most sentences of the public texts to use in place of the texts; None for the texts as they are
     sentences: int | None = None
 
 
@@ -137,7 +128,6 @@ def _check(asked: Asked, *, force: bool) -> None:
 
 
 def _attribute(found: Found, label: str | None) -> Attribute | None:
-    """Return the attribute that a workspace learns; of several, one that joins them."""
     there = {each.name: each for each in found.dataset.attributes}
     if label is None:
         return next(iter(there.values()), None)
@@ -167,7 +157,6 @@ def _write_public(path: Path, texts: Iterable[str], seen: Seen) -> None:
 
 
 def _remember_items(items: Iterable[Item], own: Seen) -> Iterator[Item]:
-    """Yield the items, remembering each."""
     for item in items:
         own.same.add(own.key(item.text))
         yield item

@@ -45,19 +45,13 @@ _SIZES = ("steps", "requests", "tokens", "forward_tokens", "candidates", "texts_
 
 @dataclass(frozen=True)
 class Lot:
-    """The cells of one data set, with what they would ask and cost.
-
-    Attributes:
-        never: cell of the table -> why it cannot run whatever is brought along; empty where it can.
-        now: the same for this machine and these files.
-        params: of its workspace, with all cells that can run somewhere.
-    """
+    """The cells of one data set, with what they would ask and cost."""
 
     place: Place
     cells: tuple[Cell, ...]
-    never: Mapping[str, str]
-    now: Mapping[str, str]
-    params: Params
+    never: Mapping[str, str]  # cell of the table -> why it cannot run whatever is brought along; empty where it can
+    now: Mapping[str, str]  # the same for this machine and these files
+    params: Params  # of its workspace, with all cells that can run somewhere
 
     @cached_property
     def finished(self) -> frozenset[str]:
@@ -119,19 +113,12 @@ def name_model(model: str) -> str:
 
 @dataclass(frozen=True)
 class Total:
-    """The total that a data set of the ledger would come to.
+    """The total that a data set of the ledger would come to."""
 
-    Attributes:
-        lots: the part of it that is asked for here; several parts may share one budget.
-        epsilon: of all past and all planned charges.
-        asset: on the ledger's terms, where it has them.
-        known: whether the ledger has it.
-    """
-
-    lots: tuple[Lot, ...]
-    epsilon: float
-    asset: Asset
-    known: bool
+    lots: tuple[Lot, ...]  # the part of it that is asked for here; several parts may share one budget
+    epsilon: float  # of all past and all planned charges
+    asset: Asset  # on the ledger's terms, where it has them
+    known: bool  # whether the ledger has it
 
     @property
     def names(self) -> str:
@@ -170,11 +157,7 @@ def totals(lots: Sequence[Lot]) -> list[Total]:
 
 
 def show_tables(paper: str | None = None) -> None:
-    """List the papers and their tables, or those of one paper.
-
-    Raises:
-        ParamsError: there is no such paper.
-    """
+    """List the papers and their tables, or those of one paper. Raises ParamsError if there is no such paper."""
     found = [grid(*each) for each in list_grids() if paper in (None, each[0])]
     if not found:
         raise ParamsError(
@@ -189,11 +172,7 @@ def read_options(
     workspace: Path, data: Path | None, model: Path | None, judge: Path | None, cells: str | None, records: str | None,
     budget: float, precision: str | None,
 ) -> Asked:  # fmt: skip
-    """Read the options.
-
-    Raises:
-        ParamsError: a number of records is none.
-    """
+    """Read the options. Raises ParamsError if a number of records is none."""
     counts: dict[str, int] = {}
     for part in (records or "").split(",") if records else ():
         name, _, number_of = part.partition("=")
@@ -292,7 +271,6 @@ def _reason_now(cell: Cell, place: Place, asked: Asked) -> str:
 
 
 def _show_plan(found: Grid, lots: Sequence[Lot], asked: Asked) -> None:
-    """Show cells, charges, sizes and hours, and the total of each data set."""
     headings = ("cell", "epsilon", "in truth\npublished", "as the paper\ncounts ours", "published", "size", "state")
     rows = [_planned_row(lot, cell) for lot in lots for cell in lot.cells]
     out = console()

@@ -47,52 +47,31 @@ _FINETUNED = "finetuned"
 
 @dataclass(frozen=True)
 class Asked:
-    """The request of a person.
+    """The request of a person."""
 
-    Attributes:
-        data: the folder with the published files; None where only a plan is wanted.
-        workspace: the folder of the paper's workspaces.
-        model: a causal language model's folder; None for the embedded one.
-        judge: the model that judges rows: a classifier to fine-tune, or one that answers in context.
-        cells: patterns of cells; none means all.
-        records: data set -> public, approximate number of private records, where it is not the published one.
-        budget: cap on the total epsilon of a data set that is not in the ledger yet.
-        precision: of the model's computations; None: as the grid has it.
-    """
-
-    workspace: Path
-    data: Path | None = None
-    model: Path | None = None
-    judge: Path | None = None
-    cells: tuple[str, ...] = ()
+    workspace: Path  # the folder of the paper's workspaces
+    data: Path | None = None  # the folder with the published files; None where only a plan is wanted
+    model: Path | None = None  # a causal language model's folder; None for the embedded one
+    judge: Path | None = None  # the model that judges rows: a classifier to fine-tune, or one that answers in context
+    cells: tuple[str, ...] = ()  # patterns of cells; none means all
+    # data set -> public, approximate number of private records, where it is not the published one
     records: Mapping[str, int] = field(default_factory=dict)
-    budget: float = 100.0
-    precision: str | None = None
+    budget: float = 100.0  # cap on the total epsilon of a data set that is not in the ledger yet
+    precision: str | None = None  # of the model's computations; None: as the grid has it
 
 
 @dataclass(frozen=True)
 class Place:
-    """A data set of a table on this machine.
+    """A data set of a table on this machine."""
 
-    Attributes:
-        name: of the data set, and of its asset in the ledger.
-        found: the form of its files; the first known form where they are not here.
-        public: the public text, where it is here.
-        lacks: the files that are not here; empty where all are.
-        files: the folder of the files that `init` reads.
-        public_name: the name of the public text.
-        workspace: its workspace.
-        source: the values that `init` would get.
-    """
-
-    name: str
-    found: Found
-    public: Path | None
-    lacks: str
-    public_name: str
-    files: Path
-    workspace: Path
-    source: DataSource
+    name: str  # of the data set, and of its asset in the ledger
+    found: Found  # the form of its files; the first known form where they are not here
+    public: Path | None  # the public text, where it is here
+    lacks: str  # the files that are not here; empty where all are
+    public_name: str  # the name of the public text
+    files: Path  # the folder of the files that `init` reads
+    workspace: Path  # its workspace
+    source: DataSource  # the values that `init` would get
 
 
 def place_of(grid: Grid, name: str, asked: Asked) -> Place:

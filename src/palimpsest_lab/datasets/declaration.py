@@ -13,17 +13,11 @@ PARTS: tuple[Part, ...] = ("train", "dev", "test")
 
 
 class Item(NamedTuple):
-    """One record as it is written to a file.
+    """One record as it is written to a file."""
 
-    Attributes:
-        text: its text; where records are JSON objects, the object's one text.
-        labels: one for each attribute of the data set, in their order.
-        person: the publisher's name for its writer, where the form has one.
-    """
-
-    text: str
-    labels: tuple[str, ...] = ()
-    person: str | None = None
+    text: str  # its text; where records are JSON objects, the object's one text
+    labels: tuple[str, ...] = ()  # one for each attribute of the data set, in their order
+    person: str | None = None  # the publisher's name for its writer, where the form has one
 
 
 Reader = Callable[[Sequence[Path], Part], Iterator[Item]]
@@ -31,30 +25,20 @@ Reader = Callable[[Sequence[Path], Part], Iterator[Item]]
 
 @dataclass(frozen=True)
 class Form:
-    """One form in which a data set is published.
+    """One form in which a data set is published."""
 
-    Attributes:
-        says: a description of the files.
-        files: the files of each part, as names or patterns. A file name may have .gz behind it.
-        read: (the paths of a part, the part) -> its records.
-        rows: about how many records the training part has, as published; `--rows-about` unless a person says otherwise.
-        others: about how many records its other parts have together.
-        described: where the form is described.
-        folder: the folder that its archive unpacks into, if any; the files may also lie beside each other.
-        persons: about how many persons wrote them, where the form names them.
-        needed: the parts without which it is not this form.
-        verified: False where the description could not be checked against the files or a program that reads them.
-    """
-
-    says: str
+    says: str  # a description of the files
+    # the files of each part, as names or patterns. A file name may have .gz behind it.
     files: Mapping[Part, tuple[str, ...]]
-    read: Reader
+    read: Reader  # (the paths of a part, the part) -> its records
+    # about how many records the training part has, as published; `--rows-about` unless a person says otherwise
     rows: int
-    described: str
-    folder: str = ""
-    others: int = 0
-    persons: int | None = None
-    needed: tuple[Part, ...] = PARTS
+    described: str  # where the form is described
+    folder: str = ""  # the folder that its archive unpacks into, if any; the files may also lie beside each other
+    others: int = 0  # about how many records its other parts have together
+    persons: int | None = None  # about how many persons wrote them, where the form names them
+    needed: tuple[Part, ...] = PARTS  # the parts without which it is not this form
+    # False where the description could not be checked against the files or a program that reads them
     verified: bool = True
 
     @property
@@ -65,47 +49,28 @@ class Form:
 
 @dataclass(frozen=True)
 class Attribute:
-    """A label that records carry.
+    """A label that records carry."""
 
-    Attributes:
-        name: its column in the written files.
-        values: label -> its public description; empty where a label is free text of its own.
-        words: a value of `models.words` for this label; none: that of the data set.
-    """
-
-    name: str
+    name: str  # its column in the written files
+    # label -> its public description; empty where a label is free text of its own
     values: Mapping[str, str] = field(default_factory=dict)
-    words: str = ""
+    words: str = ""  # a value of `models.words` for this label; none: that of the data set
 
 
 @dataclass(frozen=True)
 class DataSet:
-    """A data set that papers measure on.
+    """A data set that papers measure on."""
 
-    Attributes:
-        name: the name in commands, and the asset's name in the ledger.
-        does: a description in one sentence.
-        task: as for `palimpsest init`: classify, span, text or json.
-        forms: the forms in which it is published; the first whose files are all there is read.
-        where: where the files come from.
-        licence: as its publishers state it.
-        max_length: of a text, in characters.
-        words: a fitting value of `models.words`, as params.yaml writes it.
-        public: which public text fits, and which does not because rows recur in it.
-        attributes: the labels of a record, in the order of `Item.labels`; a workspace learns the first unless told.
-        schema: the public JSON schema of a record, for the task json.
-        split: how papers split it, where that differs from its publishers.
-    """
-
-    name: str
-    does: str
-    task: str
-    forms: tuple[Form, ...]
-    where: str
-    licence: str
-    max_length: int
-    words: str
-    public: str
+    name: str  # the name in commands, and the asset's name in the ledger
+    does: str  # a description in one sentence
+    task: str  # as for `palimpsest init`: classify, span, text or json
+    forms: tuple[Form, ...]  # the forms in which it is published; the first whose files are all there is read
+    where: str  # where the files come from
+    licence: str  # as its publishers state it
+    max_length: int  # of a text, in characters
+    words: str  # a fitting value of `models.words`, as params.yaml writes it
+    public: str  # which public text fits, and which does not because rows recur in it
+    # the labels of a record, in the order of `Item.labels`; a workspace learns the first unless told
     attributes: tuple[Attribute, ...] = ()
-    schema: Mapping[str, object] | None = None
-    split: str = ""
+    schema: Mapping[str, object] | None = None  # the public JSON schema of a record, for the task json
+    split: str = ""  # how papers split it, where that differs from its publishers

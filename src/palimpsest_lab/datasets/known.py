@@ -435,11 +435,7 @@ KNOWN: Mapping[str, DataSet] = {
 
 
 def find_dataset(name: str) -> DataSet:
-    """Return the data set of that name.
-
-    Raises:
-        ParamsError: there is none.
-    """
+    """Return the data set of that name. Raises ParamsError if there is none."""
     if name not in KNOWN:
         raise ParamsError(f"NAME is {name!r}, which no data set here has.", f"Name one of {', '.join(KNOWN)}.")
     return KNOWN[name]

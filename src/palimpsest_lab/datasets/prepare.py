@@ -27,28 +27,19 @@ _SIGNS = re.compile(r"[\W_]+")
 
 @dataclass(frozen=True)
 class Found:
-    """The form of a data set that a folder has.
-
-    Attributes:
-        paths: the files of each part that is there.
-    """
+    """The form of a data set that a folder has."""
 
     dataset: DataSet
     form: Form
-    paths: Mapping[Part, tuple[Path, ...]]
+    paths: Mapping[Part, tuple[Path, ...]]  # the files of each part that is there
 
 
 @dataclass(frozen=True)
 class Cut:
-    """How the records are split.
+    """How the records are split."""
 
-    Attributes:
-        share: of the test part, drawn anew from all parts; None keeps the publishers' parts.
-        seed: public; another one draws another test part.
-    """
-
-    share: float | None
-    seed: int = 0
+    share: float | None  # of the test part, drawn anew from all parts; None keeps the publishers' parts
+    seed: int = 0  # public; another one draws another test part
 
 
 def find(dataset: DataSet, folder: Path) -> Found:
@@ -212,20 +203,13 @@ class Seen:
 
 @dataclass
 class Tally:
-    """Counts of the written records; private.
-
-    Attributes:
-        exact: records whose text recurs as it is.
-        same: records whose letters and digits recur.
-        labels: how many records carry each.
-        pieces: records with a sentence of at least `SENTENCE` letters and digits that recurs.
-    """
+    """Counts of the written records; private."""
 
     rows: int = 0
-    exact: int = 0
-    same: int = 0
-    pieces: int = 0
-    labels: Counter[str] = field(default_factory=Counter)
+    exact: int = 0  # records whose text recurs as it is
+    same: int = 0  # records whose letters and digits recur
+    pieces: int = 0  # records with a sentence of at least `SENTENCE` letters and digits that recurs
+    labels: Counter[str] = field(default_factory=Counter)  # how many records carry each
 
     def add(self, item: Item, seen: Seen) -> None:
         """Count an item, and whether its text was seen before."""

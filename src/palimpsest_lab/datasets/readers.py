@@ -152,7 +152,6 @@ def _polarity(value: float | None) -> str | None:
 
 
 def _restore_signs(sentence: str) -> str:
-    """Return a sentence as the dictionary writes it."""
     text = sentence.replace("-LRB-", "(").replace("-RRB-", ")")
     with suppress(UnicodeError):
         return text.replace("\u00c3 ", "\u00c3\u00a0").encode("latin-1").decode("utf-8")

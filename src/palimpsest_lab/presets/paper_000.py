@@ -44,7 +44,6 @@ def _language_model(name: str, where: str) -> tuple[Entry, ...]:
 
 
 def _row(name: str, source: str, variant: str, where: str, printed: str, filters: list[str]) -> tuple[Entry, ...]:
-    """Return the entries of how one row is drawn."""
     at = f"variants.{name}<e>"
     says = "p(a|x) > 0.5 keeps a sample" if filters else "nothing else is filtered"
     return (

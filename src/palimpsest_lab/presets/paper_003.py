@@ -29,7 +29,6 @@ def _batch_size(facts: Facts) -> int:
 
 
 def _examples(facts: Facts, rho: float, size: int) -> int:
-    """Estimate how many examples a budget buys at the low temperature."""
     from palimpsest.methods.predict.plan import examples
     from palimpsest.prediction.mechanism import FixedClipping
 

@@ -16,20 +16,14 @@ _EPSILON = "<epsilon>"
 
 @dataclass(frozen=True)
 class Cell:
-    """One value of a table.
-
-    Attributes:
-        data, row, column: names in the grid.
-        epsilon: as the paper states it; .inf is the run without noise.
-        published: the paper's value, if it is known.
-    """
+    """One value of a table; data, row and column are names in the grid."""
 
     grid: Grid
     data: str
     row: str
-    epsilon: float
+    epsilon: float  # as the paper states it; .inf is the run without noise
     column: str
-    published: float | None
+    published: float | None  # the paper's value, if it is known
 
     @property
     def variant(self) -> str:

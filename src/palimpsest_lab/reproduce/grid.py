@@ -29,143 +29,90 @@ class _Strict:
 
 @dataclass(frozen=True)
 class Source(_Strict):
-    """A data set of a table.
+    """A data set of a table."""
 
-    Attributes:
-        public: the file with public text in the folder of the data, without its ending.
-        sentences: how many sentences of it are public texts; None: its texts as they are.
-        dataset: its name in `palimpsest dataset`; None: the one it has in the grid.
-        asset: its name in the ledger, where another data set of a grid has the same rows; None: as in the grid.
-        records: how many private records the paper counts with; None: as many as are declared.
-        n_public: how many are declared; None: as published.
-        part: whether it is a part of the data set, whose files lie in a folder of its name.
-        cut: the share that is cut for the test; None: the publishers' split.
-        label: which of its labels is learned; None: the first.
-        settings: of params.yaml, only for this data set.
-    """
-
-    public: str
-    sentences: int | None = None
-    dataset: str | None = None
+    public: str  # the file with public text in the folder of the data, without its ending
+    sentences: int | None = None  # how many sentences of it are public texts; None: its texts as they are
+    dataset: str | None = None  # its name in `palimpsest dataset`; None: the one it has in the grid
+    # its name in the ledger, where another data set of a grid has the same rows; None: as in the grid
     asset: str | None = None
-    n_public: int | None = None
-    part: bool = False
-    records: int | None = None
-    cut: float | None = None
-    label: str | None = None
-    settings: Body = field(default_factory=dict)
+    n_public: int | None = None  # how many are declared; None: as published
+    part: bool = False  # whether it is a part of the data set, whose files lie in a folder of its name
+    records: int | None = None  # how many private records the paper counts with; None: as many as are declared
+    cut: float | None = None  # the share that is cut for the test; None: the publishers' split
+    label: str | None = None  # which of its labels is learned; None: the first
+    settings: Body = field(default_factory=dict)  # of params.yaml, only for this data set
 
 
 @dataclass(frozen=True)
 class Row(_Strict):
-    """A row of the table.
+    """A row of the table."""
 
-    Attributes:
-        title: as the paper calls it.
-        like: the variant of the settings that it uses; None: the one of its own name.
-        changes: settings in which it differs from that variant.
-        below: changed settings of its origin, a language model or an author, which then is its own.
-        baseline: the baseline that stands in place of a variant: the private rows (real), public texts (public_only),
-            rows of the public language model (public_lm), that model (base); None of a variant.
-        epsilons: instead of those of the grid.
-        detail: what its cells measure differently from their column.
-        model: the language model that writes it, as the name of --model's folder has it; empty: any given model.
-        per_word: whether its epsilons are of one word, which is another unit: they stand beside no other.
-        needs: requirements that not everybody has, in words.
-        missing: required parts that are not built; empty where all are.
-    """
-
-    title: str
-    like: str | None = None
-    changes: Body = field(default_factory=dict)
+    title: str  # as the paper calls it
+    like: str | None = None  # the variant of the settings that it uses; None: the one of its own name
+    changes: Body = field(default_factory=dict)  # settings in which it differs from that variant
+    # changed settings of its origin, a language model or an author, which then is its own
     below: Body = field(default_factory=dict)
+    # the baseline that stands in place of a variant: the private rows (real), public texts (public_only), rows of the
+    # public language model (public_lm), that model (base); None of a variant
     baseline: Literal["real", "public_only", "public_lm", "base"] | None = None
-    epsilons: tuple[float, ...] | None = None
-    detail: Body = field(default_factory=dict)
-    model: str = ""
-    per_word: bool = False
-    needs: Mapping[Need, str] = field(default_factory=dict)
-    missing: str = ""
+    epsilons: tuple[float, ...] | None = None  # instead of those of the grid
+    detail: Body = field(default_factory=dict)  # what its cells measure differently from their column
+    model: str = ""  # the language model that writes it, as the name of --model's folder has it; empty: any given model
+    per_word: bool = False  # whether its epsilons are of one word, which is another unit: they stand beside no other
+    needs: Mapping[Need, str] = field(default_factory=dict)  # requirements that not everybody has, in words
+    missing: str = ""  # required parts that are not built; empty where all are
 
 
 @dataclass(frozen=True)
 class Column(_Strict):
-    """A measurement of every row, or of some.
+    """A measurement of every row, or of some."""
 
-    Attributes:
-        rows: the names of the rows that have it; empty of all.
-        measure: a key of `measures.MEASURES`.
-        title: the heading in the table.
-        unit: of the published values; percent is a hundredth of the measured value.
-        detail: the choice among the measure's values.
-        needs, missing: as of a row.
-    """
-
-    measure: str
-    title: str
-    rows: tuple[str, ...] = ()
+    measure: str  # a key of `measures.MEASURES`
+    title: str  # the heading in the table
+    rows: tuple[str, ...] = ()  # the names of the rows that have it; empty of all
+    # of the published values; percent is a hundredth of the measured value
     unit: Literal["share", "percent", "nats", "plain"] = "plain"
-    detail: Body = field(default_factory=dict)
-    needs: Mapping[Need, str] = field(default_factory=dict)
+    detail: Body = field(default_factory=dict)  # the choice among the measure's values
+    needs: Mapping[Need, str] = field(default_factory=dict)  # as is `missing`, as of a row
     missing: str = ""
 
 
 @dataclass(frozen=True)
 class Counting(_Strict):
-    """The paper's way of counting epsilon; see `countings`.
+    """The paper's way of counting epsilon; see `countings`."""
 
-    Attributes:
-        kind: same: as it is counted here. two_gradients: both gradients of a step at the price of one. one_pick: all
-            picks of a call at the price of one. printed_noise: for the noise that is printed.
-        rows: the rows that it counts so; all others as it is done here.
-        batch, epochs: of the training.
-        picks: of a call.
-        rounds: of votes.
-        noise: data set -> epsilon as stated -> the printed noise.
-        says: what it does not cover, in a sentence.
-    """
-
+    # same: as it is counted here. two_gradients: both gradients of a step at the price of one. one_pick: all picks of a
+    # call at the price of one. printed_noise: for the noise that is printed.
     kind: Literal["same", "two_gradients", "one_pick", "printed_noise"] = "same"
-    rows: tuple[str, ...] = ()
-    batch: int = 0
+    rows: tuple[str, ...] = ()  # the rows that it counts so; all others as it is done here
+    batch: int = 0  # of the training, as epochs are
     epochs: float = 0.0
-    picks: int = 1
-    rounds: int = 0
-    noise: Mapping[str, Mapping[float, float]] = field(default_factory=dict)
-    says: str = ""
+    picks: int = 1  # of a call
+    rounds: int = 0  # of votes
+    noise: Mapping[str, Mapping[float, float]] = field(default_factory=dict)  # data set -> epsilon as stated -> printed
+    says: str = ""  # what it does not cover, in a sentence
 
 
 @dataclass(frozen=True)
 class Grid(_Strict):
-    """A table or a figure.
+    """A table or a figure; data sets, rows and columns are declared by their names."""
 
-    Attributes:
-        title: what the table or figure shows.
-        models: the models that write and judge in the paper, in words.
-        counting: its way of counting epsilon.
-        data: data set -> its declaration.
-        rows, columns: name -> its declaration.
-        epsilons: of every row that names none; .inf is the run without noise.
-        published: data set -> row -> epsilon -> a value for each column, or None where it is not known.
-        unpublished: why values are missing there.
-        settings: of params.yaml, for all its data sets, over those of the paper. In names `<e>` is the epsilon of a
-            cell as names have it, and `<epsilon>` by itself is its value.
-        named: settings over those, where --model names a language model.
-        paper, table: from the name of its file; the paper is `house` where the methods have no paper's settings.
-    """
-
-    title: str
+    title: str  # what the table or figure shows
     data: Mapping[str, Source]
     rows: Mapping[str, Row]
     columns: Mapping[str, Column]
-    epsilons: tuple[float, ...]
-    models: Mapping[str, str] = field(default_factory=dict)
+    epsilons: tuple[float, ...]  # of every row that names none; .inf is the run without noise
+    models: Mapping[str, str] = field(default_factory=dict)  # that write and judge in the paper, in words
     counting: Counting = Counting()
+    # data set -> row -> epsilon -> a value for each column, or None where it is not known
     published: Mapping[str, Mapping[str, Mapping[float, tuple[float | None, ...]]]] = field(default_factory=dict)
-    unpublished: str = ""
+    unpublished: str = ""  # why values are missing there
+    # of params.yaml, for all its data sets, over those of the paper. In names `<e>` is the epsilon of a cell as names
+    # have it, and `<epsilon>` by itself is its value.
     settings: Body = field(default_factory=dict)
-    named: Body = field(default_factory=dict)
-    paper: str = ""
+    named: Body = field(default_factory=dict)  # settings over those, where --model names a language model
+    paper: str = ""  # as `table`, from the name of its file; `house` where the methods have no paper's settings
     table: str = ""
 
     @property
@@ -182,11 +129,7 @@ def list_grids() -> tuple[tuple[str, str], ...]:
 
 
 def grid(paper: str, table: str) -> Grid:
-    """Read the grid of that table.
-
-    Raises:
-        ParamsError: there is none.
-    """
+    """Read the grid of that table. Raises ParamsError if there is none."""
     if (paper, table) not in list_grids():
         known = ", ".join(" ".join(each) for each in list_grids())
         raise ParamsError(f"There is no table {table!r} of paper {paper!r}.", f"Name one of: {known}.")

@@ -19,39 +19,24 @@ _INSTEAD = ("minilm_lr", "tfidf_lr")  # classifiers of this house, where the req
 
 @dataclass(frozen=True)
 class Value:
-    """A measured value.
+    """A measured value."""
 
-    Attributes:
-        value: in the unit of the measure; None where nothing could be measured.
-        low, high: ends of the 95 % interval, where there is one.
-        note: why there is no value, or what replaced the requested one.
-    """
-
-    value: float | None
-    low: float | None = None
+    value: float | None  # in the unit of the measure; None where nothing could be measured
+    low: float | None = None  # low and high: ends of the 95 % interval, where there is one
     high: float | None = None
-    note: str = ""
+    note: str = ""  # why there is no value, or what replaced the requested one
 
 
 @dataclass(frozen=True)
 class Measure:
-    """One way of measuring.
+    """One way of measuring."""
 
-    Attributes:
-        stage: of a variant, without its name.
-        file: the metric file that it leaves; `HOURS` for the time that the rows and their model took.
-        read: (the file's values, the cell's request) -> the value.
-        baseline: the stage of a row that is no variant, with its name; None where it is the same.
-        of_model: whether it measures the language model that a variant is drawn from.
-        runs: the key of `runs` in params.yaml that has to name the variant, if one does.
-    """
-
-    stage: str
-    file: str
-    read: Callable[[Body, Body], Value]
-    baseline: str | None = None
-    of_model: bool = False
-    runs: str = ""
+    stage: str  # of a variant, without its name
+    file: str  # the metric file that it leaves; `HOURS` for the time that the rows and their model took
+    read: Callable[[Body, Body], Value]  # (the file's values, the cell's request) -> the value
+    baseline: str | None = None  # the stage of a row that is no variant, with its name; None where it is the same
+    of_model: bool = False  # whether it measures the language model that a variant is drawn from
+    runs: str = ""  # the key of `runs` in params.yaml that has to name the variant, if one does
 
 
 def _accuracy(body: Body, detail: Body) -> Value:
@@ -94,7 +79,6 @@ def _clipping(body: Body, detail: Body) -> Value:
 
 
 def _hours(body: Body, _detail: Body) -> Value:
-    """Read wall-clock hours on this machine, without audits."""
     if not body["seconds"]:
         return Value(None, note="its stages ran elsewhere, and their times stayed there")
     return Value(sum(body["seconds"]) / 3600.0, note=f"on {max(body['cores'])} cores, of the last attempts alone")
@@ -105,7 +89,6 @@ def _rate(field: str) -> Callable[[Body, Body], Value]:
 
 
 def _round(body: Body, detail: Body) -> Any:
-    """Return the values of a round, or of the last one there is."""
     rounds = body[detail["of"]]
     return rounds[min(int(detail["round"]), len(rounds)) - 1]
 

@@ -16,34 +16,23 @@ _HEAD = ("data", "row", "epsilon stated", "published in truth", "ours", "ours as
 
 @dataclass(frozen=True)
 class Epsilons:
-    """The epsilons of a cell.
+    """The epsilons of a cell."""
 
-    Attributes:
-        stated: by the paper.
-        in_truth: the true value of its statement; None for the epsilon of one word, which says nothing about a record.
-        charged: proved of ours, by its receipt; None where nothing is charged, or not yet.
-        as_counted: the paper's counting of ours; None where nothing is charged.
-    """
-
-    stated: float
+    stated: float  # by the paper
+    # the true value of its statement; None for the epsilon of one word, which says nothing about a record
     in_truth: float | None
-    charged: float | None
-    as_counted: float | None
+    charged: float | None  # proved of ours, by its receipt; None where nothing is charged, or not yet
+    as_counted: float | None  # the paper's counting of ours; None where nothing is charged
 
 
 @dataclass(frozen=True)
 class Result:
-    """A cell with its result.
-
-    Attributes:
-        value: ours; None where there is none.
-        why: why there is none, or a note on it.
-    """
+    """A cell with its result."""
 
     cell: Cell
     epsilons: Epsilons
-    value: Value | None
-    why: str
+    value: Value | None  # ours; None where there is none
+    why: str  # why there is none, or a note on it
 
     @property
     def ours(self) -> Value:

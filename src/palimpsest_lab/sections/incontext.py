@@ -146,7 +146,6 @@ def _zero_shot_note(rows: Rows) -> str:
 
 
 def _missing_note(results: Results) -> str:
-    """Say which numbers of demonstrations are missing from the drawing, and why."""
     missing: dict[tuple[int, str], list[str]] = {}
     for row in unanswered_rows(results):
         missing.setdefault((row["shots"], row["lacks"]), []).append(row["variant"])

@@ -96,7 +96,6 @@ def _figure(title: str, caption: str, found: Density) -> Figure:
 
 
 def _middle(row: Mapping[str, Any]) -> float:
-    """Return a bar's contribution to the mean of its side."""
     return float(row["share"] * (row["from"] + row["to"]) / 2)
 
 

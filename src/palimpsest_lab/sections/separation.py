@@ -5,24 +5,8 @@ from collections.abc import Iterator
 import altair as alt
 import numpy as np
 
-from palimpsest.report.drawing import (
-    BLUE,
-    GREEN,
-    GREY,
-    ROW,
-    SERIES,
-    SHAPES,
-    Chart,
-    Rows,
-    assign_looks,
-    data,
-    describe_values,
-    finish,
-    line_axis,
-    make_channel,
-    names,
-    tips,
-)
+from palimpsest.report import drawing as draw
+from palimpsest.report.drawing import BLUE, GREEN, GREY, ROW, SERIES, SHAPES, Chart, Rows
 from palimpsest.report.results import Metric, Results
 from palimpsest.report.sections.base import Figure, Page, Section
 from palimpsest_lab.audits.separation import Projection, SeparationAudit
@@ -77,15 +61,16 @@ def _scale_to_unit(values: np.ndarray) -> list[float]:
 def scores_chart(rows: Rows) -> Chart:
     """Draw how often a forest reads the label off each model's hidden states; a tick where chance lies."""
     near = alt.Scale(zero=False, padding=16)
-    base = alt.Chart(data(rows)).encode(
-        y=line_axis(rows, "name"), tooltip=tips("name:N", "accuracy:Q", "low:Q", "high:Q", "chance:Q", "lm_loss:Q")
+    base = alt.Chart(draw.data(rows)).encode(
+        y=draw.line_axis(rows, "name"),
+        tooltip=draw.tips("name:N", "accuracy:Q", "low:Q", "high:Q", "chance:Q", "lm_loss:Q"),
     )
     chance = base.mark_tick(thickness=3, size=18, opacity=1, color=GREY).encode(
         x=alt.X("chance:Q", title="test labels read off hidden states", axis=alt.Axis(format="%"), scale=near)
     )
     spread = base.mark_rule(strokeWidth=2).encode(x="low:Q", x2="high:Q")
     dots = base.mark_point(filled=True, size=110, opacity=1, color=BLUE).encode(x="accuracy:Q")
-    return finish(alt.layer(chance, spread, dots), ROW * len(rows) + 20)
+    return draw.finish(alt.layer(chance, spread, dots), ROW * len(rows) + 20)
 
 
 def projections_chart(rows: Rows) -> Chart:
@@ -93,26 +78,26 @@ def projections_chart(rows: Rows) -> Chart:
 
     The panels are bands with offsets and not facets, because facets cannot be as wide as the page gives.
     """
-    models, methods, labels = names(rows, "name"), names(rows, "method"), sorted(names(rows, "label"))
+    models, methods, labels = draw.names(rows, "name"), draw.names(rows, "method"), sorted(draw.names(rows, "label"))
     inside, edge = alt.Scale(domain=[-0.06, 1.06]), alt.Scale(paddingInner=0, paddingOuter=0)
     top = alt.Axis(orient="top", labelAngle=0, domain=False, grid=True, tickBand="extent")
     left = alt.Axis(labelLimit=90, grid=True, tickBand="extent")
     dots = (
-        alt.Chart(data(rows))
+        alt.Chart(draw.data(rows))
         .mark_point(filled=True, size=22, opacity=0.75)
         .encode(
             x=alt.X("method:N", title=None, sort=methods, axis=top, scale=edge),
             xOffset=alt.XOffset("x:Q", scale=inside),
             y=alt.Y("name:N", title=None, sort=models, axis=left, scale=edge),
             yOffset=alt.YOffset("y:Q", scale=inside),
-            color=make_channel(
-                alt.Color, "label", assign_looks(labels, (*SERIES, GREEN)), legend=alt.Legend(symbolOpacity=1)
+            color=draw.make_channel(
+                alt.Color, "label", draw.assign_looks(labels, (*SERIES, GREEN)), legend=alt.Legend(symbolOpacity=1)
             ),
-            shape=make_channel(alt.Shape, "label", assign_looks(labels, SHAPES)),
-            tooltip=tips("name:N", "method:N", "label:N"),
+            shape=draw.make_channel(alt.Shape, "label", draw.assign_looks(labels, SHAPES)),
+            tooltip=draw.tips("name:N", "method:N", "label:N"),
         )
     )
-    return finish(alt.layer(dots), _PANEL * len(models) + 20, columns=3)
+    return draw.finish(alt.layer(dots), _PANEL * len(models) + 20, columns=3)
 
 
 def _figures(page: Page) -> Iterator[Figure]:
@@ -124,9 +109,9 @@ def _figures(page: Page) -> Iterator[Figure]:
         title="Labels that a forest reads off hidden states",
         caption="A random forest sees each model's mean state of a text, never the text, and names the label of real "
         "test rows; 95% intervals. The grey tick is chance: always the commonest label.",
-        alt=describe_values("Accuracy of the forest", scores, "name", value="accuracy"),
+        alt=draw.describe_values("Accuracy of the forest", scores, "name", value="accuracy"),
     )
-    models, methods, labels = (", ".join(names(dots, key)) for key in ("name", "method", "label"))
+    models, methods, labels = (", ".join(draw.names(dots, key)) for key in ("name", "method", "label"))
     yield from Figure.of(
         dots,
         projections_chart,

@@ -12,9 +12,8 @@ from palimpsest.params.schema import Params
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.records.keyed import digest
 from palimpsest.workspace import PRIVATE, REAL
-from palimpsest_lab.audits.incontext import audit_in_context
+from palimpsest_lab.audits.incontext import Judge, audit_in_context
 from palimpsest_lab.audits.incontext_endpoint import EndpointJudge
-from palimpsest_lab.audits.incontext_judge import Judge
 from palimpsest_lab.audits.incontext_model import local_judge
 from palimpsest_lab.audits.incontext_settings import InContext
 from palimpsest_lab.settings import models_of, utility_of
@@ -42,11 +41,7 @@ def run(name: str) -> None:
 
 
 def settings_of(params: Params) -> InContext:
-    """Return the settings of the judge.
-
-    Raises:
-        ParamsError: params.yaml has none, or there is no label to ask for.
-    """
+    """Return the settings of the judge. Raises ParamsError if params.yaml has none, or there is no label to ask for."""
     settings = utility_of(params).in_context
     if settings is None:
         raise ParamsError("utility.in_context is null in params.yaml.", "Fill it in, or leave this stage out.")

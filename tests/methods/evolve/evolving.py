@@ -58,17 +58,11 @@ def encode(texts: Sequence[str]) -> np.ndarray:
 
 @dataclass
 class Writer:
-    """An author that names things in turn, and notes every string that it is given.
+    """An author that names things in turn, and notes every string that it is given."""
 
-    Attributes:
-        share: of what is asked for, what is written.
-        fails: turn whose variations it cannot write.
-        calls: "random", or the turn, of each call.
-    """
-
-    share: float = 1.0
-    fails: int | None = None
-    calls: list[str | int] = field(default_factory=list)
+    share: float = 1.0  # of what is asked for, what is written
+    fails: int | None = None  # turn whose variations it cannot write
+    calls: list[str | int] = field(default_factory=list)  # "random", or the turn, of each call
     given: list[str | None] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
 

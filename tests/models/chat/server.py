@@ -12,34 +12,21 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Reply:
-    """What the server sends back.
+    """What the server sends back."""
 
-    Attributes:
-        status: of HTTP; 0 breaks the connection off instead of answering.
-        body: as JSON, or bytes as they are.
-        headers: beside the usual ones.
-        hold: the server waits for this before it answers.
-    """
-
-    status: int = 200
-    body: Any = None
-    headers: Mapping[str, str] = field(default_factory=dict)
-    hold: threading.Event | None = None
+    status: int = 200  # of HTTP; 0 breaks the connection off instead of answering
+    body: Any = None  # as JSON, or bytes as they are
+    headers: Mapping[str, str] = field(default_factory=dict)  # beside the usual ones
+    hold: threading.Event | None = None  # the server waits for this before it answers
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A request.
+    """A request."""
 
-    Attributes:
-        path: of the URL.
-        headers: names in lower case.
-        body: of the request.
-    """
-
-    path: str
-    headers: Mapping[str, str]
-    body: bytes
+    path: str  # of the URL
+    headers: Mapping[str, str]  # names in lower case
+    body: bytes  # of the request
 
     @property
     def json(self) -> Any:

@@ -44,39 +44,26 @@ _LONGEST = 120  # characters of a word: names and short phrases, never a row
 
 @dataclass(frozen=True)
 class MeasuredDocuments:
-    """Documents with parts that may leave; `copy_fields` and `copy_publishable` decide which.
+    """Documents with parts that may leave; `copy_fields` and `copy_publishable` decide which."""
 
-    Attributes:
-        receipts: variant -> its receipt.
-        generation: variant -> counts of drawn and removed rows; None where nothing was counted.
-        scores: on the declared public test file; None where there is none.
-        twins: method -> its end-to-end audit on invented canaries.
-        scanned: scan -> how many rows were searched; it found none of them, or there were no release.
-    """
-
-    receipts: Mapping[str, Receipt]
+    receipts: Mapping[str, Receipt]  # variant -> its receipt
+    # variant -> counts of drawn and removed rows; None where nothing was counted
     generation: Mapping[str, Mapping[str, Any] | None]
-    scores: Mapping[str, Any] | None
-    twins: Documents
-    scanned: Mapping[str, int]
+    scores: Mapping[str, Any] | None  # on the declared public test file; None where there is none
+    twins: Documents  # method -> its end-to-end audit on invented canaries
+    scanned: Mapping[str, int]  # scan -> how many rows were searched; it found none of them, or there were no release
 
 
 @dataclass(frozen=True)
 class Contents:
-    """Everything that leaves.
+    """Everything that leaves."""
 
-    Attributes:
-        described: the description of the release.
-        rows: variant -> its synthetic rows.
-        page: the card as HTML.
-        provenance: makes the PROV document; takes name -> SHA-256 of the files with rows.
-    """
-
-    described: Described
-    rows: Mapping[str, Sequence[Record]]
-    page: str
+    described: Described  # the description of the release
+    rows: Mapping[str, Sequence[Record]]  # variant -> its synthetic rows
+    page: str  # the card as HTML
     audit: Mapping[str, Any]
     ledger: Mapping[str, Any]
+    # makes the PROV document; takes name -> SHA-256 of the files with rows
     provenance: Callable[[Mapping[str, str]], Mapping[str, Any]]
 
 
@@ -135,7 +122,6 @@ def assemble(
 
 
 def _write_documents(draft: Path, contents: Contents) -> None:
-    """Write the documents that describe the rows, which are there already."""
     described, rows = contents.described, digests(draft)
     for name, text in {CARD: contents.page, README: readme(described)}.items():
         (draft / name).write_text(text, encoding="utf-8", newline="\n")
@@ -199,8 +185,6 @@ def _swap(draft: Path, target: Path, old: Path) -> None:
 
 
 class _Leaf:
-    """A single value."""
-
     def __init__(self, kind: str) -> None:
         self.kind = kind
 

@@ -62,29 +62,18 @@ CONTEXT: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Described:
-    """The description of a release, all of it public.
-
-    Attributes:
-        statement: the privacy statement of the released variants.
-        rows: variant -> the number of rows and of lines that leave.
-        fingerprint: of the signing key.
-        version: of palimpsest.
-        day: YYYY-MM-DD.
-        language: of the rows, as a tag of BCP 47.
-        copied: what a reader must know of rows that are public texts word for word; "" where none are.
-        fielded: the variants whose rows have fields.
-    """
+    """The description of a release, all of it public."""
 
     release: ReleaseSettings
     data: PublicSchema
-    statement: Mapping[str, Any]
-    rows: Mapping[str, Counts]
-    fingerprint: str
-    version: str
-    day: str
-    language: str = "en"
-    copied: str = ""
-    fielded: Collection[str] = ()
+    statement: Mapping[str, Any]  # the privacy statement of the released variants
+    rows: Mapping[str, Counts]  # variant -> the number of rows and of lines that leave
+    fingerprint: str  # of the signing key
+    version: str  # of palimpsest
+    day: str  # YYYY-MM-DD
+    language: str = "en"  # of the rows, as a tag of BCP 47
+    copied: str = ""  # what a reader must know of rows that are public texts word for word; "" where none are
+    fielded: Collection[str] = ()  # the variants whose rows have fields
 
     @property
     def unit(self) -> Unit:
@@ -270,7 +259,6 @@ def _files(described: Described) -> str:
 
 
 def _escape_markdown(text: str) -> str:
-    """Escape text so that Markdown takes it as it is."""
     return " ".join(text.split()).translate(_MARKS)
 
 

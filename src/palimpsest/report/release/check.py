@@ -68,21 +68,14 @@ class Check:
 
 @dataclass(frozen=True)
 class Checked:
-    """The outcome of checking a release.
+    """The outcome of checking a release."""
 
-    Attributes:
-        fingerprint: of the key that the envelope was checked against; None where there was no key to read.
-        pinned: whether the checking person gave that key, and it was not found in the folder itself.
-        checks: in their order; later ones are left out where earlier ones show that the files are not the signed ones.
-        caps: every cap that the data set has had, for a reader to see.
-        charges: every charge to the data set, including those that do not count.
-    """
-
-    fingerprint: str | None
-    pinned: bool
+    fingerprint: str | None  # of the key that the envelope was checked against; None where there was no key to read
+    pinned: bool  # whether the checking person gave that key, and it was not found in the folder itself
+    # in their order; later ones are left out where earlier ones show that the files are not the signed ones
     checks: tuple[Check, ...]
-    caps: tuple[Cap, ...] = ()
-    charges: tuple[Charge, ...] = ()
+    caps: tuple[Cap, ...] = ()  # every cap that the data set has had, for a reader to see
+    charges: tuple[Charge, ...] = ()  # every charge to the data set, including those that do not count
 
     @property
     def holds(self) -> bool:
@@ -330,7 +323,6 @@ def _are_alike(stated: Any, said: Any) -> bool:
 
 
 def _check_release(release: Mapping[str, Any], receipt: Receipt, curve: Mapping[str, Any]) -> Iterator[str]:
-    """Check that the statement says of a release what its receipt says."""
     name, accounting = release["variant"], release["accounting"]
     pairs = [(release[field], getattr(receipt, field)) for field in ("epsilon", "epsilon_target", "delta")]
     pairs += [(accounting[field], getattr(receipt, field)) for field in ("epsilon", "epsilon_rdp")]
@@ -454,7 +446,6 @@ def _has_whole_lines(croissant: Mapping[str, Any]) -> bool:
 
 
 def _has_counts(audit: Mapping[str, Any], name: str, count: int) -> bool:
-    """Tell whether the drawn and the scored rows are this many; either may not have been counted."""
     drawn, scored = audit["variants"][name]["generation"] or {}, (audit["utility"] or {}).get("rows", {})
     return {drawn.get("rows", count), scored.get(name, count)} == {count}
 

@@ -227,15 +227,10 @@ def _read_public_key(environment: Mapping[str, str]) -> Ed25519PublicKey:
 
 @dataclass(frozen=True)
 class Signed:
-    """The content that a key has signed.
+    """The content that a key has signed."""
 
-    Attributes:
-        files: name -> SHA-256 of every file, in hexadecimal digits.
-        predicate: the statement about them as a whole.
-    """
-
-    files: Mapping[str, str]
-    predicate: Mapping[str, Any]
+    files: Mapping[str, str]  # name -> SHA-256 of every file, in hexadecimal digits
+    predicate: Mapping[str, Any]  # the statement about them as a whole
 
 
 def pae(payload_type: str, payload: bytes) -> bytes:

@@ -19,17 +19,12 @@ _Relations = dict[str, dict[str, dict[str, Any]]]
 
 @dataclass(frozen=True)
 class Inputs:
-    """The files that the graph starts from.
+    """The files that the graph starts from."""
 
-    Attributes:
-        private: path -> name of the files with private rows; their paths are not published.
-        public: path -> name of the files that were declared public; their paths are not published either.
-        keyed: name -> keyed hashes of the content.
-    """
-
-    private: Mapping[str, str]
+    private: Mapping[str, str]  # path -> name of the files with private rows; their paths are not published
+    # path -> name of the files that were declared public; their paths are not published either
     public: Mapping[str, str]
-    keyed: Mapping[str, Sequence[str]]
+    keyed: Mapping[str, Sequence[str]]  # name -> keyed hashes of the content
 
 
 def provenance(
@@ -55,8 +50,6 @@ def provenance(
 
 
 class _Document:
-    """The entities and activities so far."""
-
     def __init__(self, flow: Flow, inputs: Inputs) -> None:
         self._flow, self._inputs = flow, inputs
         kinds = ("entity", "activity", "used", "wasGeneratedBy")
@@ -89,7 +82,6 @@ class _Document:
         yield from (path for path in node.reads if not any(_meet(path, one) for one in made))
 
     def _may_publish(self, path: str, public: bool) -> bool:
-        """Tell whether a plain hash of the file may be published."""
         listed = any(path == one or path.startswith(f"{one}/") for one in PUBLIC_FILES)
         return path not in self._inputs.private and (public or listed or path in self._inputs.public)
 

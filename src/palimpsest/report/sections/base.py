@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 from markupsafe import Markup
 
 from palimpsest.audit.membership import MembershipAudit, Verdict
-from palimpsest.audit.statistics import Estimate
+from palimpsest.audit.statistics import Estimate, Rate
 from palimpsest.privacy.ledger.summary import LedgerSummary
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.report.drawing import Chart, Rows
@@ -36,23 +36,15 @@ class Page:
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure of the page.
+    """One figure of the page."""
 
-    Attributes:
-        section: the heading it stands under, one of `HEADINGS`.
-        caption: how to read it.
-        alt: a description of it for those who cannot see it.
-        rows: the table behind it.
-        wide: True where it takes the page's whole width.
-    """
-
-    section: str
+    section: str  # the heading it stands under, one of `HEADINGS`
     title: str
-    caption: str
-    alt: str
+    caption: str  # how to read it
+    alt: str  # a description of it for those who cannot see it
     chart: Chart
-    rows: Rows
-    wide: bool = False
+    rows: Rows  # the table behind it
+    wide: bool = False  # True where it takes the page's whole width
 
     @classmethod
     def of(cls, rows: Rows, chart: Callable[[Rows], Chart], **words: Any) -> Iterator["Figure"]:
@@ -68,36 +60,22 @@ class Figure:
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell of a table.
+    """One cell of a table."""
 
-    Attributes:
-        text: its content; markup where it is more than words.
-        small: lines in small print behind it.
-        strong: whether it is the main cell of the line.
-    """
-
-    text: str
-    small: tuple[str, ...] = ()
-    strong: bool = False
+    text: str  # its content; markup where it is more than words
+    small: tuple[str, ...] = ()  # lines in small print behind it
+    strong: bool = False  # whether it is the main cell of the line
 
 
 @dataclass(frozen=True)
 class Column(Generic[Line]):
-    """One column of a table.
+    """One column of a table."""
 
-    Attributes:
-        name: its heading.
-        cell: a line -> its cell, or None where there is nothing to say.
-        note: small print in the heading.
-        label: its name beside a cell, where a phone shows no headings; the heading where it is left out.
-        number: whether its cells are numbers, which stand under each other.
-    """
-
-    name: str
-    cell: Callable[[Line], Cell | None]
-    note: str = ""
-    label: str = ""
-    number: bool = False
+    name: str  # its heading
+    cell: Callable[[Line], Cell | None]  # a line -> its cell, or None where there is nothing to say
+    note: str = ""  # small print in the heading
+    label: str = ""  # its name beside a cell, where a phone shows no headings; the heading where it is left out
+    number: bool = False  # whether its cells are numbers, which stand under each other
 
     def shown(self, line: Line) -> tuple[Cell, str]:
         """Return the cell of a line, and its style."""
@@ -123,83 +101,54 @@ def share_column(name: str, key: str) -> Column[Mapping[str, Any]]:
 
 @dataclass(frozen=True)
 class Table(Generic[Line]):
-    """One table: the first cell of each line is its heading.
-
-    Attributes:
-        note: how to read it.
-        kind: its style.
-        role: a line -> its style.
-    """
+    """One table: the first cell of each line is its heading."""
 
     title: str
-    note: str
+    note: str  # how to read it
     columns: tuple[Column[Line], ...]
     lines: Sequence[Line]
-    kind: str = "cards"
-    role: Callable[[Line], str] = field(default=lambda line: "")
+    kind: str = "cards"  # its style
+    role: Callable[[Line], str] = field(default=lambda line: "")  # a line -> its style
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim.
+    """One claim."""
 
-    Attributes:
-        id: short and stable, for citing.
-        sentence: the claimed statement.
-        status: "proved" (a theorem), "tested" (an attack or test that could have failed), "assumed", "not covered".
-        evidence: the file or test that carries it.
-        digest: SHA-256 of that file, or "".
-    """
-
-    id: str
-    sentence: str
-    status: str
-    evidence: str
-    digest: str = ""
+    id: str  # short and stable, for citing
+    sentence: str  # the claimed statement
+    status: str  # "proved" (a theorem), "tested" (an attack or test that could have failed), "assumed", "not covered"
+    evidence: str  # the file or test that carries it
+    digest: str = ""  # SHA-256 of that file, or ""
 
 
 @dataclass(frozen=True)
 class Section:
-    """One topic of the page: the files it reads, and the parts it adds.
-
-    Attributes:
-        metrics: the files it reads; no other section reads them from the disk.
-        heading: of its figures, where a page may be drawn before these files are there.
-        columns: of the table of verdicts, which has a line per variant.
-        tables: of the overview.
-        figures: with the tables behind them.
-        claims: of one release.
-        plots: for DVC: the name of a file -> the rows behind its plot.
-    """
+    """One topic of the page: the files it reads, and the parts it adds."""
 
     name: str
-    metrics: tuple[Metric[Any], ...] = ()
+    metrics: tuple[Metric[Any], ...] = ()  # the files it reads; no other section reads them from the disk
+    # of the table of verdicts, which has a line per variant
     columns: Callable[[Page], Iterable[Column[Row]]] = lambda _: ()
-    tables: Callable[[Page], Iterable[Table[Any]]] = lambda _: ()
-    figures: Callable[[Page], Iterable[Figure]] = lambda _: ()
-    claims: Callable[[Row, Results, str], Iterable[Claim]] = lambda *_: ()
+    tables: Callable[[Page], Iterable[Table[Any]]] = lambda _: ()  # of the overview
+    figures: Callable[[Page], Iterable[Figure]] = lambda _: ()  # with the tables behind them
+    claims: Callable[[Row, Results, str], Iterable[Claim]] = lambda *_: ()  # of one release
+    # for DVC: the name of a file -> the rows behind its plot
     plots: Mapping[str, Callable[[Page], Rows]] = field(default_factory=dict)
-    heading: str = ""
+    heading: str = ""  # of its figures, where a page may be drawn before these files are there
 
 
 @dataclass(frozen=True)
 class MembershipKind:
-    """A kind of membership attack on a variant: all kinds that were made test its claim together.
+    """A kind of membership attack on a variant: all kinds that were made test its claim together."""
 
-    Attributes:
-        mark: the prefix of the claims that rest on it.
-        metric: its files. The name ends with `membership`, by which unfinished ones are known (`row.is_attack`).
-        sees: what the attack sees; completes "the" and "its".
-        title: of its ROC, with a place for the variant.
-        audit: a result -> its membership audit.
-        verdict: a result, and its audit as one of all audits that test the claim -> the verdict on both.
-    """
-
-    mark: str
+    mark: str  # the prefix of the claims that rest on it
+    # its files. The name ends with `membership`, by which unfinished ones are known (`row.is_attack`).
     metric: Metric[Any]
-    sees: str
-    title: str
-    audit: Callable[[Any], MembershipAudit] = lambda result: result
+    sees: str  # what the attack sees; completes "the" and "its"
+    title: str  # of its ROC, with a place for the variant
+    audit: Callable[[Any], MembershipAudit] = lambda result: result  # a result -> its membership audit
+    # a result, and its audit as one of all audits that test the claim -> the verdict on both
     verdict: Callable[[Any, MembershipAudit], Verdict] = lambda _, audit: audit.verdict
 
     def __post_init__(self) -> None:
@@ -207,11 +156,17 @@ class MembershipKind:
             raise ValueError(f"the files of a membership attack end with `membership`, got {self.metric.name!r}")
 
 
-def interval_cell(found: Estimate | None) -> Cell:
+def interval_cell(found: Estimate | Rate | None, digits: int = 1) -> Cell:
     """Return the cell of a share, its interval in small print."""
     if found is None:
         return Cell(MISSING)
-    return Cell(percent(found.value), (f"{percent(found.low)} to {percent(found.high)}",))
+    share = found.rate if isinstance(found, Rate) else found.value
+    return Cell(percent(share, digits), (f"{percent(found.low, digits)} to {percent(found.high, digits)}",))
+
+
+def interval_column(name: str, key: str) -> Column[Mapping[str, Any]]:
+    """Make a column of shares with their intervals."""
+    return Column(name, lambda row: interval_cell(row[key]), number=True)
 
 
 def badge(verdict: str) -> Markup:

@@ -12,21 +12,7 @@ import numpy as np
 
 from palimpsest.privacy.ledger.summary import LedgerSummary
 from palimpsest.report import drawing as draw
-from palimpsest.report.drawing import (
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    PURPLE,
-    ROW,
-    Chart,
-    Rows,
-    data,
-    finish,
-    make_channel,
-    names,
-    tips,
-)
+from palimpsest.report.drawing import BLUE, GREEN, GREY, ORANGE, PURPLE, ROW, Chart, Rows
 from palimpsest.report.formats import Unit, at_most
 from palimpsest.report.sections.base import Figure, Section
 from palimpsest.report.tradeoff import TradeOff
@@ -57,19 +43,21 @@ def waterfall(ledger: LedgerSummary) -> Rows:
 def _chart(rows: Rows, cap: float) -> Chart:
     """Draw each charge after the other, the effect of composing them, the total, and the cap."""
     bars = (
-        alt.Chart(data(rows))
+        alt.Chart(draw.data(rows))
         .mark_bar(height=14)
         .encode(
             y=alt.Y("step:N", title=None, sort=None, axis=alt.Axis(labelLimit=170)),
             x=alt.X("start:Q", title="ε", scale=alt.Scale(domainMin=0)),
             x2="end:Q",
-            color=make_channel(alt.Color, "kind", {kind: _STEPS[kind] for kind in names(rows, "kind")}),
-            tooltip=tips("step:N", "kind:N", "start:Q", "end:Q"),
+            color=draw.make_channel(alt.Color, "kind", {kind: _STEPS[kind] for kind in draw.names(rows, "kind")}),
+            tooltip=draw.tips("step:N", "kind:N", "start:Q", "end:Q"),
         )
     )
-    line = alt.Chart(data([{"cap": cap}])).mark_rule(strokeWidth=2, strokeDash=[5, 3], color=ORANGE).encode(x="cap:Q")
+    line = (
+        alt.Chart(draw.data([{"cap": cap}])).mark_rule(strokeWidth=2, strokeDash=[5, 3], color=ORANGE).encode(x="cap:Q")
+    )
     label = line.mark_text(align="right", dx=-5, baseline="top", y=4, text="cap", fontSize=12).encode(x="cap:Q")
-    return finish(alt.layer(bars, line, label), ROW * len(rows) + 20)
+    return draw.finish(alt.layer(bars, line, label), ROW * len(rows) + 20)
 
 
 def figure(ledger: LedgerSummary) -> Figure:

@@ -15,20 +15,7 @@ from palimpsest.audit.fidelity import FidelityAudit, Measured
 from palimpsest.audit.statistics import CONFIDENCE, wilson
 from palimpsest.audit.structure import StructureAudit
 from palimpsest.report import drawing as draw
-from palimpsest.report.drawing import (
-    BLUE,
-    GREY,
-    ORANGE,
-    Chart,
-    Rows,
-    color_channel,
-    data,
-    describe_values,
-    finish,
-    points,
-    shape_channel,
-    tips,
-)
+from palimpsest.report.drawing import BLUE, GREY, ORANGE, Chart, Rows
 from palimpsest.report.formats import plural_of
 from palimpsest.report.results import Fraction, Metric, Results, Row, measured_subjects
 from palimpsest.report.sections.base import Cell, Claim, Column, Figure, Page, Section, claim_of, inconclusive_cell
@@ -114,7 +101,6 @@ def _likeness_chart(rows: Rows) -> Chart:
 
 
 def _lengths_chart(rows: Rows) -> Chart:
-    """Draw the lengths of the rows, per variant."""
     line = (
         alt.Chart(draw.data(rows))
         .mark_line(strokeWidth=2, interpolate="monotone")
@@ -130,7 +116,6 @@ def _lengths_chart(rows: Rows) -> Chart:
 
 
 def _labels_chart(rows: Rows) -> Chart:
-    """Draw how often each label occurs, per variant."""
     dots = draw.points(
         alt.Chart(draw.data(rows)),
         90,
@@ -176,7 +161,6 @@ def _figures(page: Page) -> Iterator[Figure]:
 
 
 def _places(rows: Rows) -> str:
-    """Describe the figure of likeness for those who cannot see it."""
     drawn = [row for row in rows if row["place"] is not None]
     if not drawn:
         return "No measure can tell public text from private."
@@ -199,7 +183,6 @@ def structure(results: Results) -> Rows:
 
 
 def _structure_chart(rows: Rows) -> Chart:
-    """Draw, per variant, the share of rows that are JSON and of those that conform to the schema."""
     base = alt.Chart(draw.data(rows)).encode(
         y=draw.line_axis(rows, "variant"),
         yOffset=alt.YOffset("what:N", sort=[PARSED, VALID]),
@@ -263,16 +246,16 @@ def _pool_facts(variant: str, facts: Sequence[PopulationFactAudit]) -> Rows:
 def _fact_chart(rows: Rows, units: str) -> Chart:
     """Draw the share of population facts in the synthetic text against how many private `units` state them."""
     counts = alt.Scale(type="log", nice=False, padding=16)
-    base = alt.Chart(data(rows)).encode(
+    base = alt.Chart(draw.data(rows)).encode(
         x=alt.X("support:Q", title=f"private {units} that state the fact (log)", scale=counts),
-        color=color_channel(rows),
-        tooltip=tips("variant:N", "support:Q", "carried:Q", "total:Q", "share:Q", "low:Q", "high:Q"),
+        color=draw.color_channel(rows),
+        tooltip=draw.tips("variant:N", "support:Q", "carried:Q", "total:Q", "share:Q", "low:Q", "high:Q"),
     )
     share, whole = alt.Axis(format="%", tickCount=5), alt.Scale(domain=[0, 1])
     low = alt.Y("low:Q", title="facts carried over", axis=share, scale=whole)
     band = base.mark_area(opacity=0.18).encode(y=low, y2="high:Q")
     line = base.mark_line(strokeWidth=2).encode(y="share:Q")
-    return finish(alt.layer(band, line, points(base, 70, y="share:Q", shape=shape_channel(rows))), 280)
+    return draw.finish(alt.layer(band, line, draw.points(base, 70, y="share:Q", shape=draw.shape_channel(rows))), 280)
 
 
 def _fact_figures(page: Page) -> Iterator[Figure]:
@@ -284,7 +267,7 @@ def _fact_figures(page: Page) -> Iterator[Figure]:
         title=f"What many {units} agree on, and what survives",
         caption=f"Good synthetic text keeps the facts that many {units} state and drops what only one does. "
         "Bands: Wilson, 95%.",
-        alt=describe_values("Share of population facts carried over", rows, "variant", "support", value="share"),
+        alt=draw.describe_values("Share of population facts carried over", rows, "variant", "support", value="share"),
         wide=True,
     )
 

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from palimpsest.audit.fields import FieldsAudit
-from palimpsest.report.drawing import Rows, fields
+from palimpsest.report import drawing as draw
+from palimpsest.report.drawing import Rows
 from palimpsest.report.results import Metric, Results
 from palimpsest.report.sections.base import (
     Cell,
@@ -12,7 +13,7 @@ from palimpsest.report.sections.base import (
     Page,
     Section,
     Table,
-    interval_cell,
+    interval_column,
     number_column,
     share_column,
     word_column,
@@ -25,7 +26,7 @@ def distances(results: Results) -> Rows:
     """Return variant, table, cells, synthetic, real, apart, uniform: one row per table of a variant."""
     return [
         {"variant": variant, "table": " and ".join(one.axes)}
-        | fields(one, "cells", "synthetic", "real", "apart", "uniform")
+        | draw.fields(one, "cells", "synthetic", "real", "apart", "uniform")
         for variant, audit in results.of(_FIELDS).items()
         for one in audit.tables
     ]
@@ -34,7 +35,7 @@ def distances(results: Results) -> Rows:
 def learned(results: Results) -> Rows:
     """Return variant, target, cells, majority, synthetic, real, kept: one row per column of a variant."""
     return [
-        {"variant": variant} | fields(one, "target", "cells", "majority", "synthetic", "real", "kept")
+        {"variant": variant} | draw.fields(one, "target", "cells", "majority", "synthetic", "real", "kept")
         for variant, audit in results.of(_FIELDS).items()
         for one in audit.learned
     ]
@@ -61,15 +62,11 @@ def _tables(page: Page) -> Iterator[Table[Mapping[str, Any]]]:
         "Intervals of 95% over test rows.",
         (
             word_column("Variant", "variant"), word_column("Names", "target"),
-            _scored("Its rows", "synthetic"), _scored("Real rows", "real"),
-            share_column("Most common", "majority"), _scored("Kept", "kept"),
+            interval_column("Its rows", "synthetic"), interval_column("Real rows", "real"),
+            share_column("Most common", "majority"), interval_column("Kept", "kept"),
         ),
         learned(page.results),
     )  # fmt: skip
-
-
-def _scored(name: str, key: str) -> Column[Mapping[str, Any]]:
-    return Column(name, lambda row: interval_cell(row[key]), number=True)
 
 
 SECTION = Section("fields", (_FIELDS,), tables=_tables, heading="Utility")

@@ -13,7 +13,8 @@ from palimpsest.methods.registry import METHODS
 from palimpsest.methods.shared.base import GenerationCounts
 from palimpsest.methods.shared.method import Family
 from palimpsest.privacy.receipt import Receipt
-from palimpsest.report.drawing import Rows, fields
+from palimpsest.report import drawing as draw
+from palimpsest.report.drawing import Rows
 from palimpsest.report.formats import number, per_word, plural_of
 from palimpsest.report.results import Metric, Results, measured_subjects
 from palimpsest.report.sections.base import (
@@ -49,10 +50,10 @@ def written_variants(results: Results, receipts: Receipts) -> Rows:
     `clip`, `batch_tokens`, `batches` are None where there are none: fewshot has no batches, a reference no clip.
     """
     return [
-        fields(receipt, "variant", "method")
+        draw.fields(receipt, "variant", "method")
         | {"clip": plan.get("clip") if receipt.purpose == "release" else None}
         | {"batch_tokens": plan.get("tokens"), "batches": plan.get("batches")}
-        | fields(counts, "tokens", "private_share", "drawn")
+        | draw.fields(counts, "tokens", "private_share", "drawn")
         | {"kept": counts.rows, "removed": {name: count for name, count in counts.removed.items() if count}}
         for receipt, counts in _select_family(Family.WRITES, results, receipts)
         for plan in (receipt.plan or {},)
@@ -66,9 +67,9 @@ def chosen_variants(results: Results, receipts: Receipts) -> Rows:
     Where texts are picked one after the other by a noisy score, `sigma` is the `scale` of that noise.
     """
     return [
-        fields(receipt, "variant", "method")
+        draw.fields(receipt, "variant", "method")
         | {"sigma": plan.get("sigma", plan.get("scale")), "neighbours": plan.get("neighbours")}
-        | fields(counts, "rounds", "drawn", "requests", "tokens")
+        | draw.fields(counts, "rounds", "drawn", "requests", "tokens")
         | {"kept": counts.rows}
         for receipt, counts in _select_family(Family.CHOOSES, results, receipts)
         for plan in (receipt.plan or {},)
@@ -149,21 +150,23 @@ SECTION = Section("generation", (GENERATION,), tables=_tables)
 
 def decoders(results: Results) -> Rows:
     """Return name, encoder, parameters, rows, cosine, nearest, token_f1, bleu, exact, readable_share, per decoder."""
-    return [{"name": name} | fields(one, *_DECODER_ROWS) for name, one in results.of(_DECODERS).items()]
+    return [{"name": name} | draw.fields(one, *_DECODER_ROWS) for name, one in results.of(_DECODERS).items()]
 
 
 def decoded_texts(results: Results) -> Rows:
     """Return name, given, decoded, cosine: public texts and what was decoded from their embeddings."""
     known = results.of(_DECODERS).items()
     return [
-        {"name": name} | fields(sample, "given", "decoded", "cosine") for name, one in known for sample in one.samples
+        {"name": name} | draw.fields(sample, "given", "decoded", "cosine")
+        for name, one in known
+        for sample in one.samples
     ]
 
 
 def filtered_samples(results: Results) -> Rows:
     """Return variant, kept, label, perplexity, text: samples that the readability check kept and dropped."""
     return [
-        {"variant": variant, "kept": kept} | fields(one, "label", "perplexity", "text")
+        {"variant": variant, "kept": kept} | draw.fields(one, "label", "perplexity", "text")
         for variant, counts in results.of(GENERATION).items()
         for kept, samples in ((True, counts.kept_samples), (False, counts.unreadable_samples))
         for one in samples or ()

@@ -14,18 +14,7 @@ from palimpsest.audit.statistics import Estimate, thin
 from palimpsest.audit.text_membership import TextMembershipAudit
 from palimpsest.audit.units import finds_copies
 from palimpsest.report import drawing as draw
-from palimpsest.report.drawing import (
-    BLUE,
-    GREY,
-    ORANGE,
-    SERIES,
-    Chart,
-    Rows,
-    assign_looks,
-    describe_values,
-    differences,
-    fields,
-)
+from palimpsest.report.drawing import BLUE, GREY, ORANGE, SERIES, Chart, Rows
 from palimpsest.report.formats import at_least, number, plural_of
 from palimpsest.report.results import BASELINES, Membership, Metric, Results, Row, Summary, measured_subjects
 from palimpsest.report.sections.base import (
@@ -223,7 +212,7 @@ def _forbidden_region(curve: TradeOff, floor: float, points: int = 60) -> Rows:
 def _roc_chart(curves: Rows, band: Rows, forbidden: Rows) -> Chart:
     """Draw the membership ROC on log axes, the band of chance, and (where a curve is proved) the region it forbids."""
     x, y, scale = draw.log_rates(min(row["fpr"] for row in curves + band), "non-members accused", "members found")
-    color = draw.make_channel(alt.Color, "attack", assign_looks(draw.names(curves, "attack"), SERIES))
+    color = draw.make_channel(alt.Color, "attack", draw.assign_looks(draw.names(curves, "attack"), SERIES))
     lines = alt.Chart(draw.data(curves)).mark_line(strokeWidth=2, interpolate="step-after", clip=True)
     lines = lines.encode(
         x=x,
@@ -298,7 +287,6 @@ def _phantom_chart(rows: Rows, units: str) -> Chart:
 
 
 def _phantoms(page: Page) -> Iterator[Figure]:
-    """Draw what the rows by themselves give away, whatever wrote them."""
     unit, rows = page.summary.unit, phantoms(page.results)
     return Figure.of(
         rows,
@@ -347,7 +335,7 @@ def risks(results: Results) -> Rows:
         {"variant": variant, "criterion": one.criterion, "attack": f"{one.criterion}: {attack}"}
         | {"risk": one.risk.value, "low": one.risk.low, "high": one.risk.high}
         | {"main": one.main.rate, "control": one.control.rate}
-        | fields(one, "baseline", "cap", "informed")
+        | draw.fields(one, "baseline", "cap", "informed")
         for variant, audit in results.of(RISKS).items()
         for attack, one in audit.attacks.items()
         if one.risk and not one.inconclusive
@@ -386,14 +374,14 @@ def _risk_figures(page: Page) -> Iterator[Figure]:
     rows = risks(page.results)
     return Figure.of(
         rows,
-        lambda rows: differences(rows, "attack", "risk"),
+        lambda rows: draw.differences(rows, "attack", "risk"),
         section="Evidence on anonymity",
         title="Singling out, linkability, inference",
         caption=f"How much better each attack does on members than on {plural_of(page.summary.unit)} that were never "
         "read, of what is left to do better: (main - control) / (1 - control), with 95% intervals. Ticks: the most "
         "that the proved curve allows. An attack that no guess at random is worse than says nothing (column "
         "informed). This is evidence on three criteria, not a finding that the rows are outside data-protection law.",
-        alt=describe_values("Risk", rows, "variant", "attack", value="risk"),
+        alt=draw.describe_values("Risk", rows, "variant", "attack", value="risk"),
         wide=True,
     )
 

@@ -11,7 +11,7 @@ import altair as alt
 from palimpsest.audit.memorisation import Contrast, MemorisationAudit, Repeats
 from palimpsest.audit.ngrams import NgramAudit
 from palimpsest.report import drawing as draw
-from palimpsest.report.drawing import CORPORA, Chart, Rows, describe_values, differences
+from palimpsest.report.drawing import CORPORA, Chart, Rows
 from palimpsest.report.formats import number, plural_of, points
 from palimpsest.report.results import BASELINES, Excess, Metric, Results, Row, measured_subjects
 from palimpsest.report.sections.base import (
@@ -91,12 +91,12 @@ def _figures(page: Page) -> Iterator[Figure]:
     rows = repeats(page.results)
     return Figure.of(
         rows,
-        lambda rows: differences(rows, "what", "members less the control"),
+        lambda rows: draw.differences(rows, "what", "members less the control"),
         section="Memorisation",
         title="Members and secrets that the rows repeat",
         caption=f"Share of members that are repeated, less the share of {plural_of(page.summary.unit)} that were never "
         "read (of planted secrets: less secrets that were never planted). 95% intervals.",
-        alt=describe_values("Excess", rows, "variant", "what", value="value"),
+        alt=draw.describe_values("Excess", rows, "variant", "what", value="value"),
         wide=True,
     )
 

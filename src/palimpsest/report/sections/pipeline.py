@@ -10,7 +10,8 @@ from typing import Any
 
 import altair as alt
 
-from palimpsest.report.drawing import GREY, ZONES, Chart, Rows, data, finish, make_channel, points, tips
+from palimpsest.report import drawing as draw
+from palimpsest.report.drawing import GREY, ZONES, Chart, Rows
 from palimpsest.report.sections.base import Figure
 
 
@@ -42,21 +43,21 @@ def _chart(nodes: Rows, edges: Rows) -> Chart:
     x = alt.X("x:Q", axis=None, scale=_padded_scale(nodes, "x", 0.5))
     y = alt.Y("y:Q", axis=None, scale=_padded_scale(nodes, "y", 0.6))
     arrows = (
-        alt.Chart(data(edges))
+        alt.Chart(draw.data(edges))
         .mark_line(interpolate="basis", strokeWidth=1.2, opacity=0.55, color=GREY)
         .encode(x=x, y=y, detail="edge:N", order="step:O")
     )
-    base = alt.Chart(data(nodes)).encode(x=x, y=y)
-    dots = points(
+    base = alt.Chart(draw.data(nodes)).encode(x=x, y=y)
+    dots = draw.points(
         base,
         190,
-        color=make_channel(alt.Color, "zone", ZONES),
-        shape=make_channel(alt.Shape, "zone", dict(zip(ZONES, ("square", "circle", "triangle-up"), strict=True))),
-        tooltip=tips("name:N", "zone:N", "state:N", "description:N", "needs:N"),
+        color=draw.make_channel(alt.Color, "zone", ZONES),
+        shape=draw.make_channel(alt.Shape, "zone", dict(zip(ZONES, ("square", "circle", "triangle-up"), strict=True))),
+        tooltip=draw.tips("name:N", "zone:N", "state:N", "description:N", "needs:N"),
     )
     names = base.mark_text(dy=18, fontSize=11, limit=130).encode(text="name:N")
     rows = max((row["y"] for row in nodes), default=0.0) * 2 + 1
-    return finish(alt.layer(arrows, dots, names), int(46 * rows + 40))
+    return draw.finish(alt.layer(arrows, dots, names), int(46 * rows + 40))
 
 
 def _padded_scale(rows: Rows, column: str, room: float) -> alt.Scale:

@@ -12,26 +12,10 @@ import altair as alt
 from markupsafe import Markup
 
 from palimpsest.audit.next_token_settings import NEXT_TOKEN
-from palimpsest.audit.statistics import Estimate, Rate
 from palimpsest.audit.utility import ClassifierAudit, Scored, UtilityScores
 from palimpsest.report import drawing as draw
-from palimpsest.report.drawing import (
-    BLUE,
-    GREY,
-    ORANGE,
-    SHAPES,
-    Chart,
-    Rows,
-    assign_looks,
-    colors,
-    data,
-    describe_values,
-    epsilons,
-    finish,
-    height_of,
-    line_axis,
-)
-from palimpsest.report.formats import MISSING, at_most, number, percent
+from palimpsest.report.drawing import BLUE, GREY, ORANGE, SHAPES, Chart, Rows
+from palimpsest.report.formats import at_most, number, percent
 from palimpsest.report.results import (
     BASELINES,
     EVALUATORS,
@@ -52,6 +36,7 @@ from palimpsest.report.sections.base import (
     Table,
     inconclusive_cell,
     interval_cell,
+    interval_column,
     word_column,
 )
 from palimpsest.workspace import PUBLIC_LM, PUBLIC_ONLY, REAL
@@ -109,7 +94,7 @@ def _retention(name: str) -> Callable[[Row], Cell | None]:
         score = row.score(name)
         if score is None:
             return inconclusive_cell(row, UTILITY.name)
-        ratio = _ratio(score.retention, 1)
+        ratio = interval_cell(score.retention)
         perplexity = () if score.perplexity is None else (f"perplexity {number(score.perplexity.value, 3)}",)
         f1 = () if score.macro_f1 is None else (f"macro F1 {percent(score.macro_f1)}",)
         small = (*ratio.small, f"accuracy {percent(score.accuracy.value)}", *f1, *perplexity, *_over_public_note(score))
@@ -125,7 +110,7 @@ def _gap(name: str) -> Callable[[Row], Cell | None]:
             return None
         if score.gap_note:
             return Cell(Markup('<span class="na" title="{}">n/a</span>').format(score.gap_note))
-        return _ratio(score.gap_closed, 0)
+        return interval_cell(score.gap_closed, 0)
 
     return cell
 
@@ -133,13 +118,7 @@ def _gap(name: str) -> Callable[[Row], Cell | None]:
 def _over_public_note(score: Score) -> tuple[str, ...]:
     """Return what private rows add: the accuracy as a share of that of the public model's own rows."""
     over = score.over_public_lm
-    return () if over is None else (f"of public_lm {percent(over.value, 0)}", *_ratio(over, 0).small)
-
-
-def _ratio(ratio: Estimate | None, digits: int) -> Cell:
-    if ratio is None:
-        return Cell(MISSING)
-    return Cell(percent(ratio.value, digits), (f"{percent(ratio.low, digits)} to {percent(ratio.high, digits)}",))
+    return () if over is None else (f"of public_lm {percent(over.value, 0)}", *interval_cell(over, 0).small)
 
 
 def _tables(page: Page) -> Iterator[Table[Any]]:
@@ -148,11 +127,15 @@ def _tables(page: Page) -> Iterator[Table[Any]]:
         "The share of rows to which tfidf_lr, trained on the real rows, gives the label that they were written for. It "
         "errs on real rows too, so the share of real test rows is what to expect.",
         (
-            Column("Variant", lambda row: Cell(row.variant)),
-            Column("Its rows", lambda row: _ratio(row.label_fit.synthetic, 1) if row.label_fit else None, number=True),
-            Column("Real test rows", lambda row: _ratio(row.label_fit.real, 1) if row.label_fit else None, number=True),
+            word_column("Variant", "variant"),
+            interval_column("Its rows", "synthetic"),
+            interval_column("Real test rows", "real"),
         ),
-        [row for row in page.summary.rows if row.label_fit],
+        [
+            {"variant": row.variant} | draw.fields(row.label_fit, "synthetic", "real")
+            for row in page.summary.rows
+            if row.label_fit
+        ],
     )
     yield from _groups(page)
 
@@ -182,18 +165,10 @@ def _groups(page: Page) -> Iterator[Table[Mapping[str, Any]]]:
             (
                 word_column("Variant", "variant"), word_column("Group", "group"),
                 word_column("Classifier", "evaluator"),
-                *(Column(name, _interval(key), number=True) for name, key in numbers.items()),
+                *(interval_column(name, key) for name, key in numbers.items()),
             ),
             lines,
         )  # fmt: skip
-
-
-def _interval(key: str) -> Callable[[Mapping[str, Any]], Cell]:
-    def cell(row: Mapping[str, Any]) -> Cell:
-        found = row[key]
-        return _ratio(Estimate(found.rate, found.low, found.high) if isinstance(found, Rate) else found, 1)
-
-    return cell
 
 
 def frontier(summary: Summary, evaluator: str) -> Rows:
@@ -227,8 +202,8 @@ def _frontier_chart(rows: Rows) -> Chart:
     dots, levels = draw.split(rows, lambda row: isinstance(row["epsilon"], float))
     methods, lines = draw.names(dots, "series"), draw.names(levels, "series")
     key = alt.Legend(symbolSize=160)
-    color = draw.make_channel(alt.Color, "series", colors(methods + lines), legend=key)
-    shapes = assign_looks(methods, SHAPES) | dict.fromkeys(lines, "stroke")
+    color = draw.make_channel(alt.Color, "series", draw.colors(methods + lines), legend=key)
+    shapes = draw.assign_looks(methods, SHAPES) | dict.fromkeys(lines, "stroke")
     shape = draw.make_channel(alt.Shape, "series", shapes, legend=key)
     dashes = {name: [1, 0] for name in methods} | {name: _DASHES.get(name, [8, 4]) for name in lines}
     dash = draw.make_channel(alt.StrokeDash, "series", dashes, legend=key)
@@ -273,7 +248,6 @@ def _class_rows(results: Results, evaluator: str) -> Rows:
 
 
 def _classes_chart(rows: Rows) -> Chart:
-    """Draw F1 per class: one mark per variant, joined."""
     base = alt.Chart(draw.data(rows)).encode(y=alt.Y("label:N", title=None, sort=None, axis=alt.Axis(labelLimit=150)))
     near = alt.Scale(zero=False, padding=10)
     join = base.mark_rule(strokeWidth=3, opacity=0.35, color=GREY).encode(
@@ -398,12 +372,14 @@ def bracket(summary: Summary) -> Rows:
 def _bracket_chart(rows: Rows) -> Chart:
     """Draw, per variant, where its true epsilon can be: above what attacks showed, below what is proved."""
     between = (
-        alt.Chart(data(rows))
+        alt.Chart(draw.data(rows))
         .transform_filter(alt.FieldOneOfPredicate(field="kind", oneOf=[_PROVED, ATTACKED]))
         .mark_bar(color=BLUE, opacity=0.22, height=10)
-        .encode(x="min(epsilon):Q", x2="max(epsilon):Q", y=line_axis(rows, "variant", offset=12))
+        .encode(x="min(epsilon):Q", x2="max(epsilon):Q", y=draw.line_axis(rows, "variant", offset=12))
     )
-    return finish(alt.layer(between, epsilons(rows, "variant", _BRACKETS)), height_of(rows, "variant"), columns=1)
+    return draw.finish(
+        alt.layer(between, draw.epsilons(rows, "variant", _BRACKETS)), draw.height_of(rows, "variant"), columns=1
+    )
 
 
 def _bracket_figures(page: Page) -> Iterator[Figure]:
@@ -416,7 +392,7 @@ def _bracket_figures(page: Page) -> Iterator[Figure]:
         caption="The true privacy loss of a release lies on its bar: not above the proof, not below what the strongest "
         "attack showed (95% for all audits of it together; one whose control failed is left out). A claim beyond the "
         "diamond could not have been refuted by any attack in these audits, whatever the code did.",
-        alt=describe_values("Epsilon per variant", rows, "variant", "kind", value="epsilon"),
+        alt=draw.describe_values("Epsilon per variant", rows, "variant", "kind", value="epsilon"),
         wide=True,
     )
 

@@ -21,11 +21,7 @@ _QUERY = "replaced_words"
 
 
 def plan(settings: CusTextSettings, budget: Budget) -> Plan:
-    """Plan the queries of a fit.
-
-    Raises:
-        ParamsError: the budget is finite, or the map would not hold one set.
-    """
+    """Plan the queries of a fit. Raises ParamsError if the budget is finite, or the map would not hold one set."""
     if not math.isinf(budget.epsilon):
         raise ParamsError(
             f"custext protects words, not records; epsilon {budget.epsilon:g} would claim what it does not give.",
@@ -51,13 +47,10 @@ class CusText:
     Guarantee: none for records; for words that of `ReplacedWords`. `ask` asks one query whose event is non-private, so
     the ledger refuses it for a release. A plan refuses a finite epsilon, which would name a guarantee that the rows do
     not have.
-
-    Attributes:
-        sets: the public map (`models.word_map`).
     """
 
     plan: Plan
-    sets: WordSets
+    sets: WordSets  # the public map (`models.word_map`)
 
     def ask(self, view: View) -> Sequence[Record]:
         """Ask for the rows with their words replaced, not private. A row without a word of the map is empty."""

@@ -32,11 +32,6 @@ class FewShot:
     record, or a person with all their rows. With an infinite epsilon nothing is noised: a reference that must never be
     released.
 
-    Attributes:
-        folder: the public language model, a Hugging Face folder.
-        checkpoints: where a stopped run leaves what it wrote; None keeps nothing.
-        measure: makes the perplexity filter.
-
     Raises:
         ParamsError: the plan is not feasible.
     """
@@ -44,9 +39,9 @@ class FewShot:
     settings: FewShotSettings
     schema: PublicSchema
     plan: Plan
-    folder: Path
-    checkpoints: Path | None
-    measure: Callable[[], Filter]
+    folder: Path  # the public language model, a Hugging Face folder
+    checkpoints: Path | None  # where a stopped run leaves what it wrote; None keeps nothing
+    measure: Callable[[], Filter]  # makes the perplexity filter
 
     def __post_init__(self) -> None:
         if not self.plan.feasible:

@@ -12,11 +12,7 @@ from palimpsest_lab.methods.fewshot.declaration import FewShotSettings
 
 
 def plan(settings: FewShotSettings, schema: PublicSchema, budget: Budget) -> Plan:
-    """Plan what a fit asks and costs.
-
-    Raises:
-        ParamsError: the prior does not name the public labels.
-    """
+    """Plan what a fit asks and costs. Raises ParamsError if the prior does not name the public labels."""
     require_prior(settings.prior, schema)
     most = max(rates_of(settings, schema).values())
     if most > 1.0:

@@ -77,17 +77,13 @@ class SentDp:
     the histogram shares them out. `made` is post-processing of the answers. The texts are public rows as they are, so
     a release tells about private rows only which texts were picked. With an infinite epsilon nothing is noised: a
     reference that must never be released.
-
-    Attributes:
-        candidates: the public texts; of equal ones the first counts.
-        encode: the encoder of the candidates. See `DepthPicks` for what it may not do.
     """
 
     settings: SentDpSettings
     schema: PublicSchema
     plan: Plan
-    candidates: Candidates
-    encode: Encode
+    candidates: Candidates  # the public texts; of equal ones the first counts
+    encode: Encode  # the encoder of the candidates. See `DepthPicks` for what it may not do.
 
     def ask(self, view: View) -> dict[str, list[str]]:
         """Return label -> the public texts picked, in the order they were picked."""
@@ -105,7 +101,6 @@ class SentDp:
 
 
 def _drop_equal(candidates: Candidates) -> Candidates:
-    """Drop equal texts but the first."""
     first: dict[str, int] = {}
     for place, text in enumerate(candidates.texts):
         first.setdefault(text, place)
