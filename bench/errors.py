@@ -56,7 +56,7 @@ AREAS = {
     "Methods": ("src/palimpsest/methods/", "src/palimpsest/prediction/", "stages/fit", "stages/spenders"),
     "Training": ("src/palimpsest/training/", "stages/together"),
     "Queries of private rows": ("src/palimpsest/privacy/",),
-    "Audits and pages": ("src/palimpsest/audit/", "src/palimpsest/report/", "src/palimpsest/twins/", "stages/"),
+    "Audits and pages": ("src/palimpsest/audit/", "src/palimpsest/report/", "src/palimpsest_lab/twins/", "stages/"),
     "From Python, and the rest": ("",),
 }
 _PURE = {"len": len, "str": str, "sorted": sorted, "tuple": tuple, "frozenset": frozenset}

@@ -10,16 +10,16 @@ import sys
 
 from palimpsest import extensions
 from palimpsest.files import write_json
-from palimpsest.twins.result import SOUND
-from palimpsest.twins.scenes import SCENES
-from palimpsest.twins.shipped import FILE
-from palimpsest.work.twins import audit_twins
+from palimpsest.report.twins import FILE
+from palimpsest_lab.twins.audit import audit_twins
+from palimpsest_lab.twins.result import SOUND
+from palimpsest_lab.twins.scenes import GROUP, SCENES
 
 SEED = 7  # as the command has it
 
 
 def main() -> None:
-    known = {**SCENES, **extensions.load_group(extensions.TWINS)}
+    known = {**SCENES, **extensions.load_group(GROUP)}
     found = {method: audit_twins(scene(SEED), SEED) for method, scene in known.items()}
     write_json(FILE, {method: audit.to_json() for method, audit in found.items()})
     failed = [f"{method}: {audit.verdict}" for method, audit in found.items() if audit.verdict != SOUND]

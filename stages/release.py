@@ -39,7 +39,7 @@ from palimpsest.report.release.extract import extract, renumber_run
 from palimpsest.report.release.keys import fingerprint, signing_key
 from palimpsest.report.release.prov import Inputs, provenance
 from palimpsest.report.statement import statement
-from palimpsest.twins.shipped import read_shipped
+from palimpsest.report.twins import read_shipped
 from palimpsest.workspace import FACTS, GRAPH, LOCK, METRICS, PUBLIC_ONLY, RECEIPTS, SCORES, SYNTHETIC
 from stages import report
 from stages.common import start

@@ -38,8 +38,8 @@ from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.nearest import find_nearest
 from palimpsest.records.record import Record
 from palimpsest.shards import ADDRESS, DASK, PROCESSES, RUNNER, ShardError, There, map_items, release_cluster
-from palimpsest.twins.attacks import save_base, save_encoder
 from palimpsest.workspace import WORKERS
+from palimpsest_lab.twins.attacks import save_base, save_encoder
 from tests.prediction.world import ROWS, VECTOR, Counted, wave
 from tests.shard_work import LETTERS, SECRET, Answering, Killing, doubled, in_a_worker, letters, own, refused
 

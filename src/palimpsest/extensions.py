@@ -9,7 +9,7 @@ A group holds one kind of thing, each under a name of its own:
 * `palimpsest.attacks`: a `MembershipKind`, a membership attack that shares in the test of a claim;
 * `palimpsest.presets`: a `Preset` of `palimpsest init`;
 * `palimpsest.commands`: a `Command`;
-* `palimpsest.twins`: a function of a seed that makes the `Scene` of a method's end-to-end audit.
+* `palimpsest.twins`: a function of a seed that makes the `Scene` of a method's end-to-end audit, read by the lab.
 """
 
 import functools
@@ -21,7 +21,7 @@ from typing import Any
 from palimpsest.errors import ParamsError
 
 METHODS, SETTINGS, STAGES, PAGES = (f"palimpsest.{kind}" for kind in ("methods", "settings", "stages", "pages"))
-ATTACKS, PRESETS, COMMANDS, TWINS = (f"palimpsest.{kind}" for kind in ("attacks", "presets", "commands", "twins"))
+ATTACKS, PRESETS, COMMANDS = (f"palimpsest.{kind}" for kind in ("attacks", "presets", "commands"))
 
 
 _installed = functools.cache(entry_points)  # all groups at once: each look goes through every installed package

@@ -100,7 +100,7 @@ def close_workspace(workspace: Path) -> None:
 
 
 @dataclass(frozen=True)
-class CachePlace:
+class _CachePlace:
     """The place of DVC's cache."""
 
     folder: Path  # absolute; it may be missing as yet
@@ -108,7 +108,7 @@ class CachePlace:
     said_by: Path | None
 
 
-def find_cache(workspace: Path) -> CachePlace | None:
+def find_cache(workspace: Path) -> _CachePlace | None:
     """The cache that DVC uses in a workspace; None where there is no DVC project, and so no cache.
 
     DVC's settings are read without DVC, which takes seconds to import. There are the system's, the user's, the
@@ -120,7 +120,7 @@ def find_cache(workspace: Path) -> CachePlace | None:
     project = _project(workspace)
     if project is None:
         return None
-    found = CachePlace(project / "cache", None)
+    found = _CachePlace(project / "cache", None)
     for path in _settings_files(project):
         said = _read_cache_settings(path)
         if "local" in said:
@@ -129,7 +129,7 @@ def find_cache(workspace: Path) -> CachePlace | None:
                 "Remove it from that file.",
             )
         if "dir" in said:
-            found = CachePlace(_cache_folder(path, said["dir"]), path)
+            found = _CachePlace(_cache_folder(path, said["dir"]), path)
     return found
 
 

@@ -9,6 +9,6 @@ It comes in only by entry points, as any other package does that brings methods,
 * `presets`: the settings that the papers print;
 * `datasets`: published data sets by their names;
 * `reproduce`: the papers' tables as grids of cells;
-* `cli`, `commands`: `palimpsest dataset`, `reproduce` and `rate`;
-* `scenes`: end-to-end audits of the methods.
+* `cli`, `commands`: `palimpsest dataset`, `reproduce`, `rate` and `twins`;
+* `twins`: each method's code end to end, beside versions with a planted fault. They examine code and no data.
 """

@@ -1,5 +1,6 @@
 """The lab's commands. Each calls a plain function in its own module; heavy imports wait until then."""
 
+import json
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -8,6 +9,7 @@ import typer
 
 from palimpsest.cli.command import Command, end
 from palimpsest.errors import ParamsError
+from palimpsest.files import write_json
 from palimpsest.workspace import RATINGS
 
 
@@ -128,6 +130,30 @@ def rate(
     end(program(["read", *(str(path.resolve()) for path in read)], ""))
 
 
+def twins(
+    method: Annotated[str, typer.Argument(help="Whose code; that of an installed package too, if it brings a scene.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the result, as METHOD.json; none: it is printed.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Invents other records and models; no seed fixes coins or noise.")] = 7,
+) -> None:
+    """Attack a method's own code, as it is and broken on purpose.
+
+    End to end, on invented records. No workspace is read and no ledger but its own. Exit status: 0 where the claim
+    stands and every broken version is caught, else 1.
+    """
+    from palimpsest_lab.twins.audit import audit_twins
+    from palimpsest_lab.twins.result import SOUND
+    from palimpsest_lab.twins.scenes import scene_of
+
+    found = audit_twins(scene_of(method)(seed), seed)
+    if out is None:
+        print(json.dumps(found.to_json(), indent=2))
+    else:
+        write_json(out / f"{method}.json", found.to_json())
+    raise typer.Exit(int(found.verdict != SOUND))
+
+
 DATASET = Command(
     dataset,
     (
@@ -145,3 +171,4 @@ REPRODUCE = Command(
     ),
 )
 RATE = Command(rate, ("palimpsest rate --sheet 20", "palimpsest rate --read ann.csv --read ben.csv"))
+TWINS = Command(twins, ("palimpsest twins select", "palimpsest twins dp_lm --out twins"))

@@ -27,16 +27,16 @@ from palimpsest.privacy.view import PrivateView
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
 from palimpsest.records.write import read_split, write_synthetic
-from palimpsest.twins import faults, scenes
-from palimpsest.twins.attacks import Canaries, counterpart, invented_words, save_encoder
-from palimpsest.twins.faults import FAULTS, NO_NOISE, plant_fault
-from palimpsest.twins.result import ALPHA, Trial, Twin, TwinAudit, judge_scores
-from palimpsest.twins.scenes import COINS, GROUP
-from palimpsest.twins.scenes import SCENES as OWN
-from palimpsest.twins.settings import ASSET, DELTA
-from palimpsest.twins.shipped import is_current, read_shipped
-from palimpsest.work import twins
+from palimpsest.report.twins import is_current, read_shipped
 from palimpsest.workspace import PRIVATE
+from palimpsest_lab.twins import audit as twins
+from palimpsest_lab.twins import faults, scenes
+from palimpsest_lab.twins.attacks import Canaries, counterpart, invented_words, save_encoder
+from palimpsest_lab.twins.faults import FAULTS, NO_NOISE, plant_fault
+from palimpsest_lab.twins.result import ALPHA, Trial, Twin, TwinAudit, judge_scores
+from palimpsest_lab.twins.scenes import COINS, GROUP
+from palimpsest_lab.twins.scenes import SCENES as OWN
+from palimpsest_lab.twins.settings import ASSET, DELTA
 from stages import fit
 
 SEED = 7
@@ -130,7 +130,7 @@ def test_a_method_that_has_no_audit_is_named():
 
 
 def test_a_package_brings_the_scene_of_its_own_method_and_of_none_of_ours(monkeypatch: pytest.MonkeyPatch):
-    named = {"strange": "palimpsest.twins.scenes:select", "evolve": "palimpsest.twins.scenes:select"}
+    named = {"strange": "palimpsest_lab.twins.scenes:select", "evolve": "palimpsest_lab.twins.scenes:select"}
     points = EntryPoints(EntryPoint(name, value, GROUP) for name, value in named.items())
     monkeypatch.setattr(extensions, "_installed", lambda: points)
     assert scenes.scene_of("strange") is SCENES["select"]

@@ -24,11 +24,11 @@ from palimpsest.privacy.ledger.records import Run
 from palimpsest.privacy.ledger.rules import preview
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.records.schema import default_delta
-from palimpsest.twins.attacks import save_base
 from palimpsest.work.begin import read_label, read_labels, read_schema, render_settings
 from palimpsest.work.check import check_source
 from palimpsest.work.context import asset_of, environment
 from palimpsest.work.decisions import DataSource
+from palimpsest_lab.twins.attacks import save_base
 from stages import inputs, preprocess
 from stages.spenders import Prices, spenders
 

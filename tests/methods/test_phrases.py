@@ -22,7 +22,7 @@ from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.records.phrases import PublicWords
 from palimpsest.records.schema import PublicSchema
-from palimpsest.twins.attacks import save_base
+from palimpsest_lab.twins.attacks import save_base
 from tests.methods.tickets import SECRET, ledger_of_tickets, opened_by, tickets
 
 DELTA = 1e-3

@@ -13,9 +13,9 @@ from palimpsest.params.load import load, loads, render_params
 from palimpsest.records.record import Record
 from palimpsest.records.vouched import fingerprint_of, sha256
 from palimpsest.records.write import write_public
-from palimpsest.twins.attacks import save_base
 from palimpsest.work.decisions import DataSource, params_text
 from palimpsest.workspace import BASE_LM, EMBEDDINGS, METRICS, PUBLIC, UNTOUCHED
+from palimpsest_lab.twins.attacks import save_base
 from stages.spenders import spenders
 from stages.tools import Artifacts
 from stages.vouching import resolve_vouched

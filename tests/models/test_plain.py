@@ -14,7 +14,7 @@ from palimpsest.audit.finetune import FinetuneSettings, score_finetuned
 from palimpsest.errors import ModelError
 from palimpsest.models.encoder import Encoder
 from palimpsest.models.lm import load_lm
-from palimpsest.twins.attacks import save_base, save_encoder
+from palimpsest_lab.twins.attacks import save_base, save_encoder
 
 MARKER = "ran"
 CODE = """

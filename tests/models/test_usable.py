@@ -16,7 +16,7 @@ from palimpsest.errors import ModelError
 from palimpsest.files import read_json, write_json
 from palimpsest.models.encoder import Encoder
 from palimpsest.models.sources import embedded_folder, find_cut, require_usable
-from palimpsest.twins.attacks import save_base, save_encoder
+from palimpsest_lab.twins.attacks import save_base, save_encoder
 from tests.families import FAMILIES, family
 
 WORDS = ("lamp", "kettle", "hums", "leaks")

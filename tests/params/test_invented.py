@@ -7,8 +7,8 @@ import pytest
 from palimpsest.params.load import loads
 from palimpsest.params.resolve import shorten
 from palimpsest.params.text import to_yaml
-from palimpsest.twins.scenes import SCENES
-from palimpsest.twins.settings import invented_params
+from palimpsest_lab.twins.scenes import SCENES
+from palimpsest_lab.twins.settings import invented_params
 
 
 @pytest.mark.parametrize("method", SCENES)

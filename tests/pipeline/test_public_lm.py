@@ -12,7 +12,7 @@ from palimpsest.audit.statistics import Estimate
 from palimpsest.audit.utility import Evaluation, Scored
 from palimpsest.params.load import load
 from palimpsest.records.write import read_synthetic
-from palimpsest.twins.attacks import save_base
+from palimpsest_lab.twins.attacks import save_base
 from stages.downstream_eval import compare_with_baselines
 from tests.pipeline.place import Place
 

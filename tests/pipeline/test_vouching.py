@@ -25,8 +25,8 @@ from palimpsest.methods.evolve.declaration import EVOLVE
 from palimpsest.methods.shared.method import Reads
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
-from palimpsest.twins.attacks import save_base, save_encoder
 from palimpsest_lab.audits.incontext_settings import InContext
+from palimpsest_lab.twins.attacks import save_base, save_encoder
 from stages.resuming import note_fitted
 from stages.spenders import Spender
 from stages.tools import Artifacts

@@ -11,7 +11,7 @@ from palimpsest.errors import BackendError
 from palimpsest.params.load import load
 from palimpsest.records.record import Record
 from palimpsest.records.write import read_public, write_public
-from palimpsest.twins.attacks import save_base
+from palimpsest_lab.twins.attacks import save_base
 from stages.spenders import spender
 from stages.tools import Artifacts
 from stages.zero_shot import zero_shot

@@ -8,7 +8,7 @@ import pytest
 from palimpsest.privacy.planned import TOOLS, versions_of
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.report.statement import end_to_end_verdicts
-from palimpsest.twins.shipped import read_shipped
+from palimpsest.report.twins import read_shipped
 from tests.receipts import a_line, a_receipt
 
 

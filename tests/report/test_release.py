@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from report_world import world_ledger
 from ruamel.yaml import YAML
 
-import palimpsest.twins.shipped
+import palimpsest.report.twins
 import stages.release
 from palimpsest.cli.release import list_history
 from palimpsest.errors import DataError, LedgerError, PalimpsestError, ParamsError
@@ -51,7 +51,7 @@ from palimpsest.report.release.check import verify_release
 from palimpsest.report.release.extract import asset_of, caps_of, charges_of, extract, renumber_run, run_numbers
 from palimpsest.report.release.keys import load_key, unseal
 from palimpsest.report.release.prov import Inputs, provenance
-from palimpsest.twins.shipped import read_shipped
+from palimpsest.report.twins import read_shipped
 from palimpsest.workspace import RELEASES, Zone
 from tests.reading import EVERYTHING
 from tests.receipts import a_receipt
@@ -526,7 +526,7 @@ def test_who_gave_the_word_and_why_is_for_the_owner_s_eyes(tmp_path: Path):
 def ships(own: Workspace, patch: pytest.MonkeyPatch, **audits: Any) -> None:
     """Let palimpsest come with these end-to-end audits."""
     write_json(own.folder.parent / "results.json", audits)
-    patch.setattr(palimpsest.twins.shipped, "FILE", own.folder.parent / "results.json")
+    patch.setattr(palimpsest.report.twins, "FILE", own.folder.parent / "results.json")
 
 
 @pytest.mark.parametrize("zone", ["publishable", "internal"])

@@ -5,7 +5,7 @@
 * `ledger`: `register`, and `ledger` with its own commands
 * `look`: `plan`, `status`, `report`, `sample`, `samples` and `compare`, which change nothing
 * `main`: the command line, of these groups
-* `release`: `verify`, `keys` and `twins`
+* `release`: `verify` and `keys`
 * `run`: `run`, `serve`, `deploy` and `sweep`
 * `settings`: `params` and `render`
 """

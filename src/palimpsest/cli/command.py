@@ -67,7 +67,7 @@ def take_options(given: Callable[..., Any]) -> Callable[[Callable[..., None]], C
 # In the order of use; what is not named here comes last.
 ORDER = (
     "demo", "synth", "init", "plan", "run", "serve", "deploy", "sample", "samples", "compare", "sweep",
-    "report", "status", "ledger", "params", "verify", "keys", "register", "render", "twins",
+    "report", "status", "ledger", "params", "verify", "keys", "register", "render",
 )  # fmt: skip
 EXAMPLES = {
     "synth": (
@@ -108,7 +108,6 @@ EXAMPLES = {
     "new": ("palimpsest keys new", "palimpsest keys new --path ~/keys/release.pem"),
     "register": ("palimpsest register", "palimpsest register --amend"),
     "render": ("palimpsest render",),
-    "twins": ("palimpsest twins select", "palimpsest twins dp_lm --out twins"),
 }
 
 

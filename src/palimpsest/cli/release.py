@@ -1,6 +1,5 @@
-"""The commands that check what was charged and released, and the code that did: verify, keys and twins."""
+"""The commands that check what was charged and released: verify and keys."""
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,7 +8,6 @@ import typer
 from rich.markup import escape
 
 from palimpsest.cli.command import Commands, Workspace
-from palimpsest.files import write_json
 from palimpsest.work.console import console
 from palimpsest.workspace import RELEASE
 
@@ -147,28 +145,3 @@ def make_key(
     name = fingerprint(load_key(place).public_key()) if keep and place.is_file() else new_key(place)
     print(f"key: {place}\nfingerprint: {name}")
     print("Keep the file to yourself, and tell the fingerprint to those who will check your releases.")
-
-
-@commands.command()
-def twins(
-    method: Annotated[str, typer.Argument(help="Whose code; that of an installed package too, if it brings a scene.")],
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for the result, as METHOD.json; none: it is printed.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Invents other records and models; no seed fixes coins or noise.")] = 7,
-) -> None:
-    """Attack a method's own code, as it is and broken on purpose.
-
-    End to end, on invented records. No workspace is read and no ledger but its own. Exit status: 0 where the claim
-    stands and every broken version is caught, else 1.
-    """
-    from palimpsest.twins.result import SOUND
-    from palimpsest.twins.scenes import scene_of
-    from palimpsest.work.twins import audit_twins
-
-    found = audit_twins(scene_of(method)(seed), seed)
-    if out is None:
-        print(json.dumps(found.to_json(), indent=2))
-    else:
-        write_json(out / f"{method}.json", found.to_json())
-    raise typer.Exit(int(found.verdict != SOUND))

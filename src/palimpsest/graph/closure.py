@@ -37,7 +37,7 @@ DYNAMIC: Mapping[str, tuple[str, ...]] = {
     "palimpsest.records.world.shipped": ("palimpsest/records/world/*.zip",),
     "palimpsest.report.page": ("palimpsest/report/templates/*",),
     "palimpsest.report.statement": ("palimpsest/report/*.json",),
-    "palimpsest.twins.shipped": ("palimpsest/twins/results.json",),
+    "palimpsest.report.twins": ("palimpsest/report/twins.json",),
     "palimpsest.work.look": (),  # starts the program that writes the sample browser
     "palimpsest.work.run": (),  # starts DVC, and the stage that draws the page
     "stages": (),  # looks how it was started

@@ -22,7 +22,7 @@ Rate = Annotated[
 ]
 Named = Literal["texts", "reviews", "news", "questions", "tweets", "tickets", "notes", "json"]
 _NOUN = r"^[^{}\n]+$"
-Noun = Annotated[str, Field(min_length=1, pattern=_NOUN)]
+_Noun = Annotated[str, Field(min_length=1, pattern=_NOUN)]
 
 BARE = "{label}{separator}"  # the prompt that public text teaches the embedded model
 
@@ -105,8 +105,8 @@ class Similar(Schooling):
 class Words(Settings):
     """The names of a text and of its label in prompts in words."""
 
-    text: Noun = Field(description="What a text is called: Review.")
-    label: Noun = Field(default="Kind", description="What its label says of it: Opinion.")
+    text: _Noun = Field(description="What a text is called: Review.")
+    label: _Noun = Field(default="Kind", description="What its label says of it: Opinion.")
     answer: str | None = Field(default=None, min_length=1, pattern=_NOUN)
     """The same to a judge: Sentiment; null: as `label`."""
     form: str | None = Field(default=None, min_length=1)

@@ -152,7 +152,7 @@ def _fill(section: Any, defaults: Mapping[str, Any]) -> None:
 WAYS: Mapping[str, Method] = {known.name: known for known in (method("dp_lm"), *CHARGED)}
 
 
-class Origin(NamedTuple):
+class _Origin(NamedTuple):
     """The allowed sources of variants.
 
     Attributes:
@@ -175,28 +175,28 @@ def _list_choices(file: File, names: Collection[str]) -> list[str]:
 
 # By what a method reads.
 _ORIGINS = {
-    Reads.FITTED: Origin("a key of `lms` or `discriminators`", lambda file, _: [*file.lms, *file.discriminators]),
-    Reads.READER: Origin(
+    Reads.FITTED: _Origin("a key of `lms` or `discriminators`", lambda file, _: [*file.lms, *file.discriminators]),
+    Reads.READER: _Origin(
         "base, the public language model as it is, or taught/<name>",
         lambda file, _: [BASE, *(f"{_TAUGHT}{name}" for name in file.taught)],
     ),
-    Reads.AUTHOR: Origin(
+    Reads.AUTHOR: _Origin(
         "a key of `authors`, or base or corpus, which need none", lambda file, _: {*file.authors, *_AUTHORS}
     ),
-    Reads.DECODER: Origin("a key of `decoders`", lambda file, _: file.decoders),
-    Reads.SOURCE: Origin("another variant", _list_sources),
-    Reads.SOURCES: Origin("a list of other variants", _list_choices),
+    Reads.DECODER: _Origin("a key of `decoders`", lambda file, _: file.decoders),
+    Reads.SOURCE: _Origin("another variant", _list_sources),
+    Reads.SOURCES: _Origin("a list of other variants", _list_choices),
 }
 
 
-def _origin(way: Method) -> Origin | None:
+def _origin(way: Method) -> _Origin | None:
     """Return what variants of a method may be drawn from; None where they take no `from`."""
     if way.family is Family.TRAINS:  # it reads the base; its variants are drawn from what it fitted
         return _ORIGINS[Reads.FITTED]
     return next((origin for what, origin in _ORIGINS.items() if what in way.reads), None)
 
 
-ORIGINS: Mapping[str, Origin] = {name: origin for name, way in WAYS.items() if (origin := _origin(way))}
+ORIGINS: Mapping[str, _Origin] = {name: origin for name, way in WAYS.items() if (origin := _origin(way))}
 
 Parts = tuple[int | str, ...]  # of a key: sections, names of the file's own, and places in a list
 _HELD = {

@@ -26,7 +26,7 @@ _SLACK = 1e-6  # of mu, between releases of the libraries that count
 _MOST_MU = 100.0
 _ORDERS = 1.0 + np.geomspace(1e-3, 1e4, 600)  # any order's bound holds, so a grid of them does
 
-Profile: TypeAlias = Callable[[np.ndarray], np.ndarray]  # upper bounds of delta at ascending epsilons
+_Profile: TypeAlias = Callable[[np.ndarray], np.ndarray]  # upper bounds of delta at ascending epsilons
 
 
 class Share(NamedTuple):
@@ -73,13 +73,13 @@ def _search_share(body: str, own_delta: float, beside: float) -> Share:
 
 
 @lru_cache(maxsize=64)
-def _profiles(body: str) -> tuple[Profile, Profile]:
+def _profiles(body: str) -> tuple[_Profile, _Profile]:
     """Return two profiles of an event in its JSON form; either one proves a cover."""
     event = events.from_json(json.loads(body))
     return _memoise_profile(tightest_profile(event)), _memoise_profile(bounds(event, "rdp"))
 
 
-def _memoise_profile(profile: Profile) -> Profile:
+def _memoise_profile(profile: _Profile) -> _Profile:
     """Compute a profile only once on each grid: the covers of one event meet few grids and many shares."""
     kept: dict[bytes, np.ndarray] = {}
 
@@ -112,7 +112,7 @@ def _is_covered(body: str, own_delta: float, beside: float, mu: float) -> bool:
     return any(bool(np.all(accounting.gdp_deltas(mu, upper) >= needed)) for needed, upper in filter(None, grids))
 
 
-def tightest_profile(event: dpa.DpEvent) -> Profile:
+def tightest_profile(event: dpa.DpEvent) -> _Profile:
     """Return the least bound at each epsilon, by the event's accountant and by its losses where it has them.
 
     For choices of bounded range, rho gives the tighter bound far from epsilon 0 and the losses near it.
@@ -124,7 +124,7 @@ def tightest_profile(event: dpa.DpEvent) -> Profile:
     return lambda at: np.minimum.reduce([profile(at) for profile in profiles])
 
 
-def least_mu(profile: Profile, own_delta: float, beside: float) -> float:
+def least_mu(profile: _Profile, own_delta: float, beside: float) -> float:
     """Return the mu of the least Gaussian that covers a profile, which never rises; see `cover_charge`."""
     found = _required_deltas(profile, own_delta, beside)
     if found is None:
@@ -139,7 +139,7 @@ def least_mu(profile: Profile, own_delta: float, beside: float) -> float:
     return mu if mu < _MOST_MU else math.inf
 
 
-def _required_deltas(profile: Profile, own_delta: float, beside: float) -> tuple[np.ndarray, np.ndarray] | None:
+def _required_deltas(profile: _Profile, own_delta: float, beside: float) -> tuple[np.ndarray, np.ndarray] | None:
     """Return the deltas that a Gaussian must reach and their epsilons; None where the profile never ends."""
     end = _end(profile, beside)
     if not math.isfinite(end):
@@ -149,14 +149,14 @@ def _required_deltas(profile: Profile, own_delta: float, beside: float) -> tuple
     return above[above > 0] / (1.0 - own_delta - beside), at[1:][above > 0]
 
 
-def _end(profile: Profile, beside: float) -> float:
+def _end(profile: _Profile, beside: float) -> float:
     """Return an epsilon from which on the profile is at most `beside`; infinite where none is found."""
     ends = 2.0 ** np.arange(-20, 10)
     low = profile(ends) <= beside * (1.0 - _ROUND)  # all at once: with losses, one epsilon takes as long as many
     return float(ends[low.argmax()]) if low.any() else math.inf
 
 
-def bounds(event: dpa.DpEvent, accountant: str) -> Profile:
+def bounds(event: dpa.DpEvent, accountant: str) -> _Profile:
     """Return upper bounds of delta at each epsilon, for both orders of neighbours, by one accountant."""
     if accountant == "pld":
         return accounting.pld(event, accounting.PLANNED_GRID).deltas

@@ -110,13 +110,13 @@ class Stored:
         return not isinstance(type(self).event(self), NonPrivateDpEvent)  # what the class says, as the view asks it
 
 
-QueryClass = TypeVar("QueryClass", bound=type)
+_QueryClass = TypeVar("_QueryClass", bound=type)
 
 _REGISTER: set[type] = set()
 _PERSONS: set[type] = set()
 
 
-def register_query(query: QueryClass) -> QueryClass:
+def register_query(query: _QueryClass) -> _QueryClass:
     """Class decorator: admit a query to the private view.
 
     Raises:
@@ -128,7 +128,7 @@ def register_query(query: QueryClass) -> QueryClass:
     return query
 
 
-def bounds_persons(query: QueryClass) -> QueryClass:
+def bounds_persons(query: _QueryClass) -> _QueryClass:
     """Class decorator: the query's event also holds for adding or removing a person with all their rows."""
     _PERSONS.add(query)
     return query

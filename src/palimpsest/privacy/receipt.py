@@ -61,7 +61,7 @@ Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 Epsilon = Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
 Event = Annotated[dpa.DpEvent, PlainValidator(events.parse_strictly), PlainSerializer(events.to_json)]
-Purpose = Annotated[str, _require_that(PURPOSES.__contains__)]
+_Purpose = Annotated[str, _require_that(PURPOSES.__contains__)]
 
 
 class _Strict:
@@ -89,7 +89,7 @@ class QueryLine(_Strict):
 
     name: Word
     model: Word
-    purpose: Purpose
+    purpose: _Purpose
     event: Event
     own_delta: Share
     partition: tuple[str, str] | None
@@ -155,7 +155,7 @@ class Receipt(_Strict):
     model: Word
     stage: Word
     method: Word
-    purpose: Purpose
+    purpose: _Purpose
     asset: Word
     epsilon_target: Epsilon
     delta: Share

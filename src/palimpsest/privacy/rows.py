@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from palimpsest.records.keyed import KeyedRow, digest, told_fields
 
-AnyRow = TypeVar("AnyRow", bound=KeyedRow)
+_AnyRow = TypeVar("_AnyRow", bound=KeyedRow)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,19 +27,19 @@ class PrivateRow:
         return "PrivateRow(...)"
 
 
-def group_by_person(rows: Sequence[AnyRow]) -> list[list[AnyRow]]:
+def group_by_person(rows: Sequence[_AnyRow]) -> list[list[_AnyRow]]:
     """Return the rows of each unit of privacy, in order of its first row: a person's rows together, and a record
     without a person by itself.
 
     Guarantee: adding or removing a unit adds or removes one list and changes no other.
     """
-    units: dict[str | int, list[AnyRow]] = {}  # keyed by the person, or by the index of a row without one
+    units: dict[str | int, list[_AnyRow]] = {}  # keyed by the person, or by the index of a row without one
     for place, row in enumerate(rows):
         units.setdefault(place if row.person is None else row.person, []).append(row)
     return list(units.values())
 
 
-def select_one_each(rows: Sequence[AnyRow]) -> Sequence[AnyRow]:
+def select_one_each(rows: Sequence[_AnyRow]) -> Sequence[_AnyRow]:
     """Return one row of each unit: a record itself, or the row of a person with the smallest keyed hash.
 
     Guarantee: which row stands for a person is a function of that person's rows and of the secret key behind the
@@ -50,7 +50,7 @@ def select_one_each(rows: Sequence[AnyRow]) -> Sequence[AnyRow]:
     return [own[0] if len(own) == 1 else min(own, key=_rank) for own in group_by_person(rows)]
 
 
-def sort_unit(unit: Sequence[AnyRow]) -> list[AnyRow]:
+def sort_unit(unit: Sequence[_AnyRow]) -> list[_AnyRow]:
     """Sort the rows of one unit by their keyed hashes, an order that no file and no other unit influences."""
     return list(unit) if len(unit) == 1 else sorted(unit, key=_rank)
 

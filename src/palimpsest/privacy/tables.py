@@ -95,7 +95,7 @@ class FieldTables(Stored):
         units = group_by_person(rows)
         for start in range(0, len(units), _AT_ONCE):
             some = units[start : start + _AT_ONCE]
-            places, owners = find_places([row for own in some for row in own], self.labels, self.sizes, _owners(some))
+            places, owners = _find_places([row for own in some for row in own], self.labels, self.sizes, _owners(some))
             flat = np.concatenate([self._flatten(places), np.empty((0, len(self.tables)), dtype=np.int64)])
             ones = np.ones((flat.size, 1))
             steps += class_steps(ones, flat.reshape(-1), self.cells, np.repeat(owners, len(self.tables)))
@@ -178,8 +178,8 @@ class FieldMeans(Stored):
             some = units[start : start + _AT_ONCE // 8]
             part = [row for own in some for row in own]
             vectors = embed_texts(self.encode, [row.text for row in part], self.dimensions)
-            places, owners = find_places(part, self.labels, self.sizes, _owners(some))
-            kept = vectors[known_rows(part, self.labels, self.sizes)]
+            places, owners = _find_places(part, self.labels, self.sizes, _owners(some))
+            kept = vectors[_known_rows(part, self.labels, self.sizes)]
             each = np.repeat(kept, len(shape), axis=0)
             steps += class_steps(each, (places + starts).reshape(-1), sum(shape), np.repeat(owners, len(shape)))
         drawn = noise.whole_normal(steps.size, self.sigma * GRID).reshape(steps.shape)
@@ -191,12 +191,12 @@ def shape_of(labels: Sequence[str], sizes: Sequence[int]) -> tuple[int, ...]:
     return (*([len(labels)] if labels else []), *sizes)
 
 
-def known_rows(rows: Sequence[PrivateRow], labels: Sequence[str], sizes: Sequence[int]) -> np.ndarray:
+def _known_rows(rows: Sequence[PrivateRow], labels: Sequence[str], sizes: Sequence[int]) -> np.ndarray:
     """Return which rows have a public label and a cell of every field: bool (n,)."""
     return np.array([_place_row(row, labels, sizes) is not None for row in rows], dtype=bool)
 
 
-def find_places(
+def _find_places(
     rows: Sequence[PrivateRow], labels: Sequence[str], sizes: Sequence[int], owners: Sequence[int]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the cells of each row that has one on every axis, int64 (kept, axes), and the unit of each, int64 (kept,).

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 Key: TypeAlias = tuple[int, str]  # an index in a public list, and words of a private row
 
-MOST_SIGMA = 2.0**20  # up to here noise in whole counts fits into 64 bits
-ROUNDED_OFF = 1.0 + 2.0**-40  # more, relative, than roots, products and a quantile lose
+_MOST_SIGMA = 2.0**20  # up to here noise in whole counts fits into 64 bits
+_ROUNDED_OFF = 1.0 + 2.0**-40  # more, relative, than roots, products and a quantile lose
 One = TypeVar("One")
 Told: TypeAlias = tuple[str, Values]  # the label of a row, and the values that a sentence of it states
 
@@ -65,7 +65,7 @@ class Thresholded(Stored):
     def __post_init__(self) -> None:
         """Refuse numbers that the argument does not hold for."""
         validate.require_positive(most=self.most)
-        validate.require_in_range(0.0, MOST_SIGMA, sigma=self.sigma)
+        validate.require_in_range(0.0, _MOST_SIGMA, sigma=self.sigma)
         if self.sigma > 0:
             validate.require_positive(delta=self.delta)
             validate.require_in_range(0.0, 0.5, delta=self.delta)
@@ -86,12 +86,12 @@ class Thresholded(Stored):
     @property
     def std(self) -> float:
         """The standard deviation of the noise on each count."""
-        return math.sqrt(self.changed) * self.sigma * ROUNDED_OFF
+        return math.sqrt(self.changed) * self.sigma * _ROUNDED_OFF
 
     @property
     def threshold(self) -> int:
         """The least noisy count that comes out; half a unit is room for rounding the noise."""
-        return 1 + math.ceil(0.5 - self.std * NormalDist().inv_cdf(self.delta / self.changed) * ROUNDED_OFF)
+        return 1 + math.ceil(0.5 - self.std * NormalDist().inv_cdf(self.delta / self.changed) * _ROUNDED_OFF)
 
     def keys(self, unit: Sequence[PrivateRow]) -> set[Key]:
         """Return the keys that a unit counts for, at most `changed`, from its own rows only; private."""
@@ -232,7 +232,7 @@ class StatementCounts(Stored):
     def __post_init__(self) -> None:
         """Refuse numbers that the argument does not hold for, and names that would count a statement twice."""
         validate.require_positive(most=self.most)
-        validate.require_in_range(0.0, MOST_SIGMA, sigma=self.sigma)
+        validate.require_in_range(0.0, _MOST_SIGMA, sigma=self.sigma)
         validate.require_in_range(0.0, 0.99, label_share=self.label_share)
         validate.require_in_range(0, MOST_CELLS, cells=math.prod(self.shape))
         for names in (self.labels, *self.values):
@@ -255,7 +255,7 @@ class StatementCounts(Stored):
     @property
     def stds(self) -> tuple[float, float]:
         """The noise's standard deviation on each count of the first table, and of that by label (0 without one)."""
-        whole = math.sqrt(self.most) * self.sigma * ROUNDED_OFF
+        whole = math.sqrt(self.most) * self.sigma * _ROUNDED_OFF
         by_label = whole / math.sqrt(self.label_share) if self.label_share else 0.0
         return whole / math.sqrt(1.0 - self.label_share), by_label
 

@@ -66,14 +66,14 @@ def _frame_part(part: str | bytes | None) -> bytes:
     return b"\1" + len(data).to_bytes(8, "big") + data
 
 
-class WithFields(Protocol):
+class _WithFields(Protocol):
     """A row that may have fields."""
 
     @property
     def fields(self) -> str: ...
 
 
-def told_fields(row: WithFields) -> tuple[str, ...]:
+def told_fields(row: _WithFields) -> tuple[str, ...]:
     """Return the last part of a row's digest: its cells, where it has any. Rows without are hashed as ever."""
     return (row.fields,) if row.fields else ()
 

@@ -58,7 +58,7 @@ _ACCOUNT = re.compile(r"(?=([a-z]{2}\d\d(?:[ -]?[a-z0-9]){11,30}))")
 # Country, check digits, in some countries a bank code of four letters or a letter, then digits to their end.
 _ACCOUNT_OF_DIGITS = re.compile(r"[a-z]{2}\d\d ?(?:[a-z]{4} ?|[a-z](?=\d))?\d(?: ?\d){9,26}(?!\d)")
 _ACCOUNT_IN_FOURS = re.compile(r"[a-z]{2}\d\d (?:[a-z]{4}|[a-z]\d{3}|\d{4}) \d{4} \d[\d ]*")
-REGIONS: tuple[str, ...] = (
+_REGIONS: tuple[str, ...] = (
     *("US", "MX", "BR", "CL", "CO", "PE", "ES", "PT", "IT", "LI", "GR", "HU", "CZ", "PL"),
     *("RU", "KZ", "BY", "GE", "TJ", "TM", "UZ", "TR", "IN", "NP", "CN"),
     *("AO", "CG", "CI", "CM", "GN", "GQ", "GW", "MZ", "RW", "SN"),
@@ -111,7 +111,7 @@ def _normalise_numbers(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class Grouped:
+class _Grouped:
     """A number in two groups of digits or more.
 
     Attributes:
@@ -172,7 +172,7 @@ def _kind(joint: str) -> str:
     return joint.strip() or " "
 
 
-def _find_grouped(text: str) -> Iterator[Grouped]:
+def _find_grouped(text: str) -> Iterator[_Grouped]:
     """Yield every number of 8 to 19 digits that could be read in a `_normalise_numbers` text, in two groups or more.
 
     A number ends where another joint begins: "2019 03-1234-5678" has one in the middle of a run of digits, and
@@ -182,7 +182,7 @@ def _find_grouped(text: str) -> Iterator[Grouped]:
         groups, joints = re.findall(r"\d+", run[0]), re.findall(r"\D+", run[0])
         code = _CODE.search(text, max(0, run.start() - 2), run.start()) is not None
         for start, end in _spans(groups, joints):
-            yield Grouped(tuple(groups[start:end]), tuple(joints[start : end - 1]), code and start == 0)
+            yield _Grouped(tuple(groups[start:end]), tuple(joints[start : end - 1]), code and start == 0)
 
 
 def _spans(groups: list[str], joints: list[str]) -> Iterator[tuple[int, int]]:
@@ -247,12 +247,12 @@ def mod97(number: str) -> bool:
     return mod_97_10.is_valid(number[4:] + number[:4])
 
 
-def _is_card(number: Grouped) -> bool:
+def _is_card(number: _Grouped) -> bool:
     """Return whether a number is that of a payment card, in its groups (Luhn check)."""
     return number.sizes in _CARDS and _ISSUER.match(number.digits) is not None and luhn.is_valid(number.digits)
 
 
-def _is_identity(number: Grouped) -> bool:
+def _is_identity(number: _Grouped) -> bool:
     """Return whether a number in groups is a person's number, of a state or its insurance."""
     names = (*_GROUPS.get(number.sizes, ()), *_DIGITS.get(len(number.digits), ()))
     return (
@@ -260,7 +260,7 @@ def _is_identity(number: Grouped) -> bool:
     )
 
 
-def _has_uniform_joints(number: Grouped) -> bool:
+def _has_uniform_joints(number: _Grouped) -> bool:
     """Return whether all joints are of one kind, or dots and hyphens between more than three groups (CPF, NN)."""
     return len(number.kinds) == 1 or (len(number.groups) > 3 and number.kinds == {".", "-"})
 
@@ -320,7 +320,7 @@ def _is_international(digits: str) -> bool:
     return False
 
 
-def _is_telephone(number: Grouped, regions: Sequence[str]) -> bool:
+def _is_telephone(number: _Grouped, regions: Sequence[str]) -> bool:
     """Return whether a number in groups is a telephone number: with 00, a leading 0, or the groups of its region."""
     if _has_country_code(number):
         return True
@@ -329,13 +329,13 @@ def _is_telephone(number: Grouped, regions: Sequence[str]) -> bool:
     return _has_trunk_prefix(number) or _is_north_american(number) or _is_national(number, regions)
 
 
-def _has_country_code(number: Grouped) -> bool:
+def _has_country_code(number: _Grouped) -> bool:
     """Return whether the number has 00 and a country code."""
     starts = number.groups[0].startswith("00") and re.match("00[1-9]", number.digits)
     return bool(starts) and 12 <= len(number.digits) <= 17
 
 
-def _has_trunk_prefix(number: Grouped) -> bool:
+def _has_trunk_prefix(number: _Grouped) -> bool:
     """Return whether it has a leading 0 and an area code; the groups after the 0 tell it from the 0 of a fraction."""
     groups = number.groups
     if number.turns:
@@ -346,7 +346,7 @@ def _has_trunk_prefix(number: Grouped) -> bool:
     return shaped and re.match("0[1-9]", groups[0]) is not None and 9 <= len(number.digits) <= 12
 
 
-def _is_north_american(number: Grouped) -> bool:
+def _is_north_american(number: _Grouped) -> bool:
     """Return whether it has three groups with hyphens, dots or brackets, of any area code, not after letters."""
     if number.sizes[-3:] != (3, 3, 4) or number.groups[:-3] not in ((), ("1",)) or number.code:
         return False
@@ -354,7 +354,7 @@ def _is_north_american(number: Grouped) -> bool:
     return number.groups[-3][0] in "23456789" and ((behind == last and last in "-.") or ")" in behind)
 
 
-def _is_national(number: Grouped, regions: Sequence[str]) -> bool:
+def _is_national(number: _Grouped, regions: Sequence[str]) -> bool:
     """Return whether it is of a region's plan, grouped as there; no amount in round groups, no order of a year."""
     if number.ordinary or _is_year(number.groups[0]) or all(group[-1] == "0" for group in number.groups):
         return False
@@ -394,12 +394,12 @@ def _matches_grouping(number: str, region: str) -> bool:
     return any(match.raw_string == number for match in matcher)
 
 
-def is_personal(record: Record, regions: Sequence[str] = REGIONS) -> bool:
+def is_personal(record: Record, regions: Sequence[str] = _REGIONS) -> bool:
     """Return whether a row's text, label or a string of its JSON `looks_personal`."""
     return any(looks_personal(text, regions) for text in texts_of(record))
 
 
-def looks_personal(text: str, regions: Sequence[str] = REGIONS) -> bool:
+def looks_personal(text: str, regions: Sequence[str] = _REGIONS) -> bool:
     """Return whether a text seems to hold a way to reach, charge or name one person, whatever letters are beside it.
 
     That is: an e-mail address, a URL with user info, a telephone number, a card number (Luhn check), an IBAN (ISO 7064
@@ -409,7 +409,7 @@ def looks_personal(text: str, regions: Sequence[str] = REGIONS) -> bool:
 
     Args:
         text: of any script; full-width forms and digits of other scripts are read as ASCII.
-        regions: the regions whose telephone numbers are recognised without a leading 0 (ISO 3166), see `REGIONS`.
+        regions: the regions whose telephone numbers are recognised without a leading 0 (ISO 3166), see `_REGIONS`.
 
     >>> [looks_personal(text) for text in ("電話は090-1234-5678です", "0532 123 45 67'yi ara", "Since 1998-2001")]
     [True, True, False]

@@ -10,4 +10,5 @@
   audits of the code
 * `summary`: builds the final table from results, receipts and ledger, and sums up each variant in two sentences
 * `tradeoff`: bounds on the best possible attack under a proven trade-off curve, rounded against us
+* `twins`: the results of end-to-end audits that come with this version: `make twins` measures and writes them
 """

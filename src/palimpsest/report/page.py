@@ -269,7 +269,7 @@ def public_claims(
 def _end_to_end_claim(item: Mapping[str, Any]) -> Claim:
     tested = item["verdict"] in ("refuted", "not refuted")
     status = "tested" if tested else "not covered"
-    return Claim(f"T-{item['method']}", item["sentence"], status, "palimpsest/twins/results.json")
+    return Claim(f"T-{item['method']}", item["sentence"], status, "palimpsest/report/twins.json")
 
 
 def _statement_claims(statement: Mapping[str, Any]) -> list[Claim]:

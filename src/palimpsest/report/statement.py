@@ -25,7 +25,7 @@ from palimpsest.privacy.planned import ASSUMPTIONS
 from palimpsest.privacy.receipt import GROUPS, QueryLine, Receipt
 from palimpsest.report.formats import Unit, at_least, at_most, number
 from palimpsest.report.tradeoff import TradeOff, read_tradeoff
-from palimpsest.twins.shipped import Results, read_shipped
+from palimpsest.report.twins import Results, read_shipped
 from palimpsest.workspace import Zone
 
 STATEMENT_VERSION = 9

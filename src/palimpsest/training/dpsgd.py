@@ -38,7 +38,7 @@ from palimpsest.training.team import Team
 _LEAST_GROUPS = 4  # of steps that begin together: a crash costs a quarter of a short training, and not all of it
 
 
-def equal_widths(rows: Sequence[PrivateRow]) -> list[int]:
+def _equal_widths(rows: Sequence[PrivateRow]) -> list[int]:
     """Return equal widths, for rows that `encode` always pads alike."""
     return [0] * len(rows)
 
@@ -93,7 +93,7 @@ class TrainQuery:
     encode: Callable[[Sequence[PrivateRow]], Any]
     losses: Callable[[nn.Module, Any], tuple[torch.Tensor, ...]]
     micro_batch: int
-    widths: Widths = equal_widths
+    widths: Widths = _equal_widths
     person: str = "joint"
     most_rows: int = 1
     name: str = "train"

@@ -57,7 +57,7 @@ _ADAPTER = 32  # the rank of a matrix that may be one
 _SHRINK = (0.99, 0.9, 0.0)  # what an example that is too long is shrunk to, of C: a little less, then nothing
 
 
-def grams_are_cheaper(tokens: int, rows: int, columns: int) -> bool:
+def _grams_are_cheaper(tokens: int, rows: int, columns: int) -> bool:
     """Return whether Gram matrices cost less than the gradients of each example: measured, and sooner without int8.
 
     The gradients of adapters take no longer than their Gram matrices, and less memory.
@@ -253,7 +253,7 @@ class Kept:
         return self.folded
 
 
-Piece = Matrix | Table | Kept  # what a batch adds to one weight
+_Piece = Matrix | Table | Kept  # what a batch adds to one weight
 
 
 class IntegerEngine(BookkeepingEngine):
@@ -263,7 +263,7 @@ class IntegerEngine(BookkeepingEngine):
     `weight * clipping_norm` in L2 over all trainable parameters, with nothing left for rounding.
     """
 
-    def __init__(self, model: torch.nn.Module, prefer_ghost: GhostRule = grams_are_cheaper) -> None:
+    def __init__(self, model: torch.nn.Module, prefer_ghost: GhostRule = _grams_are_cheaper) -> None:
         """Attach to `model`, as the engine of `bookkeeping` does."""
         super().__init__(model, prefer_ghost)
 
@@ -274,7 +274,7 @@ class IntegerEngine(BookkeepingEngine):
         seeds = torch.zeros(examples, dtype=torch.int32)
         pieces = [piece for given in contributions.values() for piece in _pieces_of(given, seeds, clipping_norm)]
         like = next(iter(self._names))
-        norms = fold_within(pieces, torch.ones(examples, dtype=torch.float64, device=like.device), clipping_norm)
+        norms = _fold_within(pieces, torch.ones(examples, dtype=torch.float64, device=like.device), clipping_norm)
         bits = [norms, *(part for piece in pieces for part in piece.bits())]
         return [*bits, *super().list_bits(contributions, clipping_norm)]
 
@@ -295,13 +295,13 @@ class IntegerEngine(BookkeepingEngine):
         while contributions:  # a record is freed once it is whole
             parameter, given = contributions.popitem()
             named += [(parameter, piece) for piece in _pieces_of(given, seeds, clipping_norm)]
-        norms = fold_within([piece for _, piece in named], weights, clipping_norm)
+        norms = _fold_within([piece for _, piece in named], weights, clipping_norm)
         for parameter, piece in named:
             piece.add(self._total(parameter, totals))
         return ClippedSum(totals, norms)
 
 
-def fold_within(pieces: Sequence[Piece], weights: torch.Tensor, clipping_norm: float) -> torch.Tensor:
+def _fold_within(pieces: Sequence[_Piece], weights: torch.Tensor, clipping_norm: float) -> torch.Tensor:
     """Choose every example's whole numbers: at most `weights * clipping_norm` long over all pieces together.
 
     Args:
@@ -329,7 +329,7 @@ def fold_within(pieces: Sequence[Piece], weights: torch.Tensor, clipping_norm: f
     return squares.sqrt()
 
 
-def _pieces_of(given: Contribution, seeds: torch.Tensor, clipping_norm: float) -> list[Piece]:
+def _pieces_of(given: Contribution, seeds: torch.Tensor, clipping_norm: float) -> list[_Piece]:
     fine = _power_below(clipping_norm * _FINE)
     if isinstance(given, KeptGradients):
         return [Kept(given.gradients.flatten(1).float().contiguous(), fine)]

@@ -12,5 +12,4 @@
 * `plan`: what a run, or a grid of variants, would do and cost
 * `repro`: `python -m palimpsest.work.repro [--single-item] [TARGET ...]`: does what `dvc repro` does, in our words
 * `run`: brings a workspace up to date as its only run: at once, by a schedule, or on a team's server
-* `twins`: audits one method end to end
 """

@@ -8,8 +8,7 @@ like any other. The whole model is a copy of the fitted one, tuned with DP-SGD t
 import copy
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -75,6 +74,7 @@ class Discriminator:
             `settings.reads` is "encoder".
         checkpoints: the folder from which a stopped training continues; None keeps nothing.
         fresh: the same encoder without a memory, for the trial on public records; None: `encode`.
+        tried: findings of the trials of engines: `assumptions` makes them, and `ask` need not again.
 
     Raises:
         ModelError: the encoder is missing.
@@ -88,6 +88,7 @@ class Discriminator:
     encode: Encode | None
     checkpoints: Path | None
     fresh: Encode | None = None
+    tried: dict[type, bool] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         if (self.settings.reads == ENCODER) != (self.encode is not None):
@@ -119,11 +120,6 @@ class Discriminator:
         """Return the encoder for the trial on public records: a memory would answer in place of the machine."""
         return self.fresh or self.encode
 
-    @cached_property
-    def _tried(self) -> dict[type, bool]:
-        """Findings of the trials of engines: `assumptions` makes them, and `ask` need not again."""
-        return {}
-
     def _training_query(self, model: ConditionalLm, noise: float, encode: Encode | None) -> TrainQuery:
         names, train = self.schema.label_names, self.settings
         rows = replace(self.fitted.serialiser(), max_tokens=train.max_tokens, loss_on="text")
@@ -145,7 +141,7 @@ class Discriminator:
             encode_probe=lambda records: _Features(probing, names).batch(records),  # nothing kept between them
             checkpoints=self.checkpoints,
             checkpoint_steps=train.checkpoint_steps,
-            tried=self._tried,
+            tried=self.tried,
         )
 
     def _reader(self, model: ConditionalLm, rows: Serialiser, encode: Encode | None) -> "_Reader":
@@ -299,6 +295,7 @@ class TunedDiscriminator:
         fitted: the model whose texts it judges and whose weights it begins with; it is left unchanged.
         seed: initialises head and adapters; no private randomness comes from it.
         checkpoints: the folder from which a stopped training continues; None keeps nothing.
+        tried: findings of the trials of engines.
     """
 
     settings: DiscriminatorTrain
@@ -307,6 +304,7 @@ class TunedDiscriminator:
     fitted: DpLmArtifact
     seed: int
     checkpoints: Path | None
+    tried: dict[type, bool] = field(default_factory=dict, init=False)
 
     def ask(self, view: View) -> DpLmArtifact:
         """Ask what was planned and return the model with the copy that judges what it writes.
@@ -326,11 +324,6 @@ class TunedDiscriminator:
             EngineError, DeviceNoiseError: see `TrainQuery.check`.
         """
         return list_assumptions(self._training_query(0.0))
-
-    @cached_property
-    def _tried(self) -> dict[type, bool]:
-        """Findings of the trials of engines: `assumptions` makes them, and `ask` need not again."""
-        return {}
 
     def _training_query(self, noise: float) -> TrainQuery:
         names, train, here = self.schema.label_names, self.settings, exact_device()
@@ -353,7 +346,7 @@ class TunedDiscriminator:
             shapes=shapes(names, train.max_tokens, rows.tried_cells),
             checkpoints=self.checkpoints,
             checkpoint_steps=train.checkpoint_steps,
-            tried=self._tried,
+            tried=self.tried,
         )
 
     def _new_model(self) -> ConditionalLm:

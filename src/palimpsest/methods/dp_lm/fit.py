@@ -4,8 +4,8 @@ Its discriminator's fit shares the optimiser of a training and the records of it
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -64,6 +64,7 @@ class DpLm:
         base_folder: the public language model, a Hugging Face folder.
         seed: initialises head, adapters and soft prompt; no private randomness comes from it.
         checkpoints: the folder from which a stopped training continues; None keeps nothing.
+        tried: findings of the trials of engines: `assumptions` makes them, and `ask` need not again.
     """
 
     settings: DpLmTrain
@@ -72,6 +73,7 @@ class DpLm:
     base_folder: Path
     seed: int
     checkpoints: Path | None
+    tried: dict[type, bool] = field(default_factory=dict, init=False)
 
     def ask(self, view: View) -> DpLmArtifact:
         """Ask what was planned, in order, and return the fitted model.
@@ -121,11 +123,6 @@ class DpLm:
         """
         return list_assumptions(self._training_query(0.0)[0])
 
-    @cached_property
-    def _tried(self) -> dict[type, bool]:
-        """Findings of the trials of engines: `assumptions` makes them, and `ask` need not again."""
-        return {}
-
     def _training_query(self, noise: float) -> tuple[TrainQuery, PreTrainedTokenizerBase]:
         names, train = self.schema.label_names, self.settings
         model, tokenizer = self._new_model()
@@ -151,7 +148,7 @@ class DpLm:
             precision=train.precision,
             checkpoints=self.checkpoints,
             checkpoint_steps=train.checkpoint_steps,
-            tried=self._tried,
+            tried=self.tried,
         )
         return query, tokenizer
 

@@ -13,7 +13,7 @@ TUNED = "tuned"  # what a discriminator reads that is a language model of its ow
 
 Epochs = Annotated[float, Field(gt=0, allow_inf_nan=False, description="Expected passes over the private rows.")]
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False, description="Peak learning rate of DP-AdamW.")]
-WarmUp = Annotated[float, Field(ge=0, lt=1, description="Share of the steps in which the learning rate rises.")]
+_WarmUp = Annotated[float, Field(ge=0, lt=1, description="Share of the steps in which the learning rate rises.")]
 Norm = Annotated[
     float,
     Field(ge=1e-100, le=1e100, allow_inf_nan=False, description="Largest L2 norm of what one unit of privacy adds, C."),
@@ -22,7 +22,7 @@ MicroBatch = Annotated[int, Field(ge=1, description="Rows whose gradients are in
 Batch = Annotated[
     int, Field(ge=1, description="Expected batch size, in units of privacy; the sampling rate is batch / n.")
 ]
-MaxTokens = Annotated[int, Field(ge=1, description="Tokens kept of a text; the rest is cut.")]
+_MaxTokens = Annotated[int, Field(ge=1, description="Tokens kept of a text; the rest is cut.")]
 _TWELFTH = "about a twelfth of the units of privacy: a power of two from 16 to 1,024"
 
 
@@ -34,7 +34,7 @@ class DpSgd(Settings):
     learning_rate: Rate
     schedule: Literal["constant", "linear"] = "linear"
     """Decay of the learning rate after warm-up, to 0."""
-    warmup: WarmUp
+    warmup: _WarmUp
     betas: tuple[float, float] = Field(default=(0.9, 0.98), description="AdamW's decay rates of the two moments.")
     adam_eps: float = Field(default=1e-8, gt=0, allow_inf_nan=False)
     """AdamW's epsilon, added to the root of the second moment."""
@@ -42,7 +42,7 @@ class DpSgd(Settings):
     """Take the noise's known variance out of AdamW's second moment (DP-AdamBC). Free; `adam_eps` then bounds a step and
     should be near the size of a gradient's signal."""
     clipping_norm: Norm
-    max_tokens: MaxTokens = 64
+    max_tokens: _MaxTokens = 64
     micro_batch: MicroBatch
     person: Literal["joint", "rows"] = "joint"
     """How a person's rows are clipped where `dataset.unit` names a column. joint: the gradient of their mean loss,
@@ -58,9 +58,9 @@ class DpLmTrain(DpSgd):
     epochs: Epochs = 6
     batch: Annotated[Batch, Follows(_TWELFTH, lambda stated, _: near_a_twelfth(stated))]
     learning_rate: Rate = 0.002
-    warmup: WarmUp = 0.05
+    warmup: _WarmUp = 0.05
     clipping_norm: Norm = 0.1
-    max_tokens: Annotated[MaxTokens, TEXT] = 64
+    max_tokens: Annotated[_MaxTokens, TEXT] = 64
     micro_batch: int = Field(default=16, ge=1)
     """Rows whose gradients are in memory at once; always that many, or as few as leave 2^26 logits of a head that
     trains."""
@@ -155,7 +155,7 @@ class DiscriminatorTrain(DpSgd):
     epochs: Annotated[Epochs, _as_lm("epochs", 40)] = 40
     batch: Annotated[Batch, _ALL_UNITS]
     learning_rate: Annotated[Rate, _as_lm("learning_rate", 0.01)] = 0.01
-    warmup: Annotated[WarmUp, _as_lm("warmup", 0.0)] = 0.0
+    warmup: Annotated[_WarmUp, _as_lm("warmup", 0.0)] = 0.0
     clipping_norm: Annotated[Norm, _as_lm("clipping_norm", 0.5)] = 0.5
     micro_batch: Annotated[MicroBatch, _as_lm("micro_batch", 2048)] = 2048
     reads: Literal["hidden", "last", "both", "encoder", "tuned"] = "encoder"

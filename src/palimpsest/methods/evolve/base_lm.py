@@ -157,13 +157,12 @@ class BaseAuthor:
         Raises:
             ModelError: a label leaves no room for a text.
         """
-        drafts = [self._draft_new(label, number) for label, own in numbers.items() for number in own]
+        drafts = [
+            _Draft(label or None, "", self._opening(label, number), None, coins(self._seed, "random", label, number))
+            for label, own in numbers.items()
+            for number in own
+        ]
         return list(_select_usable(drafts, self._write_drafts(drafts, self._endings)))
-
-    def _draft_new(self, label: str, number: int) -> _Draft:
-        """Return the draft of a new text."""
-        stream = coins(self._seed, "random", label, number)
-        return _Draft(label or None, "", self._opening(label, number), None, stream)
 
     def vary(self, records: Sequence[Record], times: int, turn: int) -> list[list[Record]]:
         """Variations of each record with its label; those that are empty or equal to another or to it are dropped.
@@ -216,13 +215,8 @@ class BaseAuthor:
         for place in stream.permutation(len(pool))[: self._settings.shots]:
             words = _cut_to_room(self._words(pool[place]), self._settings.max_tokens)
             masked = self._blank_words(words, stream)
-            tokens += [
-                *around.before[bool(tokens) :],
-                *_flatten(masked),
-                *around.after,
-                *_flatten(words),
-                *self._between,
-            ]
+            before = around.before[bool(tokens) :]  # one BOS is enough
+            tokens += [*before, *_flatten(masked), *around.after, *_flatten(words), *self._between]
         return tokens
 
     @property
@@ -378,7 +372,7 @@ def _first_words(draft: _Draft, kept: tuple[float, float]) -> list[int]:
         return []
     share = kept[0] + (kept[1] - kept[0]) * draft.stream.random()
     count = min(max(1, round(share * len(words))), len(words) - 1)
-    return [token for word in words[:count] for token in word]
+    return _flatten(words[:count])
 
 
 def _cut_to_room(words: Sequence[list[int]], room: int) -> list[list[int]]:

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
 from palimpsest.errors import ParamsError
@@ -214,13 +215,7 @@ def clean(text: str, label: str) -> str:
     >>> clean('Sure! Here is a review:\\n\\n"Label: praise\\nLovely, again."', "praise")
     'Lovely, again.'
     """
-    steps: list[Callable[[str], str]] = [
-        _unwrap,
-        _unfence,
-        _unquote,
-        lambda one: _from_json(one, label),
-        lambda one: _strip_label(one, label),
-    ]
+    steps = (_unwrap, _unfence, _unquote, partial(_from_json, label=label), partial(_strip_label, label=label))
     before = None
     while text != before:
         before = text

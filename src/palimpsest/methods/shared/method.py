@@ -159,7 +159,7 @@ class Shown(Protocol):
 
 
 @dataclass(frozen=True)
-class PlanColumn:
+class _PlanColumn:
     """One column: its heading, and its cell for a plan."""
 
     heading: str
@@ -174,16 +174,16 @@ class PlanTable:
     """
 
     row: str
-    columns: tuple[PlanColumn, ...]
+    columns: tuple[_PlanColumn, ...]
     way: str | None = None
 
 
 TRAINED = PlanTable(
     "model",
     (
-        PlanColumn("noise", lambda shown: shown("noise_multiplier", digits=5)),
-        PlanColumn("steps", lambda shown: shown("steps")),
-        PlanColumn(
+        _PlanColumn("noise", lambda shown: shown("noise_multiplier", digits=5)),
+        _PlanColumn("steps", lambda shown: shown("steps")),
+        _PlanColumn(
             "batch\n(rate)", lambda shown: f"{shown('expected_batch', digits=6)}\n({shown('sampling_rate', digits=4)})"
         ),
     ),
@@ -191,20 +191,20 @@ TRAINED = PlanTable(
 WRITTEN = PlanTable(
     "variant",
     (
-        PlanColumn("clip", lambda shown: shown("clip", digits=4)),
-        PlanColumn(
+        _PlanColumn("clip", lambda shown: shown("clip", digits=4)),
+        _PlanColumn(
             "tokens\n(batches)", lambda shown: f"{shown('tokens')}\n({shown('batches')} of {shown('batch_size')})"
         ),
-        PlanColumn("examples\n(read)", lambda shown: f"{shown('expected_examples')}\n({shown('forward_tokens')})"),
+        _PlanColumn("examples\n(read)", lambda shown: f"{shown('expected_examples')}\n({shown('forward_tokens')})"),
     ),
     way="clipping",
 )
 CHOSEN = PlanTable(
     "variant",
     (
-        PlanColumn("noise\n(rounds)", lambda shown: f"{shown('sigma', 'scale', digits=5)}\n({shown('rounds')})"),
-        PlanColumn("rows\n(candidates)", lambda shown: f"{shown('rows')}\n({shown('candidates')})"),
-        PlanColumn("requests\n(tokens)", lambda shown: f"{shown('requests')}\n({shown('tokens')})"),
+        _PlanColumn("noise\n(rounds)", lambda shown: f"{shown('sigma', 'scale', digits=5)}\n({shown('rounds')})"),
+        _PlanColumn("rows\n(candidates)", lambda shown: f"{shown('rows')}\n({shown('candidates')})"),
+        _PlanColumn("requests\n(tokens)", lambda shown: f"{shown('requests')}\n({shown('tokens')})"),
     ),
 )
 

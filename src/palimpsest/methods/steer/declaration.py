@@ -1,5 +1,7 @@
-"""Declaration of method steer, and its settings."""
+"""Declaration of method steer, its settings, and its queries and their cost."""
 
+import math
+from dataclasses import replace
 from typing import Annotated
 
 from pydantic import Field
@@ -10,7 +12,7 @@ from palimpsest.methods.shared.settings import Counted, Ends, Filters, ModelFree
 from palimpsest.models.settings import BARE, Precision
 from palimpsest.records.schema import PublicSchema
 
-Strength = Annotated[float, Field(gt=0)]
+_Strength = Annotated[float, Field(gt=0)]
 
 
 class SteerSettings(Counted):
@@ -32,7 +34,7 @@ class SteerSettings(Counted):
     """Share of what the means cost that a first look takes: where all rows lie, whatever their label."""
     pilot: int = Field(default=32, ge=2)
     """Texts a label that are written to see where the model's own lie, at each strength."""
-    strengths: tuple[Strength, ...] = Field(default=(0.5, 1.0, 2.0, 4.0), min_length=1)
+    strengths: tuple[_Strength, ...] = Field(default=(0.5, 1.0, 2.0, 4.0), min_length=1)
     """Multiples of the measured difference that are tried for each label; the one whose texts come nearest to the noisy
     mean is kept, or none. One alone is taken as it is."""
     pool: int = Field(default=4, ge=1)
@@ -43,9 +45,18 @@ class SteerSettings(Counted):
 
 
 def _plan(settings: SteerSettings, schema: PublicSchema, budget: Budget, _basis: Basis) -> Plan:
-    from palimpsest.methods.steer.plan import plan
+    """Plan two queries for means in place of one: Gaussians of noise s / sqrt(f) and s / sqrt(1 - f) cost as much as s.
 
-    return plan(settings, schema, budget)
+    Raises:
+        ParamsError: the settings do not fit the public schema.
+    """
+    from palimpsest.methods.shared.means import plan_means, planned_means
+
+    one = plan_means("steer", settings, schema, budget)
+    sigma = float(one.numbers["sigma"])
+    first, second = sigma / math.sqrt(settings.first), sigma / math.sqrt(1.0 - settings.first)
+    queries = (*one.queries[:-1], planned_means(first), planned_means(second))
+    return replace(one, queries=queries, numbers={**one.numbers, "sigma": second, "first_sigma": first})
 
 
 def _build(settings: SteerSettings, plan: Plan, tools: Tools) -> Fit:

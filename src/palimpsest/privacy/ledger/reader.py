@@ -30,7 +30,7 @@ STRIKE = "strike"  # the kind of the owner's entries that take a faulty one out
 _OF_RUN = ("run_key", "stage", "variant", "fingerprint", "query")
 _UNCOUNTABLE = (ArithmeticError, ValueError, TypeError, NotImplementedError, UnsupportedEventError)
 T = TypeVar("T")
-Judged: TypeAlias = tuple[Charge, str | None]  # a charge as it counts, and what is wrong with it
+_Judged: TypeAlias = tuple[Charge, str | None]  # a charge as it counts, and what is wrong with it
 
 
 class Fault(NamedTuple):
@@ -108,7 +108,7 @@ def standing_of(asset: str, entries: Iterable[Entry], struck: Mapping[int, str])
 class _Reading:
     """A pass through entries: each moves one charge, or is a fault."""
 
-    def __init__(self, judge: Callable[[Charge], Judged]) -> None:
+    def __init__(self, judge: Callable[[Charge], _Judged]) -> None:
         self.charges: dict[str, Charge] = {}
         self.faults: list[Fault] = []
         self._judge, self._gone = judge, set[str]()
@@ -133,7 +133,7 @@ def _is_uncovered(charge: Charge) -> bool:
     return not accounting.is_private(charge.event) or charge.share == Share(math.inf, charge.own_delta)
 
 
-def _read_first(entry: Entry, judge: Callable[[Charge], Judged]) -> Judged:
+def _read_first(entry: Entry, judge: Callable[[Charge], _Judged]) -> _Judged:
     """Return the charge of the first entry about it, and what is wrong with that entry."""
     if entry.kind != "reserve":
         return _uncovered_charge(entry), "moves a charge that was never reserved"
@@ -174,7 +174,7 @@ def charge_of(entry: Entry) -> Charge:
     )
 
 
-def judge_charge(asset: Asset, charge: Charge) -> Judged:
+def judge_charge(asset: Asset, charge: Charge) -> _Judged:
     """Return the charge as it counts, and what is wrong with its numbers or with its share of a Gaussian budget.
 
     Guarantee: what is returned counts for at least its event, whatever share it was written with.
@@ -223,7 +223,7 @@ def _find_uncountable(body: str, orders: tuple[float, ...]) -> str | None:
     return None
 
 
-def _move_charge(charge: Charge, entry: Entry) -> Judged:
+def _move_charge(charge: Charge, entry: Entry) -> _Judged:
     """Return the charge after an entry that moves it, and what is wrong with that entry."""
     if charge.state not in MOVES[entry.kind].before:
         return _force_move(charge, entry), f"moves a charge that is {charge.state}, as no charge may move"

@@ -51,7 +51,7 @@ def sentences(text: str) -> list[list[str]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Mention:
+class _Mention:
     """A known phrase in a list of words: `key` names it, `start` and `end` say where it is (end excluded)."""
 
     key: str
@@ -68,19 +68,19 @@ class PhraseIndex:
         for phrase in filter(None, self._keys):
             self._lengths.setdefault(phrase[0], set()).add(len(phrase))
 
-    def find(self, tokens: list[str]) -> list[Mention]:
+    def find(self, tokens: list[str]) -> list[_Mention]:
         """Find the longest phrase at every position, from left to right; mentions do not overlap."""
-        mentions: list[Mention] = []
+        mentions: list[_Mention] = []
         for start in range(len(tokens)):
             if (not mentions or start >= mentions[-1].end) and (mention := self._longest(tokens, start)):
                 mentions.append(mention)
         return mentions
 
-    def _longest(self, tokens: list[str], start: int) -> Mention | None:
+    def _longest(self, tokens: list[str], start: int) -> _Mention | None:
         for length in sorted(self._lengths.get(tokens[start], ()), reverse=True):
             phrase = tuple(tokens[start : start + length])
             if phrase in self._keys:
-                return Mention(self._keys[phrase], start, start + len(phrase))
+                return _Mention(self._keys[phrase], start, start + len(phrase))
         return None
 
 
@@ -222,13 +222,13 @@ class Facts(Plain):
         return Leaks(dict(individual), dict(canaries))
 
 
-def _follows(subject: Mention, predicate: Mention, tokens: list[str], barriers: frozenset[str]) -> bool:
+def _follows(subject: _Mention, predicate: _Mention, tokens: list[str], barriers: frozenset[str]) -> bool:
     """Return whether the predicate follows the subject closely enough to be said of it."""
     gap = predicate.start - subject.end
     return gap <= _WORDS_BETWEEN and barriers.isdisjoint(tokens[subject.end : predicate.start])
 
 
-def _precedes(subject: Mention, predicate: Mention, tokens: list[str], barriers: frozenset[str]) -> bool:
+def _precedes(subject: _Mention, predicate: _Mention, tokens: list[str], barriers: frozenset[str]) -> bool:
     """Return whether the predicate opens the sentence and the subject is next, as in "humming is what the X does"."""
     near = predicate.start <= _WORDS_BEFORE_REVERSED and subject.start - predicate.end <= _WORDS_BETWEEN_REVERSED
     between = tokens[: predicate.start] + tokens[predicate.end : subject.start] if near else []

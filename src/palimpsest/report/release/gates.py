@@ -21,7 +21,7 @@ from palimpsest.records.record import Record
 from palimpsest.records.structured import texts_of
 from palimpsest.records.world.facts import Facts
 from palimpsest.report.statement import PRIVATE
-from palimpsest.twins.shipped import is_current
+from palimpsest.report.twins import is_current
 
 _VERDICTS = ("refuted", "not refuted", "inconclusive")
 _SHOWN = 10

@@ -25,11 +25,6 @@ from palimpsest.records.keyed import fingerprint
 from palimpsest.records.private import SplitRow
 from palimpsest.records.record import Record
 from palimpsest.records.write import write_public, write_split
-from palimpsest.twins.attacks import Release, save_base, save_encoder
-from palimpsest.twins.faults import plant_fault
-from palimpsest.twins.result import Trial, Twin, TwinAudit, judge_scores
-from palimpsest.twins.scenes import NAME, Scene, Step
-from palimpsest.twins.settings import ASSET, invented_params
 from palimpsest.workspace import (
     BASE_LM,
     EVOLVED,
@@ -42,6 +37,11 @@ from palimpsest.workspace import (
     SYNTHETIC,
     Zone,
 )
+from palimpsest_lab.twins.attacks import Release, save_base, save_encoder
+from palimpsest_lab.twins.faults import plant_fault
+from palimpsest_lab.twins.result import Trial, Twin, TwinAudit, judge_scores
+from palimpsest_lab.twins.scenes import NAME, Scene, Step
+from palimpsest_lab.twins.settings import ASSET, invented_params
 from stages import decoder_pretrain, discriminator, dp_train, encode_public, fit
 
 _STAGES: dict[str, ModuleType] = {

@@ -33,7 +33,7 @@ from palimpsest.privacy.means import unit_rows
 from palimpsest.records.evolved import read_evolved
 from palimpsest.records.record import Record
 from palimpsest.records.write import read_synthetic
-from palimpsest.twins.settings import LABEL, PROMPT, TEXT
+from palimpsest_lab.twins.settings import LABEL, PROMPT, TEXT
 
 _HEADS, _TAILS = ("ba", "do", "fe", "gi", "ku", "lo", "ma", "ni", "po", "ra", "se", "tu"), ("lan", "mer", "sok", "tiv")
 _BATCH = 512

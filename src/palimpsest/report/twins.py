@@ -7,7 +7,7 @@ from typing import Any
 from palimpsest.files import read_json
 from palimpsest.privacy.planned import QUERIES, versions_of
 
-FILE = Path(__file__).with_name("results.json")
+FILE = Path(__file__).with_name("twins.json")
 
 Results = Mapping[str, Mapping[str, Any]]
 

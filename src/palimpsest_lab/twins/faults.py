@@ -29,7 +29,7 @@ from palimpsest.training import dpsgd
 from palimpsest.training.bookkeeping import BookkeepingEngine
 from palimpsest.training.engine import ClippedSum, Losses
 from palimpsest.training.plan import TrainingPlan
-from palimpsest.twins.settings import ASSET, CLIPPING_NORM
+from palimpsest_lab.twins.settings import ASSET, CLIPPING_NORM
 
 NO_NOISE, NO_CLIPPING, SHRUNK = "no noise", "no clipping", "noise divided by the batch size"
 
