@@ -74,7 +74,11 @@ class Decisions:
         ),
     ] = None
     text: Annotated[
-        str | None, typer.Option(help="Name of the text column; '*': with --task json, a line is a record.")
+        str | None,
+        typer.Option(
+            help="Name of the text column; several as 'title,body'; 'turns(messages)' for conversations; '*': with "
+            "--task json, a line is a record."
+        ),
     ] = None
     public: Annotated[
         str | None,
@@ -210,11 +214,13 @@ class Decisions:
             read_labels,
             read_milestones,
             read_schema,
+            read_text,
         )
         from palimpsest.work.decisions import Decided
 
         said = self._complete()
         said["label"], said["author"] = read_label(said["label"], said["data"]), read_author(said["author"])
+        said["text"] = read_text(said["text"], said["data"], said["public"])
         named = read_labels(said.pop("labels"), said.pop("labels_file"), said["label"])
         source = DataSource(
             **said, labels=named, test=self.test, public_test=self.public_test, public_labels=self.public_labels,
