@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,8 +10,10 @@ from typer.testing import CliRunner
 
 from palimpsest import api
 from palimpsest.cli.main import app
-from palimpsest.files import read_json
+from palimpsest.files import make_folder, read_json
+from palimpsest.methods.shared.base import Made
 from palimpsest.params.load import LEDGER_VARIABLE, read
+from palimpsest.records.record import Record
 from palimpsest.records.write import read_split
 from stages import encode_public, fit, inputs, preprocess
 from tests.pipeline.place import Place
@@ -58,3 +61,14 @@ def test_rows_that_come_out_have_the_columns_again(
     assert set(rows[0]) == {*names, "team"}
     assert read_json(f"reports/metrics/{MADE}/generation.json")["rows"] == len(rows)
     assert list(api.open(place.workspace).samples(MADE).columns) == [*names, "team"]
+
+
+def test_rows_that_do_not_come_apart_are_left_out_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_folder(tmp_path / "data/synthetic")
+    settings = SimpleNamespace(dataset=SimpleNamespace(text="title; body", label=None))
+    drawn = [Record("A lamp || It broke."), Record("A lamp"), Record("a || b || c")]
+    told = fit._write(settings, MADE, Made(drawn, 5, {"length": 2}))  # type: ignore[arg-type]
+    assert told["counts"] == {"drawn": 5, "removed": {"length": 2, "parts": 2}, "rows": 1}
+    line = Path(f"data/synthetic/{MADE}.jsonl").read_text(encoding="utf-8")
+    assert json.loads(line) == {"title": "A lamp", "body": "It broke."}
