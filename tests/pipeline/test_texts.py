@@ -68,7 +68,7 @@ def test_rows_that_do_not_come_apart_are_left_out_and_counted(tmp_path: Path, mo
     make_folder(tmp_path / "data/synthetic")
     settings = SimpleNamespace(dataset=SimpleNamespace(text="title; body", label=None))
     drawn = [Record("A lamp || It broke."), Record("A lamp"), Record("a || b || c")]
-    told = fit._write(settings, MADE, Made(drawn, 5, {"length": 2}))  # type: ignore[arg-type]
+    told = fit._write(settings, MADE, Made(drawn, 5, {"length": 2}))  # type: ignore[arg-type]  # noqa: SLF001
     assert told["counts"] == {"drawn": 5, "removed": {"length": 2, "parts": 2}, "rows": 1}
     line = Path(f"data/synthetic/{MADE}.jsonl").read_text(encoding="utf-8")
     assert json.loads(line) == {"title": "A lamp", "body": "It broke."}
