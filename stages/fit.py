@@ -15,6 +15,7 @@ from palimpsest.privacy.ledger.records import Closed, Run
 from palimpsest.privacy.ledger.rules import compose_charges
 from palimpsest.privacy.receipt import read_receipt
 from palimpsest.privacy.session import paid_charges, replay_run
+from palimpsest.records.texts import keep_whole
 from palimpsest.records.write import shuffle_rows, write_synthetic
 from palimpsest.workspace import EVOLVED, RECEIPTS, SYNTHETIC
 from stages import resuming
@@ -81,10 +82,11 @@ def _replay_rows(
 
 def _write(params: Params, name: str, made: Made) -> Mapping[str, Any]:
     """Write the rows, and each round's selection; return the facts about them."""
-    write_synthetic(shuffle_rows(made.rows), SYNTHETIC / name, params.dataset.text, params.dataset.label)
+    rows, lost = keep_whole(made.rows, params.dataset.text)
+    write_synthetic(shuffle_rows(rows), SYNTHETIC / name, params.dataset.text, params.dataset.label)
     if made.rounds is not None:
         made.rounds(EVOLVED / name)
-    counts = {"drawn": made.drawn, "removed": dict(made.removed), "rows": len(made.rows), **made.told}
+    counts = {"drawn": made.drawn, "removed": {**made.removed, **lost}, "rows": len(rows), **made.told}
     return {"counts": counts, "assumptions": sorted(made.assumptions)}
 
 

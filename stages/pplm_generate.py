@@ -13,6 +13,7 @@ from palimpsest.methods.dp_lm.sampling import Sampler
 from palimpsest.methods.shared.base import GenerationCounts
 from palimpsest.params.load import load
 from palimpsest.params.schema import DpLmVariant, Params
+from palimpsest.records.texts import keep_whole
 from palimpsest.records.vouched import contents_of, fingerprint_of, sha256
 from palimpsest.records.write import shuffle_rows, write_synthetic
 from palimpsest.workspace import METRICS, MODELS, PUBLIC, RECEIPTS, SHARDS, SYNTHETIC
@@ -37,9 +38,10 @@ def run(name: str, model: str) -> None:
         settings, variant.variant, params.seed + settings.seed, removing, encode.others if encode else None, shards,
         params.dataset.json_schema,
     )  # fmt: skip
-    rows = list(sampler.sample(artifact, artifact.counts(settings.rows)))
+    made = list(sampler.sample(artifact, artifact.counts(settings.rows)))
+    rows, lost = keep_whole(made, params.dataset.text)
     write_synthetic(shuffle_rows(rows), SYNTHETIC / name, params.dataset.text, params.dataset.label)
-    counts = GenerationCounts(drawn=removing.seen, removed=removing.removed, rows=len(rows))
+    counts = GenerationCounts(drawn=removing.seen, removed={**removing.removed, **lost}, rows=len(rows))
     write_json(METRICS / name / "generation.json", counts.to_json(name, receipt.zone) | removing.noted_as_json())
     write_json(RECEIPTS / f"{name}.json", replace(receipt, variant=name).to_json())
     shutil.rmtree(SHARDS / name)

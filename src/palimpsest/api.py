@@ -23,7 +23,7 @@ from palimpsest.params.load import read
 from palimpsest.privacy.ledger.records import Balance
 from palimpsest.privacy.ledger.summary import ledger_summary
 from palimpsest.privacy.shown import up
-from palimpsest.records import schema
+from palimpsest.records import schema, texts
 from palimpsest.records.conformity import record_problem
 from palimpsest.records.write import read_synthetic
 from palimpsest.report.results import Metric, Results, Row
@@ -55,6 +55,7 @@ _KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {  # of decision -> its typ
     "delta": ((Real, NoneType), _NUMBER),
     **dict.fromkeys(_NAMES, ((str, NoneType), _NAME)),
     "label": ((str, *_LIST), _NAME),
+    "text": ((str, list, tuple), _NAME),
     "labels": ((Mapping, *_LIST), _LABELS),
     "milestones": (_LIST, "Give a list of numbers."),
     "author": ((Mapping, str, NoneType), "Give it as `palimpsest init` takes it, or as params.yaml has an author."),
@@ -204,8 +205,9 @@ class Workspace:
             require_shareable(self.folder, variant, "say reference=True")
         data = params.dataset
         rows = read_synthetic(self.folder / SYNTHETIC / variant, data.text, data.label, data.fields)
-        names = (data.text, *schema.names(data.label))
-        told = [dict(zip(names, (row.text, *schema.parts(row.label, data.label)), strict=True)) for row in rows]
+        names = (*texts.names(data.text), *schema.names(data.label))
+        cells = ((*texts.cells_of(row.text, data.text), *schema.parts(row.label, data.label)) for row in rows)
+        told = [dict(zip(names, own, strict=True)) for own in cells]
         return _frame([own | dict(row.fields) for own, row in zip(told, rows, strict=True)])
 
     def dataset(self, variant: str, *, reference: bool = False) -> "Dataset":
@@ -256,8 +258,8 @@ def create(
         public: public text of the same kind, with the same text column; None: `author` or a named `lm` writes it.
         check: go through both tables once, to find what a run would stop at.
         force: overwrite params.yaml.
-        decisions: text, n_public and asset always; label with labels, as names or name -> description (of several
-            columns a list, with a mapping of columns to such labels); whatever else
+        decisions: text (of several columns a list), n_public and asset always; label with labels, as names or
+            name -> description (of several columns a list, with a mapping of columns to such labels); whatever else
             `palimpsest init` takes, under the names of `DataSource`, and method and task. A JSON schema is a mapping.
 
     Raises:
@@ -268,7 +270,7 @@ def create(
     if missing := sorted(_NEEDED - decisions.keys()):
         raise ParamsError(f"{', '.join(missing)}: this is not decided.", f"Give {', '.join(sorted(_NEEDED))} always.")
     decisions = {name: _take(name, value) for name, value in decisions.items()}
-    told = schema.join_columns({"label": decisions.pop("label", None), "labels": decisions.pop("labels", None) or ()})
+    told = schema.join_columns({"label": None, **decisions, "labels": decisions.pop("labels", None) or ()})
     folder, labels = Path(folder), told["labels"]
     require_free(folder, force=force)
     named = dict(labels) if isinstance(labels, Mapping) else {str(name): str(name) for name in labels}
@@ -277,9 +279,9 @@ def create(
     tables = {"data": data} | {name: made[name] for name in _FILES if made.get(name) is not None}
     tables |= {} if public is None else {"public": public}
     with restrict_to_owner(), ExitStack() as drafts:  # on an error they are removed, and what was there stays
-        column = decisions["text"]
+        column = texts.names(told["text"])[0]
         places = {name: _place_table(table, folder, name, column, drafts) for name, table in tables.items()}
-        made |= {"public": None, "label": told["label"], "labels": named}
+        made |= {"public": None, "label": told["label"], "labels": named, "text": told["text"]}
         source = DataSource(**made | {name: now for name, (now, _) in places.items()})
         stays = DataSource(**made | {name: later for name, (_, later) in places.items()})
         init_workspace(folder, source, force=force, check=check, stays=stays)

@@ -40,7 +40,7 @@ def test_a_decision_is_taken_as_it_is_meant(name: str, given: object, taken: obj
 
 @pytest.mark.parametrize(
     ("name", "given"),
-    [("n_public", 600.5), ("n_public", "600"), ("label", 7), ("text", ["a"]), ("asset", 3), ("epsilon", "3"),
+    [("n_public", 600.5), ("n_public", "600"), ("label", 7), ("text", 7), ("asset", 3), ("epsilon", "3"),
      ("epsilon", None), ("budget", [1]), ("delta", "x"), ("milestones", 3), ("labels", 3), ("labels", "a,b"),
      ("labels", {"a", "b"}), ("json_schema", "schema.json")],
 )  # fmt: skip

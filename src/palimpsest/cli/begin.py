@@ -75,7 +75,11 @@ class Decisions:
         ),
     ] = None
     text: Annotated[
-        str | None, typer.Option(help="Name of the text column; '*': with --task json, a line is a record.")
+        str | None,
+        typer.Option(
+            help="Name of the text column; several as 'title,body'; 'turns(messages)' for conversations; '*': with "
+            "--task json, a line is a record."
+        ),
     ] = None
     public: Annotated[
         str | None,
@@ -207,6 +211,7 @@ class Decisions:
         said = {_FIELDS.get(name, name): value for name, value in (vars(self) | self._complete()).items()}
         del said["context"], said["check"]
         said["label"], said["author"] = begin.read_label(said["label"], said["data"]), begin.read_author(said["author"])
+        said["text"] = begin.read_text(said["text"], said["data"], said["public"])
         said["labels"] = begin.read_labels(said["labels"], said.pop("labels_file"), said["label"])
         said |= {"fields": begin.read_fields(self.fields), "json_schema": begin.read_schema(self.json_schema)}
         return DataSource(**said | {"milestones": begin.read_milestones(self.milestones)})

@@ -228,7 +228,7 @@ def sample(
             raise ParamsError(f"--label is {label!r}: no row of {name} has it.", known)
     chosen = pick_rows(records, rows, by_label=bool(data.labels), seed=seed)
     if as_json:
-        print(json.dumps([_to_json(record) for record in chosen], indent=2, ensure_ascii=False))
+        print(json.dumps([_to_json(record, data.text) for record in chosen], indent=2, ensure_ascii=False))
         return
     _print_rows(chosen)
     if copied := describe_public_rows(params, [name]):
@@ -267,9 +267,13 @@ def _print_rows(records: Sequence[Record]) -> None:
     sys.stdout.flush()
 
 
-def _to_json(record: Record) -> dict[str, Any]:
+def _to_json(record: Record, columns: str) -> dict[str, Any]:
+    from palimpsest.records import texts
+
     fields = {"fields": dict(record.fields)} if record.fields else {}
-    return {"text": record.text, "label": record.label, **fields}
+    apart = texts.names(columns) if texts.is_turns(columns) or len(texts.names(columns)) > 1 else ("text",)
+    own = dict(zip(apart, texts.cells_of(record.text, columns), strict=True))
+    return {**own, "label": record.label, **fields}
 
 
 def _strip_controls(text: str) -> str:

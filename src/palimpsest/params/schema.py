@@ -19,7 +19,7 @@ from palimpsest.models.settings import BARE, DecoderSettings, EmbeddedLm, Named,
 from palimpsest.params.checks import problems
 from palimpsest.params.file import RUN, extended, load_extensions, with_keys
 from palimpsest.params.preset import presets
-from palimpsest.records import schema
+from palimpsest.records import schema, texts
 from palimpsest.records.fields import domains_of
 from palimpsest.records.schema import PublicSchema, default_delta
 from palimpsest.records.structured import WHOLE_ROW
@@ -121,7 +121,9 @@ class Dataset(Settings):
     """Whether the public file has the label column, with the same labels."""
     public_test: str | None = Field(default=None, description="A labelled test file declared public, or null.")
     text: str = Field(min_length=1)
-    """Name of the text column; for task json "*" where each line of a JSONL file is a record."""
+    """Name of the text column; for task json "*" where each line of a JSONL file is a record. A list, [title, body], or
+    `title; body`, names several, which are joined to one text and split again in rows that come out;
+    `turns(messages)` names a column of the turns of a conversation, which are joined likewise."""
     label: str | None = None
     """Name of the label column; null for tasks text and json. A list, [category, stars], or `category; stars`, names
     several: their labels are joined to one, and utility is measured of each apart, too."""
@@ -183,10 +185,15 @@ class Dataset(Settings):
             raise ValueError("task span needs `label`, and has no `labels`: a label is free text")
         if problem := schema.problem(tuple(self.labels), self.label):
             raise ValueError(problem)
-        if self.text in schema.names(self.label):
-            raise ValueError(f"text and label name the same column, {self.text!r}")
-        if self.unit.column == self.text:
-            raise ValueError(f"text and unit.column name the same column, {self.text!r}")
+        own = texts.names(self.text)
+        if len(set(own)) < len(own) or "" in own:
+            raise ValueError(f"text names {list(own)}: each column is named once")
+        if self.text != WHOLE_ROW and own != (self.text,) and (self.task == "json" or self.written is not None):
+            raise ValueError("text names several texts or turns: not for task json, nor where an author writes")
+        if twice := set(own) & set(schema.names(self.label)):
+            raise ValueError(f"text and label name the same column, {min(twice)!r}")
+        if self.unit.column in own:
+            raise ValueError(f"text and unit.column name the same column, {self.unit.column!r}")
         if (self.unit.persons or 0) > self.n_public:
             raise ValueError(f"unit.persons is {self.unit.persons}, more than n_public: each person has a record")
         if self.task in ("text", "json") and (self.label is not None or self.labels):
@@ -197,7 +204,7 @@ class Dataset(Settings):
 
     @model_validator(mode="after")
     def _fields_fit_task(self) -> "Dataset":
-        taken = {self.text, *schema.names(self.label), *([self.unit.column] if self.unit.column else [])}
+        taken = {*texts.names(self.text), *schema.names(self.label), *([self.unit.column] if self.unit.column else [])}
         if self.fields and self.task not in ("classify", "text"):
             raise ValueError(f"fields are for tasks classify and text, not for {self.task}; json has its own")
         if twice := sorted(taken & set(self.fields)):

@@ -22,6 +22,7 @@
 * `statements`: finding and rewriting statements: sentences with a value of each public attribute, such as a product
   and its trouble
 * `structured`: records that are JSON objects: the canonical text of each, and which texts are JSON
+* `texts`: records of several texts, or of the turns of a conversation: joined to one text, and split again
 * `vouched`: public sources count as public on their owner's word; what a workspace holds or made of private rows
   never does
 * `write`: writing and reading the Parquet splits, packed rows, and writing synthetic rows for their user

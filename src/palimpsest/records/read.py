@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from palimpsest import validate
 from palimpsest.errors import DataError
-from palimpsest.records import schema
+from palimpsest.records import schema, texts
 from palimpsest.records.duplicates import marks
 from palimpsest.records.faults import FLATTEN, NOTES, Bad, Kind, Place, RecordError, stop
 from palimpsest.records.fields import Declared, Domain, Read, domains_of, encode_cells, list_read
@@ -26,7 +26,7 @@ class ColumnNames:
     """The names of the columns to read; None where the data set has no such column.
 
     Attributes:
-        text: the text column; "*" where records are JSON objects and each row is one.
+        text: the text column; "*" where records are JSON objects and each row is one; several as `texts` has them.
         label: the label column; several as one name, see `attributes`.
         unit: the column that names the person, by its exact value.
         fields: the fields beside a text, by their columns, and how they are declared; a JSON line may leave one out.
@@ -50,7 +50,8 @@ class ColumnNames:
         labels = [Wanted(name, free_labels) for name in schema.names(self.label)]
         columns = [name for name in self.fields if name not in list_read(self.fields)]
         others = [*labels, Wanted(self.unit, self.nobody), *(Wanted(name, True) for name in columns)]
-        return [Wanted(None if whole else self.text), *(other for other in others if other.column is not None)]
+        own = [Wanted(None if whole else name) for name in texts.names(self.text)]
+        return [*own, *(other for other in others if other.column is not None)]
 
 
 def read_rows(
@@ -153,16 +154,17 @@ class _Rule:
         except RecordError as error:
             return error
 
-    def row(self, place: Place, text: Any, *others: Any) -> RawRow:
-        rest = iter(others)
+    def row(self, place: Place, *values: Any) -> RawRow:
+        rest = iter(values)
+        own = [next(rest) for _ in texts.names(self.columns.text)]
         label = self._label([next(rest) for _ in schema.names(self.columns.label)], place)
         unit = self._unit(next(rest), place) if self.columns.unit is not None else None
-        whole = self._text(text if self.columns.keys is None else self._record(text, place), place)
+        whole = self._whole(own, place)
         kept = self._clean(whole[: self.max_length], place, self.columns.text)
         named = label[: self.max_length] if label is not None and self.labels is None else label
         cut = len(whole) > self.max_length or named != label
-        values = [None if isinstance(domain, Read) else next(rest) for domain in self.domains]
-        return RawRow(kept, named, unit, cut, encode_cells(values, self.domains))
+        placed = [None if isinstance(domain, Read) else next(rest) for domain in self.domains]
+        return RawRow(kept, named, unit, cut, encode_cells(placed, self.domains))
 
     def notes(self, place: Place, row: RawRow) -> Iterator[RecordError]:
         """Yield what is odd about a row that can be read."""
@@ -173,11 +175,29 @@ class _Rule:
             remedy = "Raise dataset.max_length, or let it be cut."
             yield self._error(Kind.LONG, place, self.columns.text, f"is longer than {self.max_length}", remedy)
 
-    def _text(self, value: Any, place: Place) -> str:
+    def _whole(self, own: Sequence[Any], place: Place) -> str:
+        """Return the text of a record, joined where it has several."""
+        if self.columns.keys is not None:
+            return self._text(self._record(own[0], place), place, self.columns.text)
+        if texts.is_turns(self.columns.text) and own[0] is not None:
+            return self._turns(own[0], place)
+        columns = texts.names(self.columns.text)
+        found = [self._text(value, place, column) for value, column in zip(own, columns, strict=True)]
+        return found[0] if len(found) == 1 else texts.join(found)
+
+    def _turns(self, value: Any, place: Place) -> str:
+        with suppress(ValueError):
+            return texts.join_turns(value)
+        roles = ", ".join(texts.ROLES)
+        problem = f"is not a list of turns with a role, of {roles}, and a content that is text, and nothing else"
+        remedy = "Write every conversation as such a list, or leave such rows out with dataset.bad_rows: drop."
+        raise self._error(Kind.TYPE, place, texts.names(self.columns.text)[0], problem, remedy)
+
+    def _text(self, value: Any, place: Place, column: str) -> str:
         if value is None:
             return ""
         if not isinstance(value, str):
-            raise self._wrong(value, place, self.columns.text, "is not a string", "Write every text as a string.")
+            raise self._wrong(value, place, column, "is not a string", "Write every text as a string.")
         return value
 
     def _record(self, value: Any, place: Place) -> str | None:
@@ -308,7 +328,7 @@ def check(
     rows = 0
     persons: set[str | None] = set()
     seen: Counter[str | None] = Counter()
-    texts: list[str] = []
+    beginnings: list[str] = []
     said: set[int] = set()
 
     cut = 0
@@ -327,9 +347,9 @@ def check(
             seen[row.label] += 1
             said |= marks([row.text])
             if key is not None:
-                texts.append(row.text[:BEGINNING])
+                beginnings.append(row.text[:BEGINNING])
     except RecordError as broken:  # what follows a broken quote or line is no record any more
         bad(broken)
-    alike = likeness(texts, key) if key is not None and texts else None
+    alike = likeness(beginnings, key) if key is not None and beginnings else None
     labelled = {label: count for label, count in seen.items() if label}
     return Checked(tuple(faults), rows, len(persons - {None}), None in persons, labelled, alike, frozenset(said), cut)

@@ -19,7 +19,7 @@ class PublicSchema:
     Attributes:
         asset: the data asset's name in the ledger.
         task: "classify", "span", "text" or "json".
-        text: name of the text column; "*" where each row is a record of task json.
+        text: name of the text column; "*" where each row is a record of task json; see `texts` for several.
         label: name of the label column, or None. Its value is part of the record where `labels` is empty.
         labels: label name -> public description, in the order of params.yaml; empty except for task classify.
         n_public: the declared, public, approximate number of records.
@@ -150,7 +150,7 @@ def combine_labels(lists: Sequence[Mapping[str, str]]) -> dict[str, str]:
 
 
 def join_columns(section: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the section `dataset` with a list of label columns as one name, and a list of labels for each as one list.
+    """Return the section `dataset` with a list of text or label columns as one name, and lists of labels as one list.
 
     >>> join_columns({"label": ["kind", "stars"], "labels": {"stars": {"1": "bad"}, "kind": {"bar": ""}}})
     {'label': 'kind; stars', 'labels': {'bar; 1': 'bar; bad'}}
@@ -165,7 +165,10 @@ def join_columns(section: Mapping[str, Any]) -> dict[str, Any]:
         and all(map(_is_label_list, labels.values()))
     ):
         labels = combine_labels([labels[name] for name in own])
-    return {**section} | {key: value for key, value in {"label": column, "labels": labels}.items() if key in section}
+    text = section.get("text")
+    texts = join_parts([str(name) for name in text]) if isinstance(text, list | tuple) else text
+    told = {"label": column, "labels": labels, "text": texts}
+    return {**section} | {key: value for key, value in told.items() if key in section}
 
 
 def _is_label_list(labels: Any) -> bool:

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from palimpsest.errors import DataError
 from palimpsest.files import atomic_path
 from palimpsest.records import schema as attributes
+from palimpsest.records import texts
 from palimpsest.records.private import SplitRow
 from palimpsest.records.record import Record
 from palimpsest.records.structured import PLAIN, WHOLE_ROW, members_of, parse_value
@@ -33,6 +34,7 @@ _LABEL = pa.field("label", pa.string())
 _ROUNDS_SCHEMA = pa.schema([pa.field("round", pa.int64()), _TEXT, _LABEL])
 _SPLIT_SCHEMA = pa.schema([_TEXT, _LABEL, pa.field("guess", pa.bool_()), pa.field("person", pa.string())])
 _FIELDS = pa.field("fields", pa.string())
+_TURNS = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
 
 
 class _Made(Sequence[Row]):
@@ -146,7 +148,8 @@ def write_synthetic(
 ) -> tuple[Path, Path]:
     """Write <base_path>.jsonl and <base_path>.parquet with the input's column names; returns the two paths.
 
-    Both files are whole before either is renamed into place. The label is left out where `label_column` is None, and
+    Both files are whole before either is renamed into place. Several texts, and turns, are split into columns, as
+    `texts.cells_of` has it. The label is left out where `label_column` is None, and
     has several columns where `label_column` names several. Fields, where the first record has any, are columns behind
     it, of the type of their values.
 
@@ -157,6 +160,7 @@ def write_synthetic(
     rows = list(records)
     columns = _columns(rows, text_column, label_column)
     types = dict.fromkeys(columns, pa.string())
+    types |= dict.fromkeys(texts.names(text_column), _TURNS) if texts.is_turns(text_column) else {}
     for place, (name, _) in enumerate(rows[0].fields if rows else ()):
         columns[name] = [row.fields[place][1] for row in rows]
         types[name] = _type_of(columns[name])
@@ -180,7 +184,9 @@ def write_lines(path: Path, records: Iterable[Record], text_column: str, label_c
 def _columns(rows: Sequence[Record], text_column: str, label_column: str | None) -> dict[str, list[Any]]:
     apart = [attributes.parts(row.label, label_column) for row in rows]
     labels = {name: [one[place] for one in apart] for place, name in enumerate(attributes.names(label_column))}
-    return {_stored_name(text_column): [row.text for row in rows], **labels}
+    cells = [texts.cells_of(row.text, text_column) for row in rows]
+    own = {name: [one[place] for one in cells] for place, name in enumerate(_stored_names(text_column))}
+    return {**own, **labels}
 
 
 def _add_suffix(base_path: Path | str, suffix: str) -> Path:
@@ -188,9 +194,9 @@ def _add_suffix(base_path: Path | str, suffix: str) -> Path:
     return Path(f"{base_path}{suffix}")
 
 
-def _stored_name(text_column: str) -> str:
-    """Return the text's column in a table."""
-    return PLAIN if text_column == WHOLE_ROW else text_column
+def _stored_names(text_column: str) -> tuple[str, ...]:
+    """Return the columns of text in a table."""
+    return (PLAIN,) if text_column == WHOLE_ROW else texts.names(text_column)
 
 
 def _lines(columns: Mapping[str, Sequence[str | None]], whole: bool) -> Iterator[Mapping[str, Any]]:
@@ -323,24 +329,29 @@ def read_synthetic(
     Raises:
         DataError: the file is missing, damaged or has other columns.
     """
-    path, columns = _add_suffix(base_path, ".parquet"), [_stored_name(text_column), *attributes.names(label_column)]
+    own, path = _stored_names(text_column), _add_suffix(base_path, ".parquet")
+    columns = [*own, *attributes.names(label_column)]
     stored = _names(path)
     named = [name for name in fields if name in stored]
     table = _read_table(path, _with_types(path, [*columns, *named]))
     rows = zip(*(table[name].to_pylist() for name in columns), strict=True)
     kept = zip(*(table[name].to_pylist() for name in named), strict=True) if named else repeat(())
     return [
-        Record(text, attributes.join_cells(labels), tuple(zip(named, own, strict=True)))
-        for (text, *labels), own in zip(rows, kept, strict=False)
+        Record(
+            texts.text_of(row[: len(own)], text_column),
+            attributes.join_cells(row[len(own) :]),
+            tuple(zip(named, cells, strict=True)),
+        )
+        for row, cells in zip(rows, kept, strict=False)
     ]
 
 
 def _with_types(path: Path, columns: Sequence[str]) -> pa.Schema:
-    """Return a schema of these columns: text, or the numbers that the file has there."""
+    """Return a schema of these columns: text, or the numbers or turns that the file has there."""
     with suppress(OSError, pa.ArrowException):
         stored = pq.read_schema(path)
-        numbers = {one.name: one.type for one in stored if pa.types.is_int64(one.type) or pa.types.is_float64(one.type)}
-        return pa.schema([(name, numbers.get(name, pa.string())) for name in columns])
+        kept = {one.name: one.type for one in stored if one.type in (pa.int64(), pa.float64(), _TURNS)}
+        return pa.schema([(name, kept.get(name, pa.string())) for name in columns])
     return pa.schema([(name, pa.string()) for name in columns])
 
 

@@ -24,8 +24,10 @@ from palimpsest.params.written import describe_writing
 from palimpsest.privacy.ledger.rules import preview
 from palimpsest.privacy.ledger.total import propose_milestones
 from palimpsest.records import schema as attributes
+from palimpsest.records import texts
 from palimpsest.records.conformity import record_problem
 from palimpsest.records.fields import Declared, domains_of, parse_fields
+from palimpsest.records.formats import Wanted, cells
 from palimpsest.records.read import is_unicode
 from palimpsest.records.sources import copied_suffix, copy, describe, describe_origin
 from palimpsest.records.structured import unique_members
@@ -120,6 +122,20 @@ def read_label(column: str | None, path: Path | str | None = None) -> str | None
     if column is None or "," not in column or column in names_of(path):
         return column
     return attributes.join_parts([name.strip() for name in column.split(",")])
+
+
+def read_text(column: str, path: Path | str, public: Path | str | None) -> str:
+    """Return the text column as `records.texts` has it: several joined; of turns where the public file has turns there.
+
+    That the private file has turns there is never looked at: the form of texts is public.
+    """
+    named = read_label(column, path)
+    assert named is not None
+    with suppress(DataError, ValueError):
+        first = next(cells(Path(public or ""), [Wanted(named)]), None) if texts.names(named) == (named,) else None
+        if first is not None and isinstance(first[1][0], list) and texts.split_turns(texts.join_turns(first[1][0])):
+            return f"turns({named})"
+    return named
 
 
 def read_labels(listed: str | None, path: Path | None, column: str | None = None) -> dict[str, str]:

@@ -20,7 +20,7 @@ from palimpsest.params.schema import LANGUAGE, LEAST_UNITS, MOST_BUDGET, MOST_RE
 from palimpsest.privacy.ledger.books import Books
 from palimpsest.privacy.ledger.records import FILTERS, milestone_problem
 from palimpsest.privacy.shown import delta_down
-from palimpsest.records import schema
+from palimpsest.records import schema, texts
 from palimpsest.records import schema as attributes
 from palimpsest.records.faults import FLATTEN, NOTES, OF_THE_RECORD, POLICIES, Kind, Place, RecordError
 from palimpsest.records.formats import MissingColumn, names
@@ -105,9 +105,14 @@ def _check_columns(source: DataSource) -> Iterator[Problem]:
     for option, column in (("--text", source.text), ("--label", source.label), ("--unit", source.unit)):
         if column == "":
             yield f"{option} is empty.", "Name a column of the file."
-    if source.text in schema.names(source.label):
-        yield f"--text and --label are both {source.text!r}.", "Name two columns."
-    if source.unit == source.text:
+    own = texts.names(source.text)
+    if len(set(own)) < len(own) or ("" in own and source.text):
+        yield f"--text names {', '.join(own)}.", "Name each column once."
+    if source.text != WHOLE_ROW and own != (source.text,) and (source.task == "json" or source.public is None):
+        yield "--text names several texts or turns, not for --task json or texts of an author.", "Give --public."
+    if twice := set(own) & set(schema.names(source.label)):
+        yield f"--text and --label are both {min(twice)!r}.", "Name two columns."
+    if source.unit in own:
         yield f"--unit and --text are both {source.unit!r}.", "Name the column that tells persons apart."
     if wrong := schema.problem(tuple(source.labels), source.label):
         yield f"--label is {source.label!r}: {wrong}.", "Give --labels-file with a list of labels for each column."
@@ -350,7 +355,7 @@ def _check_first(file: _Named, source: DataSource) -> None:
 
 
 def _columns_by_option(source: DataSource) -> Mapping[str, Sequence[str | None]]:
-    return {"--text": [source.text], "--label": attributes.names(source.label), "--unit": [source.unit]}
+    return {"--text": texts.names(source.text), "--label": attributes.names(source.label), "--unit": [source.unit]}
 
 
 def tell_of_unread(source: DataSource) -> None:
@@ -358,7 +363,7 @@ def tell_of_unread(source: DataSource) -> None:
 
     Where one looks like a value, the header may be missing: the first row is then shown nowhere.
     """
-    read = {source.text, *attributes.names(source.label), source.unit, *source.fields}
+    read = {*texts.names(source.text), *attributes.names(source.label), source.unit, *source.fields}
     left = [name for name in names_of(source.data) if name not in read]
     if source.text == WHOLE_ROW or not left or not owners_terminal():
         return

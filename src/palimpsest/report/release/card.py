@@ -16,7 +16,7 @@ from ruamel.yaml.error import YAMLError
 
 from palimpsest.errors import DataError
 from palimpsest.params.schema import ReleaseSettings
-from palimpsest.records import schema
+from palimpsest.records import schema, texts
 from palimpsest.records.fields import Categories, Declared, Numbers, describe_field, parse_domain
 from palimpsest.records.schema import PublicSchema
 from palimpsest.records.structured import PLAIN, WHOLE_ROW
@@ -88,8 +88,10 @@ class Described:
     @property
     def columns(self) -> dict[str, str]:
         """Column -> its content, of the columns that all variants have."""
-        text = PLAIN if self.whole else self.data.text
-        columns = {text: "A text drawn to be a JSON object." if self.data.task == "json" else "A synthetic text."}
+        text = "A text drawn to be a JSON object." if self.data.task == "json" else "A synthetic text."
+        if texts.is_turns(self.data.text):
+            text = "A synthetic conversation: a list of turns, each a role and a content."
+        columns = dict.fromkeys((PLAIN,) if self.whole else texts.names(self.data.text), text)
         label = "Its label, one of a public list." if self.data.labels else "Its label, which is free text."
         return columns | dict.fromkeys(schema.names(self.data.label), label)
 
