@@ -169,6 +169,13 @@ def test_what_does_not_fit_the_model_is_an_error(small) -> None:
         writer.fill([Gap([0] * 20, [9] * 11, [coins(1, 10)])])
 
 
+def test_a_text_that_ends_at_the_models_last_place_stops_none_beside_it(small) -> None:
+    writer = Writer(*small, 1.0, 0.9)
+    asked = [Start([0] * 39, 1, 1, coins(9, 1)), *(Start([0], 20, 20, coins(n, 20)) for n in range(9))]
+    found = writer.go_on(asked)
+    assert [text for start in asked for text in writer.go_on([start])] == found
+
+
 @pytest.mark.parametrize("repeats", [1, 700])  # 2,800 columns are more than the fast way sorts
 @pytest.mark.parametrize(("top_p", "wanted"), [(1.0, [0.1, 0.5, 0.25, 0.15]), (0.7, [0, 0.5, 0.25, 0]),
                                                (0.45, [0, 1, 0, 0]), (0.85, [0, 0.5, 0.25, 0.15])])  # fmt: skip

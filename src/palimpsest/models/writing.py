@@ -157,7 +157,8 @@ class Writer:
                 places = _kept_places(alive, going)
                 alive = [alive[place] for place in places]
                 walk.keep(places)
-                walk.step([tokens[place] for place in places])
+                # A text that ended may be read on beside the others; its place stays, for it may be the model's last.
+                walk.step([tokens[place] for place in places], [row in going for row in alive])
         return texts
 
     @torch.no_grad()
