@@ -126,7 +126,8 @@ class Dataset(Settings):
     `turns(messages)` names a column of the turns of a conversation, which are joined likewise."""
     label: str | None = None
     """Name of the label column; null for tasks text and json. A list, [category, stars], or `category; stars`, names
-    several: their labels are joined to one, and utility is measured of each apart, too."""
+    several: their labels are joined to one, and utility is measured of each apart, too. `list(tags)` names a column of
+    lists: the different values of one, in their order of the alphabet, are its label, `angry + late`."""
     labels: Mapping[str, str] = {}
     """The public list of labels, each with a public description; {} for all tasks but classify. Of several columns it
     is a list for each, {category: {...}, stars: {...}}, for all combinations, or one of joined labels, `Arts; 5.0`."""

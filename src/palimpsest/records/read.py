@@ -17,7 +17,7 @@ from palimpsest.records.fields import Declared, Domain, Read, domains_of, encode
 from palimpsest.records.formats import Wanted, cells
 from palimpsest.records.keyed import BEGINNING, likeness
 from palimpsest.records.private import RawRow
-from palimpsest.records.structured import WHOLE_ROW, canonical_text, plain_text
+from palimpsest.records.structured import WHOLE_ROW, canonical_text, parse_value, plain_text
 from palimpsest.records.write import Packed
 
 
@@ -27,7 +27,7 @@ class ColumnNames:
 
     Attributes:
         text: the text column; "*" where records are JSON objects and each row is one; several as `texts` has them.
-        label: the label column; several as one name, see `attributes`.
+        label: the label column; several, or one of lists, as `schema.names` has them.
         unit: the column that names the person, by its exact value.
         fields: the fields beside a text, by their columns, and how they are declared; a JSON line may leave one out.
             Those that a reader answers from the text have no column.
@@ -218,7 +218,11 @@ class _Rule:
 
     def _label(self, values: Sequence[Any], place: Place) -> str | None:
         columns = schema.names(self.columns.label)
-        named = [self._name(value, place, column) for value, column in zip(values, columns, strict=True)]
+        lists = schema.holds_lists(self.columns.label)
+        named = [
+            self._names(value, place, column) if lists else self._name(value, place, column)
+            for value, column in zip(values, columns, strict=True)
+        ]
         label = schema.join_cells(named)
         if columns and self.labels is not None and label not in self.labels:
             raise self._error(
@@ -229,6 +233,16 @@ class _Rule:
                 "Correct the row, case and spaces too, or add its label to dataset.labels in params.yaml.",
             )
         return label
+
+    def _names(self, value: Any, place: Place, column: str) -> str | None:
+        """Return the label that a list of values is; in CSV a cell is its JSON text, or a single value."""
+        if isinstance(value, str) and value.startswith("["):
+            with suppress(ValueError):
+                value = parse_value(value)
+        if not isinstance(value, list):
+            return self._name(value, place, column)
+        own = (self._name(one, place, column) for one in value)
+        return schema.join_values([one for one in own if one is not None])
 
     def _unit(self, value: Any, place: Place) -> str | None:
         named = self._name(value, place, self.columns.unit) or ""

@@ -1,6 +1,7 @@
 """The public facts about a private data set and its labels. Nothing here is ever read out of the data."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
@@ -9,6 +10,8 @@ from typing import Any
 from palimpsest.records.fields import Declared
 
 LEAST_DELTA = 1e-12  # what accountants on a grid cut off is then still small beside it
+_LISTED = re.compile(r"list\((.+)\)")
+_PLUS = " + "  # between the values of a list
 _SEPARATOR = "; "  # no label of a data set with several columns holds it: `dataset.labels` is refused then
 
 
@@ -93,34 +96,53 @@ def join_parts(parts: Sequence[str]) -> str:
     return _SEPARATOR.join(parts)
 
 
+def holds_lists(column: str | None) -> bool:
+    """Return whether the setting names a column of lists, `list(tags)`, whose values together are a label."""
+    return _LISTED.fullmatch(column or "") is not None
+
+
+def join_values(values: Sequence[str]) -> str:
+    """Return the label that a list is: its different values in their order of the alphabet.
+
+    >>> join_values(["late", "angry", "late"])
+    'angry + late'
+    """
+    return _PLUS.join(sorted(set(values)))
+
+
 def names(column: str | None) -> tuple[str, ...]:
     """Return the label columns of a data set; none where there is no label.
 
-    >>> names("category; stars"), names("team"), names(None)
-    (('category', 'stars'), ('team',), ())
+    >>> names("category; stars"), names("list(tags)"), names(None)
+    (('category', 'stars'), ('tags',), ())
     """
-    return () if column is None else tuple(column.split(_SEPARATOR))
+    listed = _LISTED.fullmatch(column or "")
+    return () if column is None else (listed[1],) if listed else tuple(column.split(_SEPARATOR))
 
 
-def parts(label: str | None, column: str | None) -> tuple[str | None, ...]:
-    """Return the label of each column of `column`, None where the record has none; one column's label stays whole.
+def parts(label: str | None, column: str | None) -> tuple[Any, ...]:
+    """Return the cell of each column of `column`, None where the record has none; one column's label stays whole.
 
     >>> parts("Restaurants; 5.0", "category; stars"), parts("refund; late", "team"), parts(None, "category; stars")
     (('Restaurants', '5.0'), ('refund; late',), (None, None))
+    >>> parts("angry + late", "list(tags)")
+    (['angry', 'late'],)
     """
     columns = names(column)
+    if label is not None and holds_lists(column):
+        return (label.split(_PLUS),)
     if label is None or len(columns) < 2:
         return (label,) * len(columns)
     return tuple(label.split(_SEPARATOR))
 
 
-def join_cells(found: Sequence[str | None]) -> str | None:
+def join_cells(found: Sequence[str | list[str] | None]) -> str | None:
     """Return a record's label from its cells in all label columns; None where one is empty or there are no columns.
 
     >>> join_cells(["Restaurants", "5.0"]), join_cells(["Restaurants", None]), join_cells([])
     ('Restaurants; 5.0', None, None)
     """
-    named = [label for label in found if label is not None]
+    named = [join_values(cell) if isinstance(cell, list) else cell for cell in found if cell is not None]
     return join_parts(named) if named and len(named) == len(found) else None
 
 
@@ -176,12 +198,16 @@ def _is_label_list(labels: Any) -> bool:
 
 
 def problem(labels: Sequence[str], column: str | None) -> str | None:
-    """Return what is wrong with several label columns and their public list; None where nothing is.
+    """Return what is wrong with several label columns, or one of lists, and their public list; None if nothing is.
 
     >>> problem(["Arts; 1", "Bars"], "category; stars")
     "label 'Bars' has 1 part, and there are 2 label columns: labels are joined by '; ', which none may hold"
     """
     columns = names(column)
+    if holds_lists(column):
+        other = {label: join_values(label.split(_PLUS)) for label in labels}
+        wrong = next((label for label in labels if other[label] != label), None)
+        return wrong and f"label {wrong!r} is no list as it is read: write {other[wrong]!r}"
     if len(columns) < 2:
         return None
     if len(set(columns)) < len(columns) or "" in columns:

@@ -34,6 +34,7 @@ _LABEL = pa.field("label", pa.string())
 _ROUNDS_SCHEMA = pa.schema([pa.field("round", pa.int64()), _TEXT, _LABEL])
 _SPLIT_SCHEMA = pa.schema([_TEXT, _LABEL, pa.field("guess", pa.bool_()), pa.field("person", pa.string())])
 _FIELDS = pa.field("fields", pa.string())
+_LIST = pa.list_(pa.string())
 _TURNS = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
 
 
@@ -161,6 +162,7 @@ def write_synthetic(
     columns = _columns(rows, text_column, label_column)
     types = dict.fromkeys(columns, pa.string())
     types |= dict.fromkeys(texts.names(text_column), _TURNS) if texts.is_turns(text_column) else {}
+    types |= dict.fromkeys(attributes.names(label_column), _LIST) if attributes.holds_lists(label_column) else {}
     for place, (name, _) in enumerate(rows[0].fields if rows else ()):
         columns[name] = [row.fields[place][1] for row in rows]
         types[name] = _type_of(columns[name])
@@ -350,7 +352,7 @@ def _with_types(path: Path, columns: Sequence[str]) -> pa.Schema:
     """Return a schema of these columns: text, or the numbers or turns that the file has there."""
     with suppress(OSError, pa.ArrowException):
         stored = pq.read_schema(path)
-        kept = {one.name: one.type for one in stored if one.type in (pa.int64(), pa.float64(), _TURNS)}
+        kept = {one.name: one.type for one in stored if one.type in (pa.int64(), pa.float64(), _TURNS, _LIST)}
         return pa.schema([(name, kept.get(name, pa.string())) for name in columns])
     return pa.schema([(name, pa.string()) for name in columns])
 
