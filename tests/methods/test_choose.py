@@ -112,8 +112,8 @@ def test_where_there_is_nothing_to_learn_every_text_gets_the_usual_label(rows):
 
 
 def demo(**variants: Mapping[str, Any]) -> Params:
-    """The demo's own file with further variants."""
-    text = (ROOT / "params.yaml").read_text(encoding="utf-8")
+    """The demo's own file at its full size, with further variants."""
+    text = (ROOT / "params.full.yaml").read_text(encoding="utf-8")
     body = YAML(typ="safe", pure=True).load(text)
     body["variants"] |= variants
     stream = StringIO()

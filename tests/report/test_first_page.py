@@ -15,12 +15,12 @@ from report_world import (
     world_stages,
 )
 
-from palimpsest.params.load import load
+from palimpsest.params.load import loads
 from palimpsest.report.page import Coming, drop_coming, find_coming, render_internal
 from palimpsest.report.statement import statement
 from palimpsest.report.summary import summarise
 
-ROOT = Path(__file__).parents[2]
+FULL = loads((Path(__file__).parents[2] / "params.full.yaml").read_text(encoding="utf-8"))
 AWAITED = ("dp3/membership.json", "dp3/text_membership.json", "dp3/fidelity.json", "inf/text_membership.json")
 
 
@@ -36,11 +36,11 @@ def drawn(still: Collection[Coming]) -> str:
 
 @pytest.fixture(scope="module")
 def first() -> str:
-    return drawn(find_coming(load(ROOT), AWAITED))
+    return drawn(find_coming(FULL, AWAITED))
 
 
 def test_what_is_to_come_is_what_runs_and_has_a_section() -> None:
-    found = find_coming(load(ROOT), [*AWAITED, "gone/fidelity.json", "pretrain.json"])
+    found = find_coming(FULL, [*AWAITED, "gone/fidelity.json", "pretrain.json"])
     assert {(one.metric.name, one.names) for one in found} == {
         ("membership", ("dp3",)), ("text_membership", ("dp3", "inf")), ("fidelity", ("dp3",)),
     }  # fmt: skip

@@ -129,14 +129,12 @@ def test_structure_is_read_where_records_are_json(metrics: Path) -> None:
 def test_rounds_are_read_of_both_methods_that_have_some(metrics: Path) -> None:
     for name in ("dp3", "predict3", "real"):
         write_json(f"reports/metrics/{name}/evolution.json", evolution(name, [0.3]))
-    taken = asked(
-        private_evolve={"dp3": "base"}, eda_evolve={"predict3": "prefix"}, in_context=(), in_context_baseline=()
-    )
+    taken = asked(evolution_audit=("dp3",), eda_audit=("predict3",), in_context=(), in_context_baseline=())
     assert {name: kinds for name, kinds in taken.items() if "evolution" in kinds} == {
         "dp3": ["evolution"],
         "predict3": ["generation", "evolution"],
     }
-    assert "evolution" not in asked(private_evolve={"dp3": "base"}, eda_evolve={})["predict3"]
+    assert "evolution" not in asked(evolution_audit=("dp3",), eda_audit=())["predict3"]
 
 
 def test_decoders_of_this_run_are_read_where_they_were_measured(metrics: Path) -> None:

@@ -152,7 +152,7 @@ STAGES = (
         "preprocess", "Read and check the files, draw the audit subset and its coins, write the splits", Zone.PRIVATE,
         params=("seed", "dataset", "audit.size", "audit.similarity", "models.encoder"),
         deps=(PRIVATE_FILE, TEST_FILE, PUBLIC_FILE),
-        outs=(TRAIN, HOLDOUT, TEST, ROWS_REPORT, MANIFEST, TEXTS, HELD),
+        outs=(TRAIN, HOLDOUT, TEST, ROWS_REPORT, MANIFEST, TEXTS, HELD), gpus=1,  # where fields are read from texts
     ),
     _fetches(
         "encode_public", "Embed the public texts and the labels' public descriptions",
