@@ -122,7 +122,8 @@ def show_conclusions(found: FinalTable) -> None:
 def result_tables(rows: Sequence[Row], width: int) -> list[Table]:
     """Return the final table or, if it does not fit on a line, its two halves: usefulness, then attacks."""
     first: _Columns = [("variant", lambda row: escape(row.variant)), ("ε", _epsilon)]
-    useful, attacked = _utility_columns(rows), _AUDIT
+    facts = _FACTS if any(row.facts_carried is not None for row in rows) else ()  # only the invented world has any
+    useful, attacked = _utility_columns(rows), (*_AUDIT, *facts)
     if width >= _ONE_TABLE:
         return [_table("Result", [*first, *useful, *attacked], rows)]
     return [_table("Result: utility", [*first, *useful], rows), _table("Result: audit", [*first, *attacked], rows)]
@@ -197,6 +198,8 @@ def _share(found: Fraction | None) -> str:
 _AUDIT: _Columns = (
     ("membership\nAUC", _membership),
     ("5-gram\nexcess", _excess),
+)
+_FACTS: _Columns = (
     ("facts\ncarried", lambda row: _share(row.facts_carried)),
     ("facts\nleaked", lambda row: _share(row.individual_leaked)),
     ("canaries\nleaked", lambda row: _share(row.canaries_leaked)),
