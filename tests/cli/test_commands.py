@@ -121,15 +121,6 @@ def summary() -> Summary:
     return Summary(rows, ledger)
 
 
-def test_columns_of_facts_are_shown_where_facts_were_looked_for() -> None:
-    with_facts, without = summary().rows, [replace(row, facts_carried=None) for row in summary().rows]
-    for rows, shown in ((with_facts, True), (without, False)):
-        for width in (80, 200):
-            heads = [str(column.header) for table in result_tables(rows, width) for column in table.columns]
-            assert ("facts\ncarried" in heads, "canaries\nleaked" in heads) == (shown, shown)
-            assert "5-gram\nexcess" in heads
-
-
 def test_a_plan_needs_neither_data_nor_base_model_and_prices_every_variant(place: Place) -> None:
     place.edit("lms", inf={"epsilon": float("inf")})
     place.edit("variants", inf={"method": "dp_lm"})
@@ -604,6 +595,15 @@ def test_the_final_table_is_whole_at_its_width(place: Place, monkeypatch: pytest
     assert max(map(len, tables)) <= width
     assert len(result_tables(summary().rows, width)) == (2 if width == 80 else 1)
     assert json.loads(place.call("report", "--json").stdout) == read_json(place.workspace / SUMMARY)
+
+
+def test_columns_of_facts_are_shown_where_facts_were_looked_for() -> None:
+    with_facts, without = summary().rows, [replace(row, facts_carried=None) for row in summary().rows]
+    for rows, shown in ((with_facts, True), (without, False)):
+        for width in (80, 200):
+            heads = [str(column.header) for table in result_tables(rows, width) for column in table.columns]
+            assert ("facts\ncarried" in heads, "canaries\nleaked" in heads) == (shown, shown)
+            assert "5-gram\nexcess" in heads
 
 
 @pytest.mark.parametrize("verdict", ["inconclusive", "refuted"])
