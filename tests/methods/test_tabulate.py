@@ -19,9 +19,11 @@ from palimpsest.methods.shared.tables import draw_cells, fit_joint, table_of
 from palimpsest.methods.tabulate.declaration import TABULATE, TabulateSettings
 from palimpsest.methods.tabulate.fit import Tabulate
 from palimpsest.methods.tabulate.joint import fit_means, match
+from palimpsest.models.reader import read_fields
 from palimpsest.privacy.accounting import epsilon
 from palimpsest.privacy.rows import PrivateRow
-from palimpsest.records.fields import domains_of, encode_cells
+from palimpsest.records.fields import decode_cells, domains_of, encode_cells
+from palimpsest.records.private import RawRow
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
 from tests.methods.tickets import ledger_of_tickets, opened_by, tickets
@@ -69,12 +71,15 @@ def private(count: int = 400, labelled: bool = True) -> list[PrivateRow]:
 WRITTEN = [Record(f"{PLACES[place]} {at}", label) for at in range(60) for label in LABELS for place in PLACES]
 
 
-def fitted(folder: Path, target: float, rows: Sequence[Record] = WRITTEN, labelled: bool = True) -> list[Record]:
-    schema = schema_of(None if labelled else {})
+def fitted(
+    folder: Path, target: float, rows: Sequence[Record] = WRITTEN, labelled: bool = True,
+    own: Sequence[PrivateRow] | None = None, fields: dict | None = None,
+) -> list[Record]:  # fmt: skip
+    schema, own = schema_of(None if labelled else {}, fields), private(labelled=labelled) if own is None else own
     ledger, plan = ledger_of_tickets(folder, 60.0, 400), plan_of(target, schema)
     fit = Tabulate(TabulateSettings(), schema, plan, rows, Reader(), 7)
     purpose = "reference" if math.isinf(target) else "release"
-    with opened_by("tabulate", private(labelled=labelled), ledger, schema, plan, purpose) as view:
+    with opened_by("tabulate", own, ledger, schema, plan, purpose) as view:
         answer = fit.ask(view)
     if purpose == "release":
         asked = [(charge.query, charge.state) for charge in ledger.charges("tickets")]
@@ -131,6 +136,33 @@ def test_texts_go_with_the_fields_that_they_speak_of(tmp_path: Path) -> None:
     rows = fitted(tmp_path, math.inf)
     south = [row.text.startswith(PLACES["south"]) for row in rows if dict(row.fields)["place"] == "south"]
     assert np.mean(south) > 0.9
+
+
+READ = {"about": "read(a harbour|a desert)", "age": FIELDS["age"]}
+
+
+def read_rows() -> list[PrivateRow]:
+    """The rows of `private` as a file has them that names no place: a reader answers it beside the column of ages."""
+    ages = [decode_cells(row.fields)[1] for row in private()]
+    told = [RawRow(row.text, row.label, fields=f"2,{age}") for row, age in zip(private(), ages, strict=True)]
+    return [PrivateRow(row.text, row.label, None, row.fields) for row in read_fields(told, READ, Reader.rows)]
+
+
+def test_a_field_that_is_read_comes_out_beside_one_of_the_file(tmp_path: Path) -> None:
+    rows = fitted(tmp_path, math.inf, own=read_rows(), fields=READ)
+    named = [dict(row.fields) for row in rows]
+    assert abs(Counter(row["about"] for row in named)["a desert"] - len(rows) / 4) <= 3
+    assert np.mean([row.text.startswith(PLACES["south"]) for row in rows if ("about", "a desert") in row.fields]) > 0.9
+    assert np.mean([(own["age"] >= 80) == (row.label == "refund") for own, row in zip(named, rows, strict=True)]) > 0.98
+
+
+def test_a_field_that_is_read_is_paid_for_as_one_of_the_file(tmp_path: Path) -> None:
+    rows = fitted(tmp_path, epsilon(GAUSSIAN, DELTA) + 1.0, own=read_rows(), fields=READ)
+    assert {dict(row.fields)["about"] for row in rows} <= {"a harbour", "a desert", None}
+    notes = plan_of(3.0, schema_of(fields=READ)).notes
+    assert [note for note in notes if "no column" in note] == [
+        "field about is no column: the encoder reads it from each text, by itself"
+    ]
 
 
 def test_with_noise_every_value_lies_in_a_public_cell_and_texts_stay_as_they_were(tmp_path: Path) -> None:

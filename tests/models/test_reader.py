@@ -10,6 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palimpsest.models.reader import read_fields
+from palimpsest.privacy.entropy import NoiseSource
+from palimpsest.privacy.rows import PrivateRow
+from palimpsest.privacy.tables import FieldTables
 from palimpsest.records.fields import Read, decode_cells, describe_field, domains_of, list_read, parse_fields
 from palimpsest.records.private import RawRow
 from palimpsest.records.read import ColumnNames, read_rows
@@ -43,6 +46,22 @@ def test_an_answer_is_a_function_of_that_text_alone(words: list[str], data: st.D
     every = answers(rows)
     assert every[at : at + 1] == answers([rows[at]])
     assert every[:at] + every[at + 1 :] == answers(rows[:at] + rows[at + 1 :])
+
+
+@given(st.lists(st.sampled_from(WORDS), min_size=1, max_size=8), st.data())
+def test_a_record_whose_fields_are_read_moves_all_tables_together_by_at_most_one(
+    words: list[str], data: st.DataObject
+) -> None:
+    rows = [RawRow(f"on {word}", fields=f"2,{at % 2},3") for at, word in enumerate(words)]
+    at = data.draw(st.integers(0, len(rows) - 1))
+    query = FieldTables((), tuple(domain.size + 1 for domain in domains_of(FIELDS)), ((0,), (2,), (0, 1), (0, 2)), 0.0)
+
+    def answer(some: Sequence[RawRow]) -> np.ndarray:
+        own = [PrivateRow(row.text, fields=row.fields) for row in read_fields(some, FIELDS, encode)]
+        return np.concatenate(query.run(own, NoiseSource())) / len(query.tables) ** 0.5
+
+    moved = float(np.linalg.norm(answer(rows) - answer([*rows[:at], *rows[at + 1 :]])))
+    assert 0.99 < moved <= 1.0
 
 
 def test_a_field_that_is_read_is_declared_in_one_line_and_has_no_column(tmp_path: Path) -> None:

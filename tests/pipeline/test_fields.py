@@ -14,7 +14,7 @@ from palimpsest.params.load import LEDGER_VARIABLE, read
 from palimpsest.records.fields import decode_cells
 from palimpsest.records.record import Record
 from palimpsest.records.write import read_split, write_synthetic
-from stages import fields_audit, preprocess
+from stages import fields_audit, preprocess, tools
 from tests.pipeline.place import Place
 
 WORDS = ("vase", "lamp")
@@ -44,6 +44,13 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     done = CliRunner().invoke(app, [str(part) for part in command])
     assert done.exit_code == 0, done.output
     return made
+
+
+def test_each_text_is_read_by_itself(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, known = [], tools.encoders
+    monkeypatch.setattr(tools, "encoders", lambda params, batch=None: asked.append(batch) or known(params, batch))
+    assert place.stage(preprocess)[0] == 0
+    assert asked == [1]
 
 
 def test_fields_are_measured_where_a_variant_has_them(place: Place) -> None:

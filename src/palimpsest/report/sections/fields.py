@@ -46,7 +46,7 @@ def _tables(page: Page) -> Iterator[Table[Mapping[str, Any]]]:
         "Do fields go together as in real rows?",
         "Total variation from the tables of real test rows, 0 to 1. Real rows: as many training rows, so this is what "
         "sampling alone makes. Apart: these with every column shuffled, so none goes with another. Even: every cell "
-        "equally often.",
+        "equally often. A field that was read from texts has its reader's errors in real rows, too.",
         (
             word_column("Variant", "variant"), word_column("Table", "table"),
             Column("Cells", lambda row: Cell(f"{row['cells']:,}"), number=True),
