@@ -317,6 +317,20 @@ def test_a_ledger_inside_the_workspace_is_refused(tmp_path: Path) -> None:
     assert {path.name for path in home.iterdir()} == {"own.csv", "public.csv"}
 
 
+def test_a_field_without_a_column_is_named_and_one_that_is_read_needs_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = write_files(tmp_path / "home")
+    done = init(home, home / "work", fields="age:number(0..9, 1)")
+    assert (done.exit_code, "--fields is 'age': 'own.csv' has no such column" in done.output) == (1, True)
+    (home / "own.csv").write_text("body,team,tone\nsome text,a,ZANZIBAR\n")
+    monkeypatch.setattr("palimpsest.work.check.owners_terminal", lambda: True)
+    monkeypatch.setattr("palimpsest.work.console.owners_terminal", lambda: True)
+    done = init(home, home / "work", fields="tone:read(angry|calm)")
+    assert done.exit_code == 0, done.output
+    assert "nothing reads: 'tone'." in done.stderr, "its owner might take the column for the field"
+
+
 @pytest.mark.parametrize("terminal", [True, False])
 @pytest.mark.parametrize(
     ("header", "named"),

@@ -222,6 +222,12 @@ def domains_of(fields: Mapping[str, Declared]) -> tuple[Domain, ...]:
     return domains
 
 
+def columns_of(fields: Mapping[str, Declared]) -> list[str]:
+    """Return the fields that are columns of the file: all but those that a reader answers."""
+    read = list_read(fields)
+    return [name for name in fields if name not in read]
+
+
 def list_read(fields: Mapping[str, Declared]) -> dict[str, Read]:
     """Return name -> values of the fields that a reader answers."""
     named = zip(fields, domains_of(fields), strict=True)

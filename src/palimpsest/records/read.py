@@ -13,7 +13,7 @@ from palimpsest.errors import DataError
 from palimpsest.records import schema, texts
 from palimpsest.records.duplicates import marks
 from palimpsest.records.faults import FLATTEN, NOTES, Bad, Kind, Place, RecordError, stop
-from palimpsest.records.fields import Declared, Domain, Read, domains_of, encode_cells, list_read
+from palimpsest.records.fields import Declared, Domain, Read, columns_of, domains_of, encode_cells
 from palimpsest.records.formats import Wanted, cells
 from palimpsest.records.keyed import BEGINNING, likeness
 from palimpsest.records.private import RawRow
@@ -48,8 +48,7 @@ class ColumnNames:
         """Return the columns that are set: text, then label, then unit, then fields. A free label may be missing."""
         whole = self.keys is not None and self.text == WHOLE_ROW
         labels = [Wanted(name, free_labels) for name in schema.names(self.label)]
-        columns = [name for name in self.fields if name not in list_read(self.fields)]
-        others = [*labels, Wanted(self.unit, self.nobody), *(Wanted(name, True) for name in columns)]
+        others = [*labels, Wanted(self.unit, self.nobody), *(Wanted(name, True) for name in columns_of(self.fields))]
         own = [Wanted(None if whole else name) for name in texts.names(self.text)]
         return [*own, *(other for other in others if other.column is not None)]
 

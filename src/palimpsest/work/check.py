@@ -23,6 +23,7 @@ from palimpsest.privacy.shown import delta_down
 from palimpsest.records import schema, texts
 from palimpsest.records import schema as attributes
 from palimpsest.records.faults import FLATTEN, NOTES, OF_THE_RECORD, POLICIES, Kind, Place, RecordError
+from palimpsest.records.fields import columns_of
 from palimpsest.records.formats import MissingColumn, names
 from palimpsest.records.preprocess import odd_labels, odd_public, odd_sizes
 from palimpsest.records.read import Checked, ColumnNames, Found, check, iter_rows, nobody_error
@@ -355,7 +356,8 @@ def _check_first(file: _Named, source: DataSource) -> None:
 
 
 def _columns_by_option(source: DataSource) -> Mapping[str, Sequence[str | None]]:
-    return {"--text": texts.names(source.text), "--label": attributes.names(source.label), "--unit": [source.unit]}
+    labels, fields = attributes.names(source.label), columns_of(source.fields)
+    return {"--text": texts.names(source.text), "--label": labels, "--unit": [source.unit], "--fields": fields}
 
 
 def tell_of_unread(source: DataSource) -> None:
@@ -363,7 +365,7 @@ def tell_of_unread(source: DataSource) -> None:
 
     Where one looks like a value, the header may be missing: the first row is then shown nowhere.
     """
-    read = {*texts.names(source.text), *attributes.names(source.label), source.unit, *source.fields}
+    read = {column for columns in _columns_by_option(source).values() for column in columns}
     left = [name for name in names_of(source.data) if name not in read]
     if source.text == WHOLE_ROW or not left or not owners_terminal():
         return
