@@ -11,6 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from cli_place import Place, init, write_files
 
 from palimpsest.params.load import LEDGER_VARIABLE
+from palimpsest.privacy.ledger.witness import VARIABLE
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +24,9 @@ def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the user's files, the ledger, and a workspace `work` in which nothing has run."""
     home = write_files(tmp_path_factory.mktemp("cli"))
-    done = init(home, home / "work")
+    with pytest.MonkeyPatch.context() as patch:  # no test notes heads there, whichever asks for this first
+        patch.setenv(VARIABLE, str(tmp_path_factory.mktemp("made")))
+        done = init(home, home / "work")
     assert done.exit_code == 0, done.output
     return home
 
