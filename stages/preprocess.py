@@ -70,9 +70,11 @@ def answer_fields(
     if not list_read(fields):
         return rows, test
     from palimpsest.models.reader import read_fields  # with torch, which other files do not need here
+    from palimpsest.privacy.means import encode_ahead
     from stages.tools import encoders
 
     encode = encoders(params, 1).rows  # each text by itself: an answer then depends on no other
+    encode_ahead(encode, [row.text for some in (rows, test or ()) for row in some])
     own, others = (Packed.of(RawRow, read_fields(some, fields, encode)) for some in (rows, test or ()))
     return own, None if test is None else others
 

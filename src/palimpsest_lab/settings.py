@@ -154,7 +154,7 @@ def _problems(params: "Params") -> Iterator[str]:
     yield from find_unknown("run.evolution_audit", run.evolution_audit, "run.private_evolve", params.run.private_evolve)
     yield from find_unknown("run.eda_audit", run.eda_audit, "run.eda_evolve", params.run.eda_evolve)
     facts = params.run.evaluate if params.world else ()
-    yield from find_unknown("run.facts_audit", run.facts_audit, "run.evaluate, and of a world", facts)
+    yield from find_unknown("run.facts_audit", run.facts_audit, "run.evaluate, where `world` is set", facts)
     yield from _check_in_context(params)
     yield from _check_prompt_mia(params)
 
